@@ -1,0 +1,1 @@
+"""Engines, each in a process of its own, behind one small protocol."""

@@ -1,0 +1,101 @@
+"""Which engines a test runs on: what its marks say first, what they leave open from the settings.
+
+Several marks, drafts, methods and values of γ multiply out; target-only fixtures take what concerns the target and
+ignore the rest, so that both arms of a test file can share one mark.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pytest_specdec.engines.spec import NO_SPECULATION, EngineSpec
+from pytest_specdec.errors import ConfigurationError
+from pytest_specdec.settings import Settings
+
+LOOKUP = {"vllm": "ngram", "transformers": "prompt_lookup"}
+MARK_KEYS = frozenset(
+    {
+        "target",
+        "draft",
+        "method",
+        "gamma",
+        "dtype",
+        "max_model_len",
+        "options",
+        "speculative_options",
+        "environment",
+        "python",
+        "reference_python",
+        "gateway",
+        "scenario",
+    }
+)
+
+
+def chosen_engines(
+    backend: str, speculates: bool, marks: Sequence[Mapping[str, Any]], settings: Settings
+) -> list[EngineSpec]:
+    """The engines for one fixture of one test, without repetitions. Raises ConfigurationError."""
+    specs: list[EngineSpec] = []
+    for mark in marks or [{}]:
+        refuse_unknown_keys(mark)
+        base = _base(backend, mark, settings)
+        specs += _speculative(base, mark, settings) if speculates else [base.target_only()]
+    return list(dict.fromkeys(specs))
+
+
+def refuse_unknown_keys(mark: Mapping[str, Any]) -> None:
+    """A key that `@pytest.mark.specdec` does not know is an error, never ignored."""
+    for key in mark:
+        if key not in MARK_KEYS:
+            near = difflib.get_close_matches(key, MARK_KEYS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(sorted(MARK_KEYS))}"
+            raise ConfigurationError(f"@pytest.mark.specdec has no key {key!r}; {hint}")
+
+
+def _base(backend: str, mark: Mapping[str, Any], settings: Settings) -> EngineSpec:
+    target = mark.get("target", settings.target)
+    if target is None:
+        raise ConfigurationError("no target model: give --specdec-target MODEL, or @pytest.mark.specdec(target=…)")
+    return EngineSpec(
+        backend=backend,
+        target=target,
+        dtype=mark.get("dtype", settings.dtype),
+        max_model_len=mark.get("max_model_len", settings.max_model_len),
+        options={**settings.engine_options, **mark.get("options", {})},
+        environment=mark.get("environment", {}),
+        python=mark.get("python", settings.python),
+        reference_python=mark.get("reference_python", settings.reference_python),
+        gateway=mark.get("gateway"),
+    )
+
+
+def _speculative(base: EngineSpec, mark: Mapping[str, Any], settings: Settings) -> list[EngineSpec]:
+    drafts: Sequence[str | None] = _several(mark.get("draft", settings.draft)) or (None,)
+    return [
+        replace(
+            base,
+            method=method,
+            draft=None if method in LOOKUP.values() else draft,
+            gamma=gamma,
+            speculative_options=mark.get("speculative_options", {}),
+        )
+        for draft in drafts
+        for method in _methods(base.backend, draft, mark, settings)
+        for gamma in _several(mark.get("gamma", settings.gamma))
+    ]
+
+
+def _methods(backend: str, draft: str | None, mark: Mapping[str, Any], settings: Settings) -> Sequence[str]:
+    methods: Sequence[str] = _several(mark.get("method", settings.method))
+    if NO_SPECULATION in methods:
+        raise ConfigurationError("method 'none' does not speculate: use the fixtures vllm_ar or transformers_ar for it")
+    return methods or ((LOOKUP.get(backend, "ngram"),) if draft is None else ("draft_model",))
+
+
+def _several(value: Any) -> tuple[Any, ...]:
+    """One value, or a list of them, as a tuple."""
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)

@@ -1,0 +1,63 @@
+"""The protocol between the gate and an engine: prepare, run, collect; score; park and wake; close.
+
+A run is split in three so that only the decoding itself lies between two clock readings: requests are sent and built in
+`prepare`, token ids and arrival times come back in `collect`, and `run` exchanges one word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.generation import Run, Score
+from pytest_specdec.workloads.workload import Request, Workload
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a loaded engine says of itself.
+
+    `vocabulary`: number of token ids that the tokenizer really has, or the model's where there is no tokenizer.
+    `context`: longest prompt plus output, in tokens. `versions`: package name to version. `device`: "cpu" or the GPU's
+    name. `pid`: the worker's process id, None for an engine without a process.
+    """
+
+    vocabulary: int
+    context: int
+    device: str
+    versions: Mapping[str, str] = field(default_factory=dict)
+    pid: int | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Engine(Protocol):
+    """A loaded engine. Every method raises EngineError, and EngineDied when the engine's process is gone."""
+
+    spec: EngineSpec
+    description: Description
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of each text by the target's tokenizer, special tokens added as the tokenizer says."""
+
+    def prepare(self, workload: Workload) -> None:
+        """Send the requests; nothing is decoded yet."""
+
+    def run(self) -> None:
+        """Decode what was prepared. This call, and nothing else, is timed."""
+
+    def collect(self) -> Run:
+        """Fetch the generations and counters of the last run."""
+
+    def score(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> tuple[tuple[Score, ...], ...]:
+        """Rate each emitted token by one forward pass of this engine's model over prompt + output."""
+
+    def park(self) -> None:
+        """Give the device's memory up, but stay loaded."""
+
+    def wake(self) -> None:
+        """Undo `park`."""
+
+    def close(self) -> None:
+        """End the engine and everything it started; safe to call twice."""

@@ -1,0 +1,213 @@
+"""The pytest side of an engine in a worker process: starts it, talks to it, and makes sure that nothing of it remains.
+
+execnet carries the conversation, over a pipe to a child process or over ssh to another machine. Every wait has a limit.
+When the worker dies, hangs or reports an error, the caller gets one EngineError with the engine's own last words.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pytest_specdec.engines.engine import Description
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.errors import EngineDied, EngineError, Unsupported
+from pytest_specdec.generation import Run, Score, scores_from_wire
+from pytest_specdec.workloads.workload import Request, Workload
+
+GRACE_SECONDS = 10.0
+LAST_WORDS_LINES = 12
+
+
+class WorkerEngine:
+    """An engine that lives in a worker process."""
+
+    def __init__(self, spec: EngineSpec, load_timeout: float, timeout: float, resolve: Callable[[str], str]) -> None:
+        """Start the worker and load the engine. `resolve` turns a model reference into what the engine can open."""
+        self.spec = spec
+        self._timeout = timeout
+        self._log = Path(tempfile.mkdtemp(prefix="specdec-")) / "engine.log"
+        self._group: int | None = None
+        self._busy = True
+        config = _config(spec, resolve)
+        self._gateway, self._channel = _open_worker(spec)
+        try:
+            self._channel.send(self._start_message(config))
+            self._group = self._receive(load_timeout, "starting")
+            self.description = _description(self._receive(load_timeout, "loading"), self._group)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start_message(self, config: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "backend": self.spec.backend,
+            "source": backend_source(self.spec.backend),
+            "config": config,
+            "environment": dict(self.spec.environment),
+            "log": str(self._log),
+            "follow_parent": self.spec.gateway is None,
+        }
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of each text by the target's tokenizer."""
+        return [list(ids) for ids in self._call("encode", list(texts))]
+
+    def prepare(self, workload: Workload) -> None:
+        """Send the requests."""
+        self._call("prepare", [request.wire() for request in workload.requests], workload.concurrency)
+
+    def run(self) -> None:
+        """Decode: one word to the worker, one word back."""
+        self._call("run")
+
+    def collect(self) -> Run:
+        """Fetch the generations and counters of the last run."""
+        return Run.from_wire(self._call("collect"))
+
+    def score(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> tuple[tuple[Score, ...], ...]:
+        """Rate each emitted token by this engine's model alone."""
+        pairs = [(list(request.prompt_ids), list(output)) for request, output in zip(requests, outputs, strict=True)]
+        return scores_from_wire(self._call("score", pairs))
+
+    def park(self) -> None:
+        """Give the device's memory up, but stay loaded."""
+        self._call("park")
+
+    def wake(self) -> None:
+        """Undo `park`."""
+        self._call("wake")
+
+    def close(self) -> None:
+        """End the worker: ask it, unless it is busy or hung, and then end its process group. Safe to call twice."""
+        if not self._busy:
+            with contextlib.suppress(Exception):
+                self._channel.send(("close", ()))
+                self._channel.receive(GRACE_SECONDS)
+        with contextlib.suppress(Exception):
+            self._channel.close()
+            self._gateway.exit()
+        self._end_process_group()
+
+    def _call(self, command: str, *arguments: Any) -> Any:
+        try:
+            self._channel.send((command, arguments))
+        except OSError as error:
+            raise self._died(command) from error
+        return self._receive(self._timeout, command)
+
+    def _receive(self, timeout: float, doing: str) -> Any:
+        self._busy = True
+        try:
+            kind, value = self._channel.receive(timeout)
+            self._busy = False
+        except self._channel.TimeoutError:
+            self._end_process_group()
+            raise EngineDied(self._told(f"gave no answer within {timeout:g} s while {doing}; it was ended")) from None
+        except self._channel.RemoteError as error:
+            raise EngineDied(
+                self._told(f"lost its worker while {doing}: {str(error).strip().splitlines()[-1]}")
+            ) from error
+        except (EOFError, OSError) as error:
+            raise self._died(doing) from error
+        if kind == "unsupported":
+            raise Unsupported(f"{self.spec.label} ({self.spec.backend}) refuses: {value}")
+        if kind == "error":
+            raise EngineError(self._told(f"failed while {doing}: {value}"))
+        return value
+
+    def _died(self, doing: str) -> EngineDied:
+        self._end_process_group()
+        return EngineDied(self._told(f"died while {doing}"))
+
+    def _told(self, what: str) -> str:
+        message = f"engine {self.spec.label} ({self.spec.backend}) {what}"
+        return f"{message}\n{_last_words(self._log)}" if self.spec.gateway is None else message
+
+    def _end_process_group(self) -> None:
+        """SIGTERM, then SIGKILL, to what is left of the worker's group on this machine."""
+        if self._group is None or self.spec.gateway is not None:
+            return
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if _group_is_gone(self._group, 0.0):
+                return
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._group, number)
+            if _group_is_gone(self._group, GRACE_SECONDS):
+                return
+
+
+def backend_source(backend: str) -> str:
+    """The text of the backend's module, which runs in the worker and nowhere else."""
+    return resources.files("pytest_specdec.engines").joinpath(f"{backend}.py").read_text("utf-8")
+
+
+def _open_worker(spec: EngineSpec) -> tuple[Any, Any]:
+    import execnet
+
+    from pytest_specdec.engines import worker
+
+    where = spec.gateway or "popen"
+    python = spec.python or (sys.executable if spec.gateway is None else "python3")
+    group = execnet.Group()
+    try:
+        gateway = group.makegateway(f"{where}//python={python}")
+    except Exception as error:
+        raise EngineError(
+            f"no worker could be started for {spec.label} as {where}//python={python}: {error}"
+        ) from error
+    return gateway, gateway.remote_exec(worker)
+
+
+def _config(spec: EngineSpec, resolve: Callable[[str], str]) -> dict[str, Any]:
+    return {
+        "target": resolve(spec.target),
+        "draft": None if spec.draft is None else resolve(spec.draft),
+        "method": spec.method,
+        "gamma": spec.gamma,
+        "dtype": spec.dtype,
+        "max_model_len": spec.max_model_len,
+        "options": dict(spec.options),
+        "speculative_options": dict(spec.speculative_options),
+    }
+
+
+def _description(wire: dict[str, Any], pid: int | None) -> Description:
+    return Description(pid=pid, **wire)
+
+
+def _group_is_gone(group: int, within_seconds: float) -> bool:
+    """Whether no live process of the group is left, waiting up to `within_seconds`; zombies count as gone."""
+    deadline = time.monotonic() + within_seconds
+    while live_members(group):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def live_members(group: int) -> list[int]:
+    """Process ids of the group that still run, zombies left out."""
+    import psutil
+
+    members = []
+    for process in psutil.process_iter(["status"]):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.getpgid(process.pid) == group and process.info["status"] != psutil.STATUS_ZOMBIE:
+                members.append(process.pid)
+    return members
+
+
+def _last_words(log: Path) -> str:
+    if not log.exists():
+        return "it left no log"
+    lines = [line for line in log.read_text("utf-8", errors="replace").splitlines() if line.strip()]
+    return "\n".join([f"last lines of {log}:", *(f"    {line}" for line in lines[-LAST_WORDS_LINES:])])

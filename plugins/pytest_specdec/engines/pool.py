@@ -1,0 +1,86 @@
+"""One engine awake at a time, the target-only engine parked meanwhile, each configuration loaded exactly once.
+
+Tests ask the pool for a specification and get a loaded, awake engine. Tests are ordered by target and then by engine,
+target-only first, so the pool needs to keep only two engines: the reference of the present target, and one speculative
+engine. When the target changes, both are closed. An engine that died is forgotten and loaded anew at the next request;
+one that did not load is not tried again in the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from pytest_specdec.engines.engine import Engine
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.errors import EngineDied, EngineError
+
+Start = Callable[[EngineSpec], Engine]
+
+
+class Pool:
+    """The engines of one session."""
+
+    def __init__(self, start: Start) -> None:
+        """`start` loads an engine, awake; it raises EngineError."""
+        self._start = start
+        self._engines: dict[str, Engine] = {}
+        self._awake: str | None = None
+        self._refused: dict[str, EngineError] = {}
+        self.loads: list[str] = []
+
+    def awake(self, spec: EngineSpec) -> Engine:
+        """The engine of this specification, loaded and the only one awake. Raises EngineError."""
+        self._remember_refusal(spec)
+        if self._awake == spec.key:
+            return self._engines[spec.key]
+        self._make_room_for(spec)
+        if spec.key in self._engines:
+            self._engines[spec.key].wake()
+        else:
+            self._load(spec)
+        self._awake = spec.key
+        return self._engines[spec.key]
+
+    @contextmanager
+    def using(self, spec: EngineSpec) -> Iterator[Engine]:
+        """`awake`, and an engine that dies in the block is forgotten, so that the next request gets a new one."""
+        try:
+            yield self.awake(spec)
+        except EngineDied:
+            self._forget(spec.key)
+            raise
+
+    def close(self) -> None:
+        """End every engine."""
+        for key in list(self._engines):
+            self._forget(key)
+
+    def _remember_refusal(self, spec: EngineSpec) -> None:
+        if spec.key in self._refused:
+            raise type(self._refused[spec.key])(f"not tried again in this session: {self._refused[spec.key]}")
+
+    def _make_room_for(self, spec: EngineSpec) -> None:
+        keep = {spec.key, spec.target_only().key}
+        if not spec.speculates:
+            keep |= {key for key, engine in self._engines.items() if engine.spec.target_only().key == spec.key}
+        for key in [key for key in self._engines if key not in keep]:
+            self._forget(key)
+        if self._awake is not None:
+            self._engines[self._awake].park()
+            self._awake = None
+
+    def _load(self, spec: EngineSpec) -> None:
+        try:
+            self._engines[spec.key] = self._start(spec)
+        except EngineError as error:
+            self._refused[spec.key] = error
+            raise
+        self.loads.append(spec.key)
+
+    def _forget(self, key: str) -> None:
+        engine = self._engines.pop(key, None)
+        if self._awake == key:
+            self._awake = None
+        if engine is not None:
+            engine.close()

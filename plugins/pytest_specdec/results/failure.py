@@ -1,0 +1,59 @@
+"""A red gate in words: what differs, where, by how much, against which floor, and what to try."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_specdec.verdict.equivalence import Finding, Outcome, Verdict
+
+WINDOW = 4
+SHOWN = 3
+ADVICE = {
+    Outcome.DIVERGENT: "try --specdec-dtype float32: numerics vanish there, a fault stays; then another method or γ",
+    Outcome.LENGTH: "look at EOS, stop and max_tokens handling inside a speculation round of this engine",
+    Outcome.INPUTS_DIFFER: "look at tokenizer, chat template and BOS handling: both arms must be sent the same ids",
+    Outcome.UNDECIDABLE: "run the target-only test alone; until its output is stable, nothing can be said",
+}
+
+
+def describe_verdict(verdict: Verdict, workload: str) -> str:
+    """The message of a verdict that does not pass."""
+    judged = sum(verdict.counts.values())
+    counts = ", ".join(f"{count} {name}" for name, count in verdict.counts.items() if count)
+    lines = [f"{verdict.outcome.value}: {counts} of {judged} generations on {workload}"]
+    if verdict.floor.insane:
+        lines.append(f"the control failed: {verdict.floor.insane}")
+    lines += [line for finding in verdict.findings[:SHOWN] for line in describe_finding(finding)]
+    if len(verdict.findings) > SHOWN:
+        lines.append(f"… and {len(verdict.findings) - SHOWN} more")
+    lines.append(_floor(verdict))
+    if verdict.outcome in ADVICE:
+        lines.append(f"what to try: {ADVICE[verdict.outcome]}")
+    return "\n".join(lines)
+
+
+def describe_finding(finding: Finding) -> list[str]:
+    """One finding, with a window of tokens of both sides around the first difference."""
+    lines = [f"request {finding.request}, round {finding.round}: {finding.outcome.value}: {finding.detail}"]
+    if finding.position is not None:
+        lines.append(f"  first difference at token {finding.position}")
+        lines.append(f"  target only  {window(finding.expected, finding.position)}")
+        lines.append(f"  this engine  {window(finding.seen, finding.position)}")
+    return lines
+
+
+def window(tokens: Sequence[int], position: int) -> str:
+    """The tokens around a position, the one at the position in brackets, "end" past the last."""
+    first, last = max(0, position - WINDOW), position + WINDOW + 1
+    shown = [f"[{token}]" if at == position else str(token) for at, token in enumerate(tokens[:last])][first:]
+    if position >= len(tokens):
+        shown.append("[end]")
+    return " ".join((["…"] if first else []) + shown + (["…"] if last < len(tokens) else []))
+
+
+def _floor(verdict: Verdict) -> str:
+    floor = verdict.floor
+    return (
+        f"noise floor {floor.bound:.4g} logits ({floor.dtype}): over {floor.tokens} target-only tokens the largest gap "
+        f"was {floor.gap:.4g}; {floor.disagreements} of {floor.compared} prompts differ at batch 1"
+    )

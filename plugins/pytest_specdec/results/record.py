@@ -1,0 +1,129 @@
+"""The record of one gate: what was measured, where, and the verdict. One versioned object of plain JSON values.
+
+It lies under `extra_info["specdec"]` of pytest-benchmark's JSON and in the test's user properties. A figure that was
+not measured is null, and a sibling key that ends in `reason` says why.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from pytest_specdec.engines.engine import Description
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.measure.acceptance import acceptance
+from pytest_specdec.measure.rounds import Rounds
+from pytest_specdec.verdict.equivalence import Verdict
+from pytest_specdec.workloads.workload import Workload
+
+SCHEMA = 1
+NO_ENERGY = "no energy counter was read"
+NOT_TIMED = "pytest-benchmark is disabled (--benchmark-disable, or pytest-xdist), so nothing was timed"
+
+
+def what_was_asked(spec: EngineSpec, scenario: str) -> dict[str, Any]:
+    """The part of a record that is known before an engine is loaded."""
+    return {
+        "schema": SCHEMA,
+        "scenario": scenario,
+        "engine": spec.backend,
+        "engine_key": spec.key,
+        "target": spec.target,
+        "draft": spec.draft,
+        "method": spec.method,
+        "gamma": spec.gamma,
+        "dtype": spec.dtype,
+    }
+
+
+def engine_error(spec: EngineSpec, scenario: str, message: str) -> dict[str, Any]:
+    """The record of a gate that an engine's fault kept from a verdict."""
+    return {**what_was_asked(spec, scenario), "verdict": {"outcome": "engine error", "detail": message}}
+
+
+def outcome_part(verdict: Verdict) -> dict[str, Any]:
+    """The verdict: outcome, counts per outcome over all requests of all rounds, gaps and floor in logits."""
+    floor = verdict.floor
+    return {
+        "outcome": verdict.outcome.value,
+        "counts": verdict.counts,
+        "max_gap": verdict.max_gap,
+        "noise_floor": floor.bound,
+        "control": {
+            "tokens": floor.tokens,
+            "near_ties": floor.near_ties,
+            "largest_gap": floor.gap,
+            "dtype_spacing": floor.spacing,
+            "disagreements": floor.disagreements,
+            "compared": floor.compared,
+        },
+    }
+
+
+def throughput_part(rounds: Rounds, reference: Rounds | None, passes: bool) -> dict[str, Any]:
+    """Tokens, seconds and their ratio; a speed-up over target-only only where the verdict passes."""
+    rate, base = rounds.tokens_per_second, reference.tokens_per_second if reference else None
+    compared = rate is not None and base is not None and passes
+    return {
+        "rounds": len(rounds.runs),
+        "tokens": rounds.tokens,
+        "seconds": sum(rounds.seconds) if rounds.measured else None,
+        "tokens_per_second": rate,
+        "tokens_per_second_reason": None if rate is not None else NOT_TIMED,
+        "speedup": rate / base if compared and rate and base else None,
+        "speedup_reason": None if compared else _no_speedup(reference, rate, passes),
+    }
+
+
+def _no_speedup(reference: Rounds | None, rate: float | None, passes: bool) -> str:
+    if not passes:
+        return "the output is not the target's: a wrong answer has no speed"
+    return (
+        NOT_TIMED
+        if rate is None
+        else "target-only is the base line"
+        if reference is None
+        else "target-only was not timed"
+    )
+
+
+def speculation_part(rounds: Rounds) -> dict[str, Any]:
+    """The engine's counters over all rounds, and the rates that follow; null where nothing was drafted."""
+    counted, rates = rounds.speculation, acceptance(rounds.speculation)
+    return {
+        "drafts": counted.drafts if counted else None,
+        "draft_tokens": counted.draft_tokens if counted else None,
+        "accepted_tokens": counted.accepted_tokens if counted else None,
+        "accepted_per_position": list(counted.accepted_per_position) if counted else None,
+        "acceptance_rate": rates.rate if rates else None,
+        "mean_accepted_length": rates.mean_accepted_length if rates else None,
+    }
+
+
+def workload_part(workload: Workload) -> dict[str, Any]:
+    """Which token ids were decoded, and how many requests at once."""
+    return {
+        "workload": workload.digest,
+        "requests": len(workload.requests),
+        "concurrency": workload.concurrency,
+    }
+
+
+def engine_part(description: Description) -> dict[str, Any]:
+    """What the loaded engine said of itself."""
+    return {
+        "versions": dict(description.versions),
+        "device": description.device,
+        "engine_details": dict(description.details),
+    }
+
+
+def json_safe(value: Any) -> Any:
+    """Plain JSON values: what is not finite becomes null, tuples become lists."""
+    if isinstance(value, dict):
+        return {str(key): json_safe(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_safe(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, (str, int, bool)) else str(value)

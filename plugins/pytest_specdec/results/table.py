@@ -1,0 +1,105 @@
+"""The table at the end of a session: every gate by scenario, target-only first, with its verdict before its speed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pytest_specdec.engines.spec import model_label
+
+Record = dict[str, Any]
+DASH = "–"
+SHORT = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+PASSING = ("identical", "tie")
+
+
+def _number(key: str, form: str) -> Callable[[Record], str]:
+    def shown(record: Record) -> str:
+        value = record.get(key)
+        return DASH if value is None else format(value, form)
+
+    return shown
+
+
+def _verdict(record: Record) -> str:
+    outcome = str(record["verdict"]["outcome"])
+    return outcome if record.get("gate") != "red" or outcome not in PASSING else f"{outcome}, red"
+
+
+def _energy(record: Record) -> str:
+    joules = record.get("energy", {}).get("joules_per_token")
+    return DASH if joules is None else f"{joules:.3g}"
+
+
+COLUMNS: tuple[tuple[str, Callable[[Record], str]], ...] = (
+    ("scenario", lambda record: str(record["scenario"])),
+    ("target", lambda record: f"{model_label(record['target'])} {SHORT.get(record['dtype'], record['dtype'])}"),
+    ("engine", lambda record: str(record["engine"])),
+    ("method", lambda record: str(record["method"])),
+    ("γ", _number("gamma", "d")),
+    ("verdict", _verdict),
+    ("tokens/s", _number("tokens_per_second", ".1f")),
+    ("speed-up", _number("speedup", ".2f")),
+    ("accepted", _number("acceptance_rate", ".1%")),
+    ("mean length", _number("mean_accepted_length", ".2f")),
+    ("J/token", _energy),
+)
+LEFT_ALIGNED = ("scenario", "target", "engine", "method", "verdict")
+
+
+def print_table(records: Sequence[Record], width: int, write: Callable[[str], None], colour: bool) -> None:
+    """Write the table line by line; on a terminal narrower than the table cells wrap, nothing is cut off."""
+    from io import StringIO
+
+    from rich.console import Console
+
+    console = Console(file=StringIO(), width=width, force_terminal=colour, color_system="standard" if colour else None)
+    console.print(_table(records))
+    for line in console.file.getvalue().splitlines():  # type: ignore[attr-defined]
+        write(line.rstrip())
+
+
+def _table(records: Sequence[Record]) -> Any:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title, _ in COLUMNS:
+        table.add_column(title, justify="left" if title in LEFT_ALIGNED else "right", overflow="fold")
+    for record in sorted(records, key=_order):
+        table.add_row(*(cell(record) for _, cell in COLUMNS), style=None if _verdict(record) in PASSING else "red")
+    return table
+
+
+def _order(record: Record) -> tuple[Any, ...]:
+    speculates = record["method"] != "none"
+    return (
+        record["scenario"],
+        record["target"],
+        record["dtype"],
+        record["engine"],
+        speculates,
+        record["method"],
+        record["gamma"] or 0,
+    )
+
+
+def footnotes(records: Sequence[Record]) -> list[str]:
+    """Why figures are missing, and what the columns mean, said once each."""
+    notes = [
+        "speed-up: tokens/s over target-only of the same engine; mean length: tokens a round, the bonus token included"
+    ]
+    notes += sorted(
+        {f"J/token: {record['energy']['reason']}" for record in records if record.get("energy", {}).get("reason")}
+    )
+    ties = [record for record in records if record["verdict"]["outcome"] == "tie"]
+    notes += [_tie_note(record) for record in sorted(ties, key=_order)]
+    return notes
+
+
+def _tie_note(record: Record) -> str:
+    verdict = record["verdict"]
+    label = f"{model_label(record['target'])} {record['dtype']} {record['engine']} {record['method']}"
+    return (
+        f"tie: {label}: largest gap {verdict['max_gap']:.4g} within the noise floor {verdict['noise_floor']:.4g} logits"
+    )

@@ -1,0 +1,75 @@
+"""What lives as long as the pytest session: the engines, the workloads made for them, and the target-only references.
+
+Everything is made when it is first asked for, and once. This module knows no pytest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from pytest_specdec.engines.pool import Pool
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.generation import Score
+from pytest_specdec.measure.rounds import Clock, Rounds, clocked
+from pytest_specdec.settings import Settings
+from pytest_specdec.verdict.reference import Reference, control
+from pytest_specdec.workloads.workload import Request, Workload
+
+if TYPE_CHECKING:
+    from pytest_specdec.workloads.scenario import Scenario
+
+Announce = Callable[[str], None]
+
+
+class Session:
+    """Engines, workloads and references of one pytest session."""
+
+    def __init__(self, settings: Settings, pool: Pool, clock: Clock, announce: Announce) -> None:
+        self.settings = settings
+        self.pool = pool
+        self.announce = announce
+        self._clock = clock
+        self._workloads: dict[tuple[str, str], Workload] = {}
+        self._references: dict[tuple[str, str], Reference] = {}
+
+    def workload(self, spec: EngineSpec, scenario: Scenario) -> Workload:
+        """The scenario as token ids of this target; encoded by the target-only engine."""
+        key = (spec.target_only().key, scenario.digest)
+        if key not in self._workloads:
+            with self.pool.using(spec.target_only()) as engine:
+                about = engine.description
+                self._workloads[key] = scenario.realise(about.vocabulary, about.context, engine.encode)
+        return self._workloads[key]
+
+    def rounds(self, scenario: Scenario) -> int:
+        """Timed rounds: the setting, or else the scenario's."""
+        return self.settings.rounds or scenario.rounds
+
+    def warmup(self, scenario: Scenario) -> int:
+        """Untimed rounds before them: the setting, or else the scenario's."""
+        return scenario.warmup_rounds if self.settings.warmup is None else self.settings.warmup
+
+    def reference(self, spec: EngineSpec, workload: Workload, rounds: int, warmup: int) -> Reference:
+        """The target alone on this workload, measured now if no test has done so."""
+        target_only = spec.target_only()
+        if (target_only.key, workload.digest) not in self._references:
+            with self.pool.using(target_only) as engine:
+                self.announce(f"{target_only.label} decodes {workload.name} for reference")
+                self.control(target_only, workload, clocked(self._clock, engine, workload, rounds, warmup))
+        return self._references[target_only.key, workload.digest]
+
+    def control(self, spec: EngineSpec, workload: Workload, rounds: Rounds) -> Reference:
+        """Make these target-only rounds the reference of the workload, and take their noise floor."""
+        with self.pool.using(spec) as engine:
+            reference = control(engine, workload, rounds, self.settings.control)
+        self._references[spec.key, workload.digest] = reference
+        return reference
+
+    def rescore(
+        self, spec: EngineSpec, requests: Sequence[Request], outputs: Sequence[Sequence[int]]
+    ) -> Sequence[Sequence[Score]]:
+        """Rate outputs by the target alone; the speculative engine is parked meanwhile."""
+        with self.pool.using(spec.target_only()) as engine:
+            self.announce(f"{spec.target_only().label} rescores {sum(map(len, outputs))} tokens")
+            return engine.score(requests, outputs)

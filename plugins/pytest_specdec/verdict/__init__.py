@@ -1,0 +1,1 @@
+"""Verdicts: is every emitted token the target's own greedy choice?"""

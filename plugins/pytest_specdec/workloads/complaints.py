@@ -1,0 +1,171 @@
+"""Mistakes in a scenario file, as sentences: file, line, key, what is wrong, and what to write instead.
+
+The models say what they expect in each field's `description` and how it is written in its first example; a complaint is
+put together from these, so a new key brings its own error message. All mistakes of a file are told at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from pytest_specdec.errors import ConfigurationError
+from pytest_specdec.workloads.toml_file import TomlFile
+from pytest_specdec.workloads.toml_places import Place
+
+_MOST_TOLD = 20
+_VARIANT_MISTAKES = ("union_tag_invalid", "union_tag_not_found")
+
+
+def complaint(sentence: str) -> PydanticCustomError:
+    """What a validator raises to say its own sentence; file, line and key are put before it."""
+    return PydanticCustomError("complaint", "{sentence}", {"sentence": sentence})
+
+
+def all_complaints(error: ValidationError, model: type[BaseModel], file: TomlFile) -> ConfigurationError:
+    """One error with a line for each mistake that pydantic found, in the order of the file."""
+    told = sorted({(file.line(place), sentence) for place, sentence in _mistakes(error, model)})
+    sentences = [f"{file.path}:{line}: {sentence}" for line, sentence in told[:_MOST_TOLD]]
+    if len(told) > _MOST_TOLD:
+        sentences.append(f"{file.path}: and {len(told) - _MOST_TOLD} more mistakes")
+    return ConfigurationError("\n".join(sentences))
+
+
+def _mistakes(error: ValidationError, model: type[BaseModel]) -> Iterator[tuple[Place, str]]:
+    """Place and sentence of each; a list that is too short only for want of its faulty items is not told twice."""
+    found = [(_find(mistake, model), mistake) for mistake in error.errors()]
+    inner = {spot.place[:depth] for spot, _ in found for depth in range(len(spot.place))}
+    for spot, mistake in found:
+        if not (mistake["type"] == "too_short" and spot.place in inner):
+            yield _place(spot, mistake), _sentence(spot, mistake)
+
+
+def _place(spot: _Spot, mistake: ErrorDetails) -> Place:
+    """Where the mistake stands: for an unknown variant, at the key that chooses it."""
+    if mistake["type"] in _VARIANT_MISTAKES and spot.field:
+        return (*spot.place, str(spot.field.discriminator))
+    return spot.place
+
+
+def _sentence(spot: _Spot, mistake: ErrorDetails) -> str:
+    kind, value = mistake["type"], mistake["input"]
+    if kind == "complaint":
+        return f"{spot.name}: {mistake['ctx']['sentence']}"
+    if kind == "extra_forbidden":
+        return _unknown_key(spot)
+    if kind == "missing" and not _wants_an_item(mistake):
+        return f"{spot.name} is missing: add for example {spot.example}"
+    if kind in _VARIANT_MISTAKES:
+        return _unknown_variant(spot, value)
+    return f"{spot.name}: expected {spot.expected}, found {_shown(value)}{spot.item}: write for example {spot.example}"
+
+
+@dataclass(frozen=True)
+class _Spot:
+    """Where in the file and in the model a mistake is: `owner` has the key, `field` tells of it if it is known."""
+
+    top: type[BaseModel]
+    owner: type[BaseModel]
+    place: Place
+    field: FieldInfo | None
+
+    @property
+    def name(self) -> str:
+        return ".".join(part for part in self.place if isinstance(part, str))
+
+    @property
+    def item(self) -> str:
+        """Which item of a list, counted from 1: " as item 2", " as item 1 of item 3"; empty where it is none."""
+        items = [f"item {part + 1}" for part in reversed(self.place) if isinstance(part, int)]
+        return " as " + " of ".join(items) if items else ""
+
+    @property
+    def expected(self) -> str:
+        return str(self.field.description) if self.field else "a known key"
+
+    @property
+    def example(self) -> str:
+        return str(self.field.examples[0]) if self.field and self.field.examples else ""
+
+
+def _find(mistake: ErrorDetails, model: type[BaseModel]) -> _Spot:
+    spot = _Spot(model, model, (), None)
+    for part in mistake["loc"][:-1] if _wants_an_item(mistake) else mistake["loc"]:
+        spot = _step(spot, part)
+    return spot
+
+
+def _wants_an_item(mistake: ErrorDetails) -> bool:
+    """A list of fixed length is too short: the list is at fault, not the item that is not there."""
+    return mistake["type"] == "missing" and isinstance(mistake["loc"][-1], int)
+
+
+def _step(spot: _Spot, part: str | int) -> _Spot:
+    """One part of pydantic's location further; the name of a variant chooses a model and stands nowhere in the file."""
+    variants = _variants(spot.field)
+    if part == "[key]":  # pydantic's word for: the key itself is wrong, not its value
+        return spot
+    if part in variants:
+        return replace(spot, owner=variants[str(part)], field=None)
+    if isinstance(part, int):
+        return replace(spot, place=(*spot.place, part))
+    owner = _model_of(spot.field) or spot.owner
+    return replace(spot, owner=owner, place=(*spot.place, part), field=owner.model_fields.get(part))
+
+
+def _variants(field: FieldInfo | None) -> dict[str, type[BaseModel]]:
+    """The models of a discriminated union by the word that chooses each."""
+    if field is None or not isinstance(field.discriminator, str):
+        return {}
+    key = field.discriminator
+    return {get_args(each.model_fields[key].annotation)[0]: each for each in get_args(field.annotation)}
+
+
+def _model_of(field: FieldInfo | None) -> type[BaseModel] | None:
+    annotation = field.annotation if field else None
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+
+
+def _unknown_key(spot: _Spot) -> str:
+    key, known = str(spot.place[-1]), list(spot.owner.model_fields)
+    return f"unknown key {spot.name!r}: {_advice(key, known, spot)}the keys of {_table(spot)} are {', '.join(known)}"
+
+
+def _advice(key: str, known: list[str], spot: _Spot) -> str:
+    if spot.owner is not spot.top and key in spot.top.model_fields:
+        return f"{key!r} belongs at the top level, above every [table]; "
+    close = difflib.get_close_matches(key, known, n=1)
+    return f"did you mean {close[0]!r}? " if close else ""
+
+
+def _table(spot: _Spot) -> str:
+    """The table that owns the key, in words."""
+    if spot.owner is spot.top:
+        return "a scenario"
+    name = str(spot.place[0])
+    field = spot.top.model_fields[name]
+    words = [word for word, model in _variants(field).items() if model is spot.owner]
+    return f"{name} with {field.discriminator} = {_shown(words[0])}" if words else name
+
+
+def _unknown_variant(spot: _Spot, value: Any) -> str:
+    key, words = str(spot.field.discriminator) if spot.field else "", list(_variants(spot.field))
+    found = value.get(key) if isinstance(value, Mapping) else None
+    close = difflib.get_close_matches(str(found), words, n=1)
+    hint = f"did you mean {_shown(close[0])}? " if close else ""
+    problem = f"{_shown(found)} is unknown" if found is not None else "is missing"
+    choice = ", ".join(map(_shown, words))
+    return f"{spot.name}.{key} {problem}: {hint}it is one of {choice}, for example {spot.example}"
+
+
+def _shown(value: Any) -> str:
+    """A value as TOML writes it, more or less, and no longer than an error can bear."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else text[:57] + "..."

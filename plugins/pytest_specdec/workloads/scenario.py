@@ -1,0 +1,298 @@
+"""A scenario is a TOML file that defines a workload: no code, one level of keys, a table for where prompts come from.
+
+`discover` finds the files, `load_scenario` reads one and tells all its mistakes at once, and `Scenario.realise` turns
+it into a workload of token ids, once an engine has said what its target's vocabulary, context and tokenizer are. The
+same file, target and seed give the same token ids on every machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+
+from pytest_specdec.errors import ConfigurationError
+from pytest_specdec.workloads.complaints import all_complaints, complaint
+from pytest_specdec.workloads.preflight import Limits
+from pytest_specdec.workloads.sources import Source
+from pytest_specdec.workloads.sources.source import Drawing, Encode
+from pytest_specdec.workloads.toml_file import TomlFile, read_toml
+from pytest_specdec.workloads.workload import Request, Workload
+
+_MOST_TOLD = 20
+_SMALLEST = 'source = { format = "random", length = 16 }\ncount = 8\nmax_tokens = 64'
+_SAID_BY_KEYS = {
+    "max_tokens": "max_tokens",
+    "max_new_tokens": "max_tokens",
+    "max_length": "max_tokens",
+    "min_tokens": "min_tokens",
+    "min_new_tokens": "min_tokens",
+    "min_length": "min_tokens",
+    "ignore_eos": "ignore_eos",
+    "eos_token_id": "stop_token_ids",
+    "stop_token_ids": "stop_token_ids",
+    "stop": "stop",
+    "stop_strings": "stop",
+}
+
+_Positive = Annotated[int, Field(strict=True, ge=1)]
+_Natural = Annotated[int, Field(strict=True, ge=0)]
+_Text = Annotated[str, Field(strict=True, min_length=1)]
+_Share = Annotated[float, Field(strict=True, ge=0, le=1)]
+
+
+def _not_said_twice(field: str) -> str:
+    if field in _SAID_BY_KEYS:
+        raise complaint(f"not a matter of sampling: use the scenario's key {_SAID_BY_KEYS[field]!r}")
+    return field
+
+
+def _plain(value: Any) -> Any:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        raise complaint(
+            f"no engine samples by {value}: write numbers, texts, true or false, and lists of them"
+        ) from None
+    return value
+
+
+class ClosedLoad(BaseModel):
+    """A closed loop: the next request is sent when one is done, so that `concurrency` of them are always under way."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["closed"] = Field(description='"closed"', examples=['load = { kind = "closed" }'])
+
+
+class Scenario(BaseModel):
+    """One scenario file, checked. Immutable; see docs/scenarios.md for each key's type, unit and default."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    name: str = Field(
+        strict=True,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        description="letters, digits, dots, dashes and underscores, beginning with a letter or digit",
+        examples=['name = "short"'],
+    )
+    description: str = Field(
+        default="", strict=True, description="a text", examples=['description = "Short random prompts, four at once."']
+    )
+    source: Source = Field(
+        discriminator="format",
+        description="a table that says where prompts come from",
+        examples=['source = { format = "random", length = 16 }'],
+    )
+    seed: _Natural = Field(default=0, description="a whole number, 0 or more", examples=["seed = 7"])
+    count: _Positive | None = Field(
+        default=None, description="a whole number of prompts, 1 or more", examples=["count = 8"]
+    )
+    max_tokens: _Positive = Field(description="a whole number of tokens, 1 or more", examples=["max_tokens = 64"])
+    min_tokens: _Natural = Field(
+        default=0, description="a whole number of tokens, 0 or more", examples=["min_tokens = 16"]
+    )
+    ignore_eos: Annotated[bool, Field(strict=True)] = Field(
+        default=True, description="true or false", examples=["ignore_eos = false"]
+    )
+    stop: tuple[_Text, ...] = Field(
+        default=(), description="a list of texts, none of them empty", examples=['stop = ["\\n\\n", "###"]']
+    )
+    stop_token_ids: tuple[_Natural, ...] = Field(
+        default=(), description="a list of token ids, each 0 or more", examples=["stop_token_ids = [2, 7]"]
+    )
+    sampling: Mapping[Annotated[str, AfterValidator(_not_said_twice)], Annotated[Any, AfterValidator(_plain)]] = Field(
+        default_factory=dict,
+        description="a table of sampling fields under the engine's own names",
+        examples=["sampling = { frequency_penalty = 0.5 }"],
+    )
+    load: ClosedLoad = Field(
+        default=ClosedLoad(kind="closed"),
+        description="a table that says how requests arrive",
+        examples=['load = { kind = "closed" }'],
+    )
+    concurrency: _Positive = Field(
+        default=1, description="a whole number of requests, 1 or more", examples=["concurrency = 4"]
+    )
+    rounds: _Positive = Field(default=3, description="a whole number of rounds, 1 or more", examples=["rounds = 5"])
+    warmup_rounds: _Natural = Field(
+        default=1, description="a whole number of rounds, 0 or more", examples=["warmup_rounds = 2"]
+    )
+    min_speedup: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)] | None = Field(
+        default=None, description="a number above 0", examples=["min_speedup = 1.2"]
+    )
+    min_acceptance_rate: _Share | None = Field(
+        default=None, description="a number from 0 to 1", examples=["min_acceptance_rate = 0.6"]
+    )
+    min_mean_accepted_length: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)] | None = Field(
+        default=None, description="a number of tokens above 0", examples=["min_mean_accepted_length = 2.5"]
+    )
+    max_tie_rate: _Share | None = Field(
+        default=None, description="a number from 0 to 1", examples=["max_tie_rate = 0.05"]
+    )
+    _path: Path = PrivateAttr(default=Path())
+
+    @field_validator("count")
+    @classmethod
+    def _enough_prompts(cls, count: int | None, info: ValidationInfo) -> int | None:
+        """Refuse to run fewer prompts than were asked for."""
+        if "source" not in info.data:
+            return count
+        size = info.data["source"].size
+        if size is None and count is None:
+            raise complaint("missing, and random prompts have no number of their own: add for example count = 8")
+        if size is not None and count is not None and count > size:
+            raise complaint(f"{count} prompts asked for, the source has {size}: lower count to {size} or add prompts")
+        return count
+
+    @field_validator("min_tokens")
+    @classmethod
+    def _below_max_tokens(cls, min_tokens: int, info: ValidationInfo) -> int:
+        max_tokens = info.data.get("max_tokens", min_tokens)
+        if min_tokens > max_tokens:
+            raise complaint(f"{min_tokens} exceeds max_tokens = {max_tokens}: lower it, or raise max_tokens")
+        return min_tokens
+
+    @field_validator("concurrency")
+    @classmethod
+    def _reachable(cls, concurrency: int, info: ValidationInfo) -> int:
+        """Refuse a figure that would be labelled with a concurrency which never occurred."""
+        if "source" not in info.data or "count" not in info.data:
+            return concurrency
+        count = info.data["count"] or info.data["source"].size
+        if concurrency > count:
+            raise complaint(f"{concurrency} at once cannot be reached with {count} prompts: lower it, or raise count")
+        return concurrency
+
+    @property
+    def path(self) -> Path:
+        """The file, as it was named to `load_scenario`."""
+        return self._path
+
+    @property
+    def prompt_count(self) -> int:
+        """How many prompts the workload has."""
+        return self.count or self.source.size or 0
+
+    @property
+    def digest(self) -> str:
+        """Twelve hex digits over what defines the workload, whatever the target.
+
+        Stable over the order of keys, comments, and where prompts are kept; description, name, rounds and thresholds
+        are not part of it.
+        """
+        request = self.model_dump(
+            include={"max_tokens", "min_tokens", "ignore_eos", "stop", "stop_token_ids", "sampling"}
+        )
+        prompts = self.source.definition(self.prompt_count, self.seed)
+        arrival = {"load": self.load.model_dump(), "concurrency": self.concurrency}
+        canonical = json.dumps({"prompts": prompts, **request, **arrival}, sort_keys=True)
+        return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+    def realise(self, vocabulary: int, context: int, encode: Encode) -> Workload:
+        """The workload for a target with `vocabulary` token ids and room for `context` tokens.
+
+        `encode`: texts to lists of token ids, by the target's tokenizer; not called where the scenario has no text.
+        Raises ConfigurationError naming every prompt that is empty, does not fit the context, or has an unknown id.
+        """
+        prompts = self.source.draw(Drawing(self.prompt_count, self.seed, vocabulary, encode))
+        faults = list(self._faults(prompts, Limits(vocabulary, context)))
+        if faults:
+            raise ConfigurationError("\n".join(_shortened(faults)))
+        return Workload(self.name, tuple(self._request(prompt) for prompt in prompts), self.concurrency)
+
+    def _faults(self, prompts: list[list[int]], limits: Limits) -> Iterator[str]:
+        if strange := limits.unknown_ids(self.stop_token_ids):
+            yield f"stop_token_ids of {self.path}: {strange}: it would never stop there, so remove it"
+        for row, prompt in enumerate(prompts, start=1):
+            for fault in limits.faults(prompt, self.max_tokens):
+                yield f"prompt {row} of {self.path}: {fault}"
+
+    def _request(self, prompt: list[int]) -> Request:
+        return Request(
+            tuple(prompt),
+            self.max_tokens,
+            self.min_tokens,
+            self.ignore_eos,
+            self.stop_token_ids,
+            self.stop,
+            dict(self.sampling),
+        )
+
+
+def load_scenario(path: str | Path) -> Scenario:
+    """Read and check one scenario file.
+
+    Raises ConfigurationError with a line for each mistake: the file, the line, the key, and what to write instead.
+    """
+    file = read_toml(Path(path))
+    if not file.values:
+        raise ConfigurationError(f"{path}:1: the file is empty: a scenario needs at least\n{_SMALLEST}")
+    scenario = _checked(file)
+    scenario._path = file.path
+    return scenario
+
+
+def _checked(file: TomlFile) -> Scenario:
+    values = {"name": file.path.stem, **file.values}
+    try:
+        return Scenario.model_validate(values, context={"folder": file.path.parent})
+    except ValidationError as error:
+        raise all_complaints(error, Scenario, file) from None
+
+
+def discover(paths: Iterable[str | Path]) -> list[Path]:
+    """The scenario files among `paths`: a file stands for itself, a folder for its *.toml in order of name.
+
+    A file that is named twice counts once. Raises ConfigurationError for a path that does not exist, a folder without
+    scenarios, and two scenarios of one name.
+    """
+    found = {file.resolve(): file for path in paths for file in _files(Path(path))}
+    _refuse_same_names(list(found.values()))
+    return list(found.values())
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.exists():
+        raise ConfigurationError(f"{path}: no such file or folder: name a scenario file or a folder of them")
+    if not path.is_dir():
+        return [path]
+    files = sorted(path.glob("*.toml"))
+    if not files:
+        raise ConfigurationError(f"{path}: a folder without *.toml: put a scenario file there, or name another folder")
+    return files
+
+
+def _refuse_same_names(files: list[Path]) -> None:
+    first: dict[str, Path] = {}
+    for file in files:
+        name = _name(file)
+        if name in first:
+            raise ConfigurationError(f"{file}: {first[name]} is also named {name!r}: give one of them another `name`")
+        first[name] = file
+
+
+def _name(file: Path) -> str:
+    """The scenario's name, also of a file with mistakes: those are told when it is loaded."""
+    try:
+        return str(read_toml(file).values.get("name", file.stem))
+    except ConfigurationError:
+        return file.stem
+
+
+def _shortened(faults: list[str]) -> list[str]:
+    more = len(faults) - _MOST_TOLD
+    return faults[:_MOST_TOLD] + ([f"and {more} more"] if more > 0 else [])

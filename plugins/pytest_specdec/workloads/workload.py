@@ -1,0 +1,55 @@
+"""A workload is what is asked of an engine: requests as token ids, and how many of them are under way at once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Request:
+    """One prompt and the limits of its answer, greedy unless `sampling` says otherwise.
+
+    `max_tokens`, `min_tokens`: bounds on the delivered tokens. `ignore_eos`: decode to `max_tokens` whatever comes.
+    `stop_token_ids`, `stop`: further ends, as ids and as text. `sampling`: non-default sampling fields under the engine's
+    own names (e.g. "frequency_penalty"), passed through to both arms alike.
+    """
+
+    prompt_ids: tuple[int, ...]
+    max_tokens: int
+    min_tokens: int = 0
+    ignore_eos: bool = True
+    stop_token_ids: tuple[int, ...] = ()
+    stop: tuple[str, ...] = ()
+    sampling: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def wire(self) -> dict[str, Any]:
+        """Plain values, as they cross to a worker."""
+        plain = asdict(self)
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Requests in order, and `concurrency`: how many are under way at once."""
+
+    name: str
+    requests: tuple[Request, ...]
+    concurrency: int
+
+    @property
+    def digest(self) -> str:
+        """Twelve hex digits over requests and concurrency, not over the name."""
+        canonical = json.dumps([self.concurrency, [request.wire() for request in self.requests]], sort_keys=True)
+        return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+    def one_at_a_time(self, limit: int | None = None) -> Workload:
+        """The same requests, the first `limit` of them, at concurrency 1."""
+        return replace(self, requests=self.requests[:limit], concurrency=1)
+
+    def only(self, index: int) -> Workload:
+        """One request alone."""
+        return replace(self, requests=(self.requests[index],), concurrency=1)

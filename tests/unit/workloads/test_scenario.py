@@ -1,0 +1,212 @@
+"""A scenario file becomes a workload: the same one every time, and another one under another seed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from pytest_specdec.workloads.scenario import Scenario, load_scenario
+from pytest_specdec.workloads.workload import Request
+
+RANDOM = 'source = { format = "random", length = 4 }\ncount = 3\nmax_tokens = 8\n'
+
+
+RANDOM_UNDER_SEED_1 = [(847, 764, 257, 496), (652, 789, 96, 31), (434, 762, 5, 447)]
+DIGEST_OF_AB_AND_C = "ca2ffa49b7b1"
+
+
+def letters(texts: Sequence[str]) -> list[list[int]]:
+    """A tokenizer: one id a character."""
+    return [[ord(letter) for letter in text] for text in texts]
+
+
+def no_tokenizer(texts: Sequence[str]) -> list[list[int]]:
+    raise AssertionError("asked for a tokenizer")
+
+
+def written(folder: Path, text: str, name: str = "x.toml") -> Scenario:
+    (folder / name).write_text(text, encoding="utf-8")
+    return load_scenario(folder / name)
+
+
+def prompts(scenario: Scenario, vocabulary: int = 1000) -> list[tuple[int, ...]]:
+    return [request.prompt_ids for request in scenario.realise(vocabulary, 512, letters).requests]
+
+
+def test_defaults_of_the_smallest_scenario(tmp_path: Path) -> None:
+    """Only source, count and max_tokens are given; the rest is as documented."""
+    scenario = written(tmp_path, RANDOM)
+    told = scenario.model_dump(exclude={"source", "count", "max_tokens", "load"})
+    assert told == {
+        "name": "x",
+        "description": "",
+        "seed": 0,
+        "min_tokens": 0,
+        "ignore_eos": True,
+        "stop": (),
+        "stop_token_ids": (),
+        "sampling": {},
+        "concurrency": 1,
+        "rounds": 3,
+        "warmup_rounds": 1,
+        "min_speedup": None,
+        "min_acceptance_rate": None,
+        "min_mean_accepted_length": None,
+        "max_tie_rate": None,
+    }
+    assert (scenario.path, scenario.load.kind) == (tmp_path / "x.toml", "closed")
+
+
+def test_every_limit_reaches_the_request(tmp_path: Path) -> None:
+    """What the file says of decoding is what the engine is asked."""
+    scenario = written(
+        tmp_path,
+        """\
+name = "other"
+source = { format = "ids", prompts = [[5, 6], [7]] }
+max_tokens = 9
+min_tokens = 2
+ignore_eos = false
+stop = ["###"]
+stop_token_ids = [2]
+sampling = { frequency_penalty = 0.5 }
+concurrency = 2
+""",
+    )
+    workload = scenario.realise(10, 11, no_tokenizer)
+    limits = (9, 2, False, (2,), ("###",), {"frequency_penalty": 0.5})
+    assert workload.requests == (Request((5, 6), *limits), Request((7,), *limits))
+    assert (workload.name, workload.concurrency) == ("other", 2)
+
+
+def test_a_scenario_cannot_be_changed(tmp_path: Path) -> None:
+    """It is frozen."""
+    scenario = written(tmp_path, RANDOM)
+    with pytest.raises(ValidationError, match="frozen"):
+        scenario.max_tokens = 3
+
+
+def test_random_prompts_are_the_same_every_time_and_need_no_tokenizer(tmp_path: Path) -> None:
+    """Ids are pinned, so that records of years compare."""
+    scenario = written(tmp_path, RANDOM + "seed = 1")
+    workload = scenario.realise(1000, 512, no_tokenizer)
+    assert workload == scenario.realise(1000, 512, no_tokenizer)
+    assert [request.prompt_ids for request in workload.requests] == RANDOM_UNDER_SEED_1
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 10**9), st.integers(0, 10**9))
+def test_another_seed_draws_other_prompts(tmp_path_factory: pytest.TempPathFactory, one: int, other: int) -> None:
+    """Twelve ids of a thousand: equal by chance once in 10^36."""
+    folder = tmp_path_factory.mktemp("seeds")
+    first, second = (written(folder, f"{RANDOM}seed = {seed}") for seed in (one, other))
+    assert (prompts(first) == prompts(second)) == (one == other)
+    assert (first.digest == second.digest) == (one == other)
+
+
+def test_random_prompts_are_uniform_over_the_vocabulary_without_the_first_three(tmp_path: Path) -> None:
+    """Every id from 3 to the last occurs, each about as often as another; none else does."""
+    text = 'source = { format = "random", length = 1000 }\ncount = 10\nmax_tokens = 8'
+    scenario = written(tmp_path, text)
+    ids = [token for request in scenario.realise(13, 2000, no_tokenizer).requests for token in request.prompt_ids]
+    assert set(ids) == set(range(3, 13))
+    assert all(800 < ids.count(token) < 1200 for token in range(3, 13))
+
+
+def test_a_range_of_lengths_reaches_both_ends(tmp_path: Path) -> None:
+    """[2, 4] gives 2, 3 and 4 tokens."""
+    scenario = written(tmp_path, 'source = { format = "random", length = [2, 4] }\ncount = 60\nmax_tokens = 8')
+    assert {len(prompt) for prompt in prompts(scenario)} == {2, 3, 4}
+
+
+def test_a_larger_count_leaves_the_first_prompts_as_they_were(tmp_path: Path) -> None:
+    """A longer run contains the shorter one."""
+    few, many = (written(tmp_path, RANDOM.replace("3", count)) for count in ("3", "30"))
+    assert prompts(many)[:3] == prompts(few)
+
+
+@pytest.mark.parametrize(
+    ("source", "beside"),
+    [
+        ('{ format = "text", prompts = ["ab", "c", "d"] }', {}),
+        ('{ format = "ids", prompts = [[97, 98], [99], [100]] }', {}),
+        ('{ format = "file", path = "p.txt" }', {"p.txt": "\ufeffab\n\nc\r\nd\n"}),
+        (
+            '{ format = "file", path = "p.jsonl" }',
+            {"p.jsonl": '{"prompt": "ab"}\n{"prompt": "c", "n": 1}\n\n{"prompt": "d"}'},
+        ),
+        (
+            '{ format = "file", path = "in/p.jsonl", column = "q" }',
+            {"in/p.jsonl": '\ufeff{"q": "ab"}\n{"q": "c"}\n{"q": "d"}'},
+        ),
+    ],
+    ids=["text", "ids", "txt", "jsonl", "column"],
+)
+def test_given_prompts_come_in_order_all_or_the_first(tmp_path: Path, source: str, beside: dict[str, str]) -> None:
+    """Without `count` all of them, with it the first."""
+    for name, text in beside.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(text.encode())
+    everything = written(tmp_path, f"source = {source}\nmax_tokens = 8")
+    assert prompts(everything) == [(97, 98), (99,), (100,)]
+    assert prompts(written(tmp_path, f"source = {source}\nmax_tokens = 8\ncount = 2")) == [(97, 98), (99,)]
+
+
+def test_a_prompt_file_is_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its path is relative to the scenario, also when the current folder changes after loading."""
+    (tmp_path / "p.txt").write_text("ab")
+    (tmp_path / "x.toml").write_text('source = { format = "file", path = "p.txt" }\nmax_tokens = 8')
+    monkeypatch.chdir(tmp_path)
+    scenario = load_scenario("x.toml")
+    monkeypatch.chdir("/")
+    assert prompts(scenario) == [(97, 98)]
+
+
+def test_the_digest_is_stable_over_what_does_not_define_the_workload(tmp_path: Path) -> None:
+    """Order, comments, layout, description, name, rounds and thresholds; and where prompts are kept."""
+    (tmp_path / "p.txt").write_text("ab\nc")
+    same = [
+        'source = { format = "text", prompts = ["ab", "c"] }\nmax_tokens = 8\n',
+        'load.kind = "closed"\nmax_tokens = 8 # eight\nrounds = 9\n[source]\nprompts = ["ab", "c"]\nformat = "text"\n',
+        'source = { format = "text", prompts = ["ab", "c", "d"] }\nmax_tokens = 8\ncount = 2\nseed = 5',
+        'source = { format = "file", path = "p.txt" }\nmax_tokens = 8\ndescription = "x"\nname = "y"',
+        'source = { format = "text", prompts = ["ab", "c"] }\nmax_tokens = 8\nwarmup_rounds = 0\nmin_speedup = 2\n',
+    ]
+    assert {written(tmp_path, text).digest for text in same} == {DIGEST_OF_AB_AND_C}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "count = 2",
+        "max_tokens = 9",
+        "min_tokens = 1",
+        "ignore_eos = false",
+        'stop = ["a"]',
+        "stop_token_ids = [4]",
+        "sampling = { temperature = 0.5 }",
+        "seed = 1",
+        "concurrency = 2",
+        'source = { format = "random", length = 5 }',
+        'source = { format = "random", length = [4, 5] }',
+    ],
+)
+def test_the_digest_tells_every_other_workload(tmp_path: Path, change: str) -> None:
+    """Each key that defines the workload changes it."""
+    key = change.partition(" ")[0]
+    kept = [line for line in RANDOM.splitlines() if not line.startswith(key)]
+    assert written(tmp_path, "\n".join([*kept, change])).digest != written(tmp_path, RANDOM).digest
+
+
+def test_an_edited_prompt_file_is_another_workload(tmp_path: Path) -> None:
+    """The digest is of the prompts, not of the file's name."""
+    (tmp_path / "p.jsonl").write_text(json.dumps({"prompt": "ab"}))
+    before = written(tmp_path, 'source = { format = "file", path = "p.jsonl" }\nmax_tokens = 8').digest
+    (tmp_path / "p.jsonl").write_text(json.dumps({"prompt": "ac"}))
+    assert load_scenario(tmp_path / "x.toml").digest != before
