@@ -33,6 +33,11 @@ def follow_parent(parent: int) -> None:
     """End the whole process group once the parent is gone, whatever the engine is busy with."""
     while os.getppid() == parent:
         time.sleep(PARENT_CHECK_SECONDS)
+    end_own_group()
+
+
+def end_own_group() -> None:
+    """Leave nothing behind that nobody would end."""
     os.killpg(0, signal.SIGKILL)
 
 
@@ -75,18 +80,32 @@ def load(start: dict[str, Any], loaded: list[Any]) -> dict[str, Any]:
 
 
 def serve(channel: Any) -> None:
-    """Load the engine, then obey until the channel closes."""
+    """Take the start message, and obey; a worker that is left without a word takes its process group along."""
     start = channel.receive()
+    parent = os.getppid()
     lead_own_process_group()
     log_to(start["log"])
-    if start["follow_parent"]:
-        threading.Thread(target=follow_parent, args=(os.getppid(),), daemon=True).start()
     os.environ.update(start["environment"])
+    if start["follow_parent"]:
+        threading.Thread(target=follow_parent, args=(parent,), daemon=True).start()
+    dismissed = False
+    try:
+        dismissed = obey(channel, start)
+    finally:
+        if not dismissed:
+            end_own_group()
+
+
+def obey(channel: Any, start: dict[str, Any]) -> bool:
+    """Load the engine and answer commands; True if told to close, or not needed since it did not load."""
     channel.send(("ok", os.getpid()))
     loaded: list[Any] = []
     channel.send(answer(load, start, loaded))
     for command, arguments in channel if loaded else ():
         channel.send(answer(getattr(loaded[0], command), *arguments))
+        if command == "close":
+            return True
+    return not loaded
 
 
 if __name__ == "__channelexec__":

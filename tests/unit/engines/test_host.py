@@ -1,0 +1,219 @@
+"""The worker process, with a backend of a few lines: what crosses, what an error says, that nothing remains of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_specdec.engines import host
+from pytest_specdec.engines.host import WorkerEngine, live_members
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.errors import EngineDied, EngineError, Unsupported
+from pytest_specdec.workloads.workload import Request, Workload
+
+BACKEND = """
+import os, subprocess, sys, time
+
+def load(config):
+    if config["target"] == "missing":
+        raise FileNotFoundError("no model at missing")
+    if config["target"] == "with-child":
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    if config["target"] == "slow":
+        time.sleep(600)
+    return Backend(config)
+
+class Backend:
+    def __init__(self, config):
+        self.config = config
+    def describe(self):
+        print("described itself")
+        return {"vocabulary": 100, "context": 64, "device": "cpu", "versions": {"toy": os.environ.get("TOY", "1")}}
+    def prepare(self, requests, concurrency):
+        self.requests = requests
+        if requests[0]["prompt_ids"] == [13]:
+            raise ValueError("thirteen is not supported by this engine")
+    def run(self):
+        token = self.requests[0]["prompt_ids"][0]
+        if token == 9:
+            print("about to die")
+            os._exit(9)
+        if token == 8:
+            time.sleep(600)
+        if token == 7:
+            raise RuntimeError("bad luck")
+    def collect(self):
+        rows = [dict(prompt_ids=r["prompt_ids"], token_ids=[1, 2], finish_reason="length", chunks=[(0.5, 2)], text=None)
+                for r in self.requests]
+        return {"generations": rows, "speculation": None, "seconds": 0.5}
+    def score(self, sequences):
+        return [[(0.0, 10.0, token) for token in output] for _, output in sequences]
+    def close(self):
+        pass
+"""
+
+Start = Callable[..., WorkerEngine]
+
+
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Start a worker with the toy backend; all are closed in the end."""
+    monkeypatch.setattr(host, "backend_source", lambda backend: BACKEND)
+    started: list[WorkerEngine] = []
+
+    def start(target: str = "toy", load_timeout: float = 20, timeout: float = 20, **fields: object) -> WorkerEngine:
+        spec = EngineSpec(backend="vllm", target=target, **fields)  # type: ignore[arg-type]
+        started.append(WorkerEngine(spec, load_timeout, timeout, resolve=lambda model: model))
+        return started[-1]
+
+    yield start
+    for engine in started:
+        engine.close()
+
+
+def workload(first: int) -> Workload:
+    return Workload("w", (Request((first,), 2),), 1)
+
+
+def group(engine: WorkerEngine) -> int:
+    assert engine.description.pid is not None
+    return engine.description.pid
+
+
+def test_a_run_crosses_as_plain_values(start: Start) -> None:
+    engine = start()
+    engine.prepare(workload(5))
+    engine.run()
+    run = engine.collect()
+    assert (run.generations[0].prompt_ids, run.generations[0].token_ids, run.tokens) == ((5,), (1, 2), 2)
+    assert engine.score([Request((5,), 2)], [(1, 2)])[0][1].argmax == 2
+
+
+def test_the_environment_is_set_before_the_engine_is_loaded(start: Start) -> None:
+    assert start(environment={"TOY": "set"}).description.versions == {"toy": "set"}
+
+
+def test_the_worker_leads_a_process_group_of_its_own(start: Start) -> None:
+    assert os.getpgid(group(start())) not in (os.getpgrp(), os.getpid())
+
+
+def test_an_engine_that_does_not_load_says_why_and_leaves_nothing(start: Start) -> None:
+    with pytest.raises(
+        EngineError, match=r"engine missing-target \(vllm\) failed while loading: FileNotFoundError: no model"
+    ):
+        start("missing")
+
+
+def test_a_refusal_in_words_is_told_apart_from_a_fault(start: Start) -> None:
+    with pytest.raises(Unsupported, match="refuses: ValueError: thirteen is not supported by this engine"):
+        start().prepare(workload(13))
+
+
+def test_an_error_in_a_call_leaves_the_engine_usable(start: Start) -> None:
+    engine = start()
+    engine.prepare(workload(7))
+    with pytest.raises(EngineError, match="failed while run: RuntimeError: bad luck"):
+        engine.run()
+    engine.prepare(workload(5))
+    engine.run()
+    assert engine.collect().tokens == 2
+
+
+def test_a_worker_that_dies_is_one_error_with_its_last_words(start: Start) -> None:
+    engine = start()
+    engine.prepare(workload(9))
+    with pytest.raises(EngineDied, match=r"(?s)died while run.*about to die"):
+        engine.run()
+
+
+def test_a_killed_worker_takes_its_children_with_it(start: Start) -> None:
+    engine = start("with-child")
+    assert len(live_members(group(engine))) == 2
+    os.kill(group(engine), signal.SIGKILL)
+    with pytest.raises(EngineDied, match=r"died while prepare"):
+        engine.prepare(workload(5))
+    assert live_members(group(engine)) == []
+
+
+def test_a_call_past_its_limit_ends_the_process_group(start: Start) -> None:
+    engine = start(timeout=0.5)
+    engine.prepare(workload(8))
+    with pytest.raises(EngineDied, match=r"gave no answer within 0\.5 s while run; it was ended"):
+        engine.run()
+    assert live_members(group(engine)) == []
+
+
+def test_loading_past_its_limit_ends_the_process_group(start: Start) -> None:
+    before = _python_children()
+    with pytest.raises(EngineDied, match=r"gave no answer within 1 s while loading"):
+        start("slow", load_timeout=1)
+    assert _python_children() <= before
+
+
+def test_close_ends_the_worker_and_what_it_started(start: Start) -> None:
+    engine = start("with-child")
+    engine.close()
+    assert live_members(group(engine)) == []
+    engine.close()
+
+
+def test_an_interpreter_that_is_not_there_is_named(start: Start) -> None:
+    with pytest.raises(
+        EngineError, match=r"no worker could be started for toy-target as popen//python=/no/such/python"
+    ):
+        start(python="/no/such/python")
+
+
+PARENT = textwrap.dedent(
+    """
+    import sys, time
+    from pytest_specdec.engines import host
+    from pytest_specdec.engines.host import WorkerEngine
+    from pytest_specdec.engines.spec import EngineSpec
+    from pytest_specdec.workloads.workload import Request, Workload
+    host.backend_source = lambda backend: open(sys.argv[1]).read()
+    engine = WorkerEngine(EngineSpec(backend="vllm", target="with-child"), 20, 600, lambda model: model)
+    try:
+        print(engine.description.pid, flush=True)
+        engine.prepare(Workload("w", (Request((8,), 2),), 1))
+        engine.run()
+    finally:
+        engine.close()
+    """
+)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL, signal.SIGHUP], ids=lambda number: number.name)
+def test_nothing_remains_when_the_parent_is_interrupted_or_killed(number: signal.Signals, tmp_path: Path) -> None:
+    """Ctrl-C is handled by closing; after SIGKILL of the parent the worker ends its own group."""
+    (tmp_path / "backend.py").write_text(BACKEND)
+    command = [sys.executable, "-c", PARENT, str(tmp_path / "backend.py")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    parent = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
+    assert parent.stdout is not None
+    worker = int(parent.stdout.readline())
+    assert len(live_members(worker)) == 2
+    parent.send_signal(number)
+    parent.wait(20)
+    assert _gone_within(worker, 10)
+
+
+def _gone_within(process_group: int, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while live_members(process_group) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return not live_members(process_group)
+
+
+def _python_children() -> set[int]:
+    import psutil
+
+    return {child.pid for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE}

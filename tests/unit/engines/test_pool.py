@@ -1,0 +1,98 @@
+"""The pool: one engine awake, the target-only engine parked, each configuration loaded once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pytest_specdec.engines.fake import FakeEngine
+from pytest_specdec.engines.pool import Pool
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.errors import EngineDied, EngineError
+
+TARGET = EngineSpec(backend="fake", target="t")
+DRAFTED = replace(TARGET, method="draft_model", draft="d", gamma=2)
+LONGER = replace(DRAFTED, gamma=4)
+OTHER = EngineSpec(backend="fake", target="other")
+
+
+class Watched(FakeEngine):
+    """A fake engine that writes down what happens to it."""
+
+    history: list[str]
+
+    def park(self) -> None:
+        self.history.append(f"park {self.spec.label}")
+
+    def wake(self) -> None:
+        self.history.append(f"wake {self.spec.label}")
+
+    def close(self) -> None:
+        self.history.append(f"close {self.spec.label}")
+
+
+@pytest.fixture
+def history() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def pool(history: list[str]) -> Pool:
+    def start(spec: EngineSpec) -> FakeEngine:
+        engine = Watched(spec)
+        engine.history = history
+        history.append(f"load {spec.label}")
+        return engine
+
+    return Pool(start)
+
+
+def test_the_target_is_parked_while_a_speculative_engine_runs_and_woken_to_rescore(
+    pool: Pool, history: list[str]
+) -> None:
+    for spec in (TARGET, DRAFTED, TARGET, DRAFTED):
+        pool.awake(spec)
+    label, drafted = TARGET.label, DRAFTED.label
+    expected = [f"load {label}", f"park {label}", f"load {drafted}", f"park {drafted}", f"wake {label}"]
+    assert history == [*expected, f"park {label}", f"wake {drafted}"]
+
+
+def test_the_same_engine_again_changes_nothing(pool: Pool, history: list[str]) -> None:
+    assert pool.awake(TARGET) is pool.awake(TARGET)
+    assert history == [f"load {TARGET.label}"]
+
+
+def test_a_speculative_engine_is_closed_for_the_next_one_and_the_target_is_kept(pool: Pool, history: list[str]) -> None:
+    for spec in (TARGET, DRAFTED, LONGER):
+        pool.awake(spec)
+    assert history[-2:] == [f"close {DRAFTED.label}", f"load {LONGER.label}"]
+    assert f"close {TARGET.label}" not in history
+
+
+def test_another_target_closes_both(pool: Pool, history: list[str]) -> None:
+    for spec in (TARGET, DRAFTED, OTHER):
+        pool.awake(spec)
+    assert history[-3:] == [f"close {TARGET.label}", f"close {DRAFTED.label}", f"load {OTHER.label}"]
+
+
+def test_an_engine_that_does_not_load_is_not_tried_again(pool: Pool) -> None:
+    hopeless = replace(DRAFTED, speculative_options={"fault": "does not load"})
+    with pytest.raises(EngineError, match="was told not to load"):
+        pool.awake(hopeless)
+    with pytest.raises(EngineError, match="not tried again in this session: the fake engine was told not to load"):
+        pool.awake(hopeless)
+
+
+def test_an_engine_that_dies_is_loaded_anew(pool: Pool, history: list[str]) -> None:
+    with pytest.raises(EngineDied), pool.using(TARGET):
+        raise EngineDied("gone")
+    pool.awake(TARGET)
+    assert history == [f"load {TARGET.label}", f"close {TARGET.label}", f"load {TARGET.label}"]
+
+
+def test_close_ends_every_engine(pool: Pool, history: list[str]) -> None:
+    pool.awake(TARGET)
+    pool.awake(DRAFTED)
+    pool.close()
+    assert {f"close {TARGET.label}", f"close {DRAFTED.label}"} <= set(history)

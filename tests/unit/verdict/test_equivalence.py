@@ -1,0 +1,176 @@
+"""The verdict on hand-made generations: each outcome, and that nothing slips through as identical."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_specdec.generation import Generation, Run, Score
+from pytest_specdec.verdict.equivalence import Outcome, Verdict, broken_limit, judge
+from pytest_specdec.verdict.noise import NoiseFloor
+from pytest_specdec.workloads.workload import Request, Workload
+
+PROMPT = (5, 6, 7)
+FLOOR = NoiseFloor(gap=0.125, spacing=0.0625, tokens=100, near_ties=3, disagreements=1, compared=4, dtype="bfloat16")
+
+
+def request_for(tokens: Sequence[int], **limits: object) -> Request:
+    return Request(PROMPT, max_tokens=len(tokens), **limits)  # type: ignore[arg-type]
+
+
+def generation(tokens: Sequence[int], finish: str = "length", prompt: tuple[int, ...] = PROMPT) -> Generation:
+    return Generation(prompt, tuple(tokens), finish)
+
+
+def never(requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> Sequence[Sequence[Score]]:
+    raise AssertionError("nothing had to be rescored")
+
+
+def gaps(*row: float):  # type: ignore[no-untyped-def]
+    return lambda requests, outputs: [[Score(gap, 10.0, 1) for gap in row] for _ in outputs]
+
+
+def verdict_on(seen: Generation, expected: Generation, rescore=never, request: Request | None = None) -> Verdict:  # type: ignore[no-untyped-def]
+    asked = request or request_for(expected.token_ids)
+    return judge(Workload("w", (asked,), 1), [(expected,)], [Run((seen,), None, 0.0)], FLOOR, rescore)
+
+
+def test_the_same_tokens_are_identical_without_rescoring() -> None:
+    verdict = verdict_on(generation([1, 2, 3]), generation([1, 2, 3]))
+    assert (verdict.outcome, verdict.counts, verdict.passes) == (Outcome.IDENTICAL, {"identical": 1}, True)
+
+
+def test_a_difference_within_the_floor_is_a_tie_and_is_told() -> None:
+    verdict = verdict_on(generation([1, 9, 3]), generation([1, 2, 3]), gaps(0.0, 0.125, 0.0))
+    assert (verdict.outcome, verdict.passes, verdict.max_gap) == (Outcome.TIE, True, 0.125)
+    assert (verdict.findings[0].position, verdict.findings[0].gap, verdict.findings[0].worst) == (1, 0.125, 1)
+
+
+def test_a_difference_beyond_the_floor_is_divergent() -> None:
+    verdict = verdict_on(generation([1, 9, 3]), generation([1, 2, 3]), gaps(0.0, 0.126, 0.0))
+    assert (verdict.outcome, verdict.passes) == (Outcome.DIVERGENT, False)
+    assert verdict.findings[0].detail.startswith("token 1 is 0.126 below the target's argmax 1")
+
+
+def test_a_fault_after_a_tie_is_still_found() -> None:
+    verdict = verdict_on(generation([9, 2, 8]), generation([1, 2, 3]), gaps(0.1, 0.0, 5.0))
+    assert (verdict.outcome, verdict.findings[0].worst) == (Outcome.DIVERGENT, 2)
+
+
+def test_a_tie_never_explains_a_gap_that_is_no_number() -> None:
+    verdict = verdict_on(generation([1, 9, 3]), generation([1, 2, 3]), gaps(0.0, math.nan, 0.0))
+    assert verdict.outcome is Outcome.DIVERGENT
+
+
+def test_output_equal_to_the_target_at_batch_one_is_identical_too() -> None:
+    workload = Workload("w", (request_for([1, 2]),), 4)
+    expected = [(generation([1, 2]), generation([1, 7]))]
+    verdict = judge(workload, expected, [Run((generation([1, 7]),), None, 0.0)], FLOOR, never)
+    assert verdict.outcome is Outcome.IDENTICAL
+
+
+def test_other_prompt_ids_are_their_own_verdict() -> None:
+    doubled = generation([1, 2, 3], prompt=(0, *PROMPT))
+    assert verdict_on(doubled, generation([1, 2, 3])).outcome is Outcome.INPUTS_DIFFER
+
+
+def test_a_shorter_answer_is_a_length_fault_although_every_token_is_right() -> None:
+    verdict = verdict_on(generation([1, 2]), generation([1, 2, 3]))
+    assert (verdict.outcome, verdict.passes) == (Outcome.LENGTH, False)
+
+
+def test_going_on_past_the_end_is_a_length_fault_that_says_where() -> None:
+    asked = Request(PROMPT, max_tokens=8, ignore_eos=False)
+    verdict = verdict_on(generation([1, 2, 3, 4], "stop"), generation([1, 2], "stop"), request=asked)
+    assert verdict.findings[0].detail == "continued past the end at 2: 4 tokens where the target alone stops after 2"
+
+
+def test_another_finish_reason_is_a_length_fault() -> None:
+    asked = Request(PROMPT, max_tokens=3, ignore_eos=False)
+    verdict = verdict_on(generation([1, 2, 3], "stop"), generation([1, 2, 3]), request=asked)
+    assert (verdict.outcome, verdict.findings[0].detail) == (
+        Outcome.LENGTH,
+        "same tokens, but finished by 'stop', not 'length'",
+    )
+
+
+def test_an_empty_answer_never_passes() -> None:
+    assert verdict_on(generation([]), generation([1, 2, 3])).outcome is Outcome.LENGTH
+
+
+def test_a_control_that_failed_decides_nothing() -> None:
+    broken = NoiseFloor(gap=4.0, spacing=0.0625, tokens=9, near_ties=9, disagreements=1, compared=1, dtype="bfloat16")
+    same = generation([1, 2])
+    verdict = judge(Workload("w", (request_for([1, 2]),), 1), [(same,)], [Run((same,), None, 0.0)], broken, never)
+    assert (verdict.outcome, verdict.passes) == (Outcome.UNDECIDABLE, False)
+
+
+def test_the_worst_outcome_of_all_rounds_is_the_verdict() -> None:
+    good, bad = generation([1, 2, 3]), generation([1, 9, 3])
+    workload = Workload("w", (request_for([1, 2, 3]), request_for([1, 2, 3])), 2)
+    runs = [Run((good, good), None, 0.0), Run((good, bad), None, 0.0)]
+    verdict = judge(workload, [(good,), (good,)], runs, FLOOR, gaps(0.0, 3.0, 0.0))
+    assert (verdict.outcome, verdict.counts) == (Outcome.DIVERGENT, {"divergent": 1, "identical": 3})
+    assert (verdict.findings[0].round, verdict.findings[0].request) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("request_", "tokens", "finish", "broken"),
+    [
+        (Request(PROMPT, 4), [1, 2, 3, 4, 5], "length", "5 tokens delivered, more than max_tokens = 4"),
+        (
+            Request(PROMPT, 9, min_tokens=4, ignore_eos=False),
+            [1, 2],
+            "stop",
+            "2 tokens delivered, fewer than min_tokens = 4",
+        ),
+        (Request(PROMPT, 4), [1, 2], "stop", "2 tokens delivered where 4 were asked for and no end was allowed"),
+        (
+            Request(PROMPT, 4, ignore_eos=False),
+            [1, 2],
+            "length",
+            "finished by 'length' after 2 tokens, not after max_tokens = 4",
+        ),
+        (Request(PROMPT, 4, ignore_eos=False), [1, 2], "stop", None),
+        (Request(PROMPT, 2), [1, 2], "length", None),
+    ],
+)
+def test_limits_are_judged_absolutely(request_: Request, tokens: list[int], finish: str, broken: str | None) -> None:
+    assert broken_limit(request_, generation(tokens, finish)) == broken
+
+
+OUTPUTS = st.lists(st.lists(st.integers(3, 99), min_size=5, max_size=5), min_size=1, max_size=6)
+
+
+def _judged(outputs: Sequence[Sequence[int]], seen: Sequence[Sequence[int]]) -> Verdict:
+    workload = Workload("w", tuple(request_for(row) for row in outputs), 2)
+    rows = [(generation(row),) for row in outputs]
+    return judge(workload, rows, [Run(tuple(map(generation, seen)), None, 0.0)], FLOOR, gaps(0.1, 0.1, 0.1, 0.1, 0.1))
+
+
+@given(OUTPUTS)
+def test_any_output_is_identical_to_itself(outputs: list[list[int]]) -> None:
+    assert _judged(outputs, outputs).outcome is Outcome.IDENTICAL
+
+
+@given(OUTPUTS, st.data())
+def test_any_single_changed_token_is_never_identical(outputs: list[list[int]], data: st.DataObject) -> None:
+    request, position = data.draw(st.integers(0, len(outputs) - 1)), data.draw(st.integers(0, 4))
+    changed = [list(row) for row in outputs]
+    changed[request][position] += data.draw(st.integers(1, 50))
+    verdict = _judged(outputs, changed)
+    assert verdict.outcome is not Outcome.IDENTICAL
+    assert verdict.findings[0].position == position
+
+
+@given(OUTPUTS, st.randoms())
+def test_the_verdict_does_not_depend_on_the_order_of_requests(outputs: list[list[int]], random) -> None:  # type: ignore[no-untyped-def]
+    changed = [[row[0] + 1, *row[1:]] if index % 2 else row for index, row in enumerate(outputs)]
+    order = list(range(len(outputs)))
+    random.shuffle(order)
+    one, other = _judged(outputs, changed), _judged([outputs[at] for at in order], [changed[at] for at in order])
+    assert (one.outcome, one.counts, one.max_gap) == (other.outcome, other.counts, other.max_gap)

@@ -1,0 +1,59 @@
+"""The noise floor: what the control's scores say, in logits and in spacings of the dtype."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from pytest_specdec.generation import Score
+from pytest_specdec.verdict.noise import noise_floor, spacing
+
+
+@pytest.mark.parametrize(
+    ("magnitude", "dtype", "expected"),
+    [
+        (16.0, "bfloat16", 0.125),
+        (31.9, "bfloat16", 0.125),
+        (15.9, "bfloat16", 0.0625),
+        (10.0, "float16", 2**-7),
+        (10.0, "float32", 2**-20),
+    ],
+)
+def test_spacing_is_that_of_neighbouring_numbers(magnitude: float, dtype: str, expected: float) -> None:
+    assert spacing(magnitude, dtype) == expected
+
+
+def test_spacing_agrees_with_the_platform_for_doubles() -> None:
+    assert spacing(10.0, "float64") == math.ulp(10.0)
+
+
+@pytest.mark.parametrize(
+    ("magnitude", "dtype"), [(0.0, "bfloat16"), (math.inf, "bfloat16"), (math.nan, "float32"), (1.0, "fp8")]
+)
+def test_spacing_is_none_where_it_is_not_known(magnitude: float, dtype: str) -> None:
+    assert spacing(magnitude, dtype) is None
+
+
+def test_the_floor_is_the_largest_gap_of_the_control() -> None:
+    floor = noise_floor([[Score(0.0, 10.0, 1), Score(0.25, 20.0, 2)]], "bfloat16", disagreements=1, compared=4)
+    assert (floor.gap, floor.spacing, floor.tokens, floor.near_ties, floor.bound) == (0.25, 0.125, 2, 1, 0.25)
+
+
+def test_one_spacing_is_a_tie_even_if_the_control_saw_none() -> None:
+    assert noise_floor([[Score(0.0, 20.0, 1)]], "bfloat16", 0, 1).bound == 0.125
+
+
+def test_without_logits_the_measured_gap_is_the_bound() -> None:
+    assert noise_floor([[Score(0.01, None, 1)]], "bfloat16", 0, 1).bound == 0.01
+
+
+def test_a_target_that_strays_far_from_its_own_argmax_decides_nothing() -> None:
+    reason = noise_floor([[Score(4.0, 20.0, 1)]], "bfloat16", 0, 1).insane
+    assert reason == "target-only output strays 32 bfloat16 spacings from its own argmax (sane: 8)"
+
+
+def test_logits_that_are_no_numbers_decide_nothing() -> None:
+    assert (
+        noise_floor([[Score(math.nan, 20.0, 1)]], "bfloat16", 0, 1).insane == "the target's own logits are not numbers"
+    )
