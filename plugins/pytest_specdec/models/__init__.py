@@ -1,0 +1,44 @@
+"""Models whose right answer is known, made on the spot: constructed pairs, and one small real model.
+
+    constructed:tiny                      a target that follows a known next-token map
+    constructed:tiny:draft?alpha=0.8      its drafter, which agrees with that map on 80 % of the tokens
+    constructed:tiny:eagle                its EAGLE head
+    smollm2?layers=4                      SmolLM2-135M-Instruct, cut to its first layers
+
+`resolve` turns such a reference into the folder of a checkpoint, and every other string into itself. Nothing here
+imports torch until a checkpoint is really written, and `resolve` leaves that to another process.
+"""
+
+from pytest_specdec.models.cache import default_root, where
+from pytest_specdec.models.errors import ModelError
+from pytest_specdec.models.maker import resolve
+from pytest_specdec.models.maps import (
+    agreement,
+    cycle,
+    expected_continuation,
+    expected_speculation,
+    next_map,
+    runner_up_map,
+)
+from pytest_specdec.models.recipe import DraftRecipe, EagleRecipe, Recipe, Shape, SmolLM2Recipe, TargetRecipe
+from pytest_specdec.models.reference import parse
+
+__all__ = [
+    "DraftRecipe",
+    "EagleRecipe",
+    "ModelError",
+    "Recipe",
+    "Shape",
+    "SmolLM2Recipe",
+    "TargetRecipe",
+    "agreement",
+    "cycle",
+    "default_root",
+    "expected_continuation",
+    "expected_speculation",
+    "next_map",
+    "parse",
+    "resolve",
+    "runner_up_map",
+    "where",
+]

@@ -1,0 +1,129 @@
+"""A folder of models, each under the name of its recipe, complete or absent.
+
+A model is written into a hidden folder beside its place and renamed at the end, so an interrupted write never counts. A
+lock per model lets a second process wait for the first instead of writing the same gigabytes; it also says that a
+hidden folder without a living writer is litter, which the next writer sweeps away.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pytest_specdec.models.errors import ModelError
+from pytest_specdec.models.recipe import Recipe, SmolLM2Recipe, contents, folder_name
+from pytest_specdec.models.reference import parse
+
+RECIPE_FILE = "recipe.json"
+
+
+def default_root() -> Path:
+    """SPECDEC_CACHE, or `pytest-specdec/models` in the user's cache folder (XDG_CACHE_HOME, else ~/.cache)."""
+    named = os.environ.get("SPECDEC_CACHE")
+    if named:
+        return Path(named).expanduser()
+    caches = os.environ.get("XDG_CACHE_HOME")
+    return (Path(caches) if caches else Path.home() / ".cache") / "pytest-specdec" / "models"
+
+
+def place(recipe: Recipe, cache: str | Path | None = None) -> Path:
+    """The folder that holds the recipe's model, or will; absolute."""
+    root = default_root() if cache is None else Path(cache)
+    return root.absolute() / folder_name(recipe)
+
+
+def where(reference: str, cache: str | Path | None = None) -> str:
+    """The path of a reference's model, made or not; a path or hub id is given back as it is."""
+    recipe = parse(reference)
+    return reference if recipe is None else str(place(recipe, cache))
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether the folder is a model that was written to its end."""
+    return (folder / RECIPE_FILE).is_file()
+
+
+def build(
+    recipe: Recipe, cache: str | Path | None = None, write: Callable[[Recipe, Path], None] | None = None
+) -> tuple[Path, bool]:
+    """The model's folder, and whether it was there already; where it was not, it is written here, with torch."""
+    folder = place(recipe, cache)
+    if is_complete(folder):
+        return folder, True
+    with _alone(folder):
+        if is_complete(folder):
+            return folder, True
+        _sweep(folder)
+        _write_beside(recipe, folder, write or write_model)
+    return folder, False
+
+
+def write_model(recipe: Recipe, folder: Path) -> None:
+    """Write the model's files into the existing folder, by its kind."""
+    try:
+        if isinstance(recipe, SmolLM2Recipe):
+            from pytest_specdec.models.smollm2 import write_smollm2
+
+            write_smollm2(recipe, folder)
+        else:
+            from pytest_specdec.models.checkpoint import write_constructed
+
+            write_constructed(recipe, folder)
+    except ModuleNotFoundError as error:
+        remedy = "pip install 'pytest-specdec[transformers]', or name an interpreter that has it"
+        raise ModelError(f"making {recipe.name} needs {error.name}, which is not installed: {remedy}") from error
+
+
+def _write_beside(recipe: Recipe, folder: Path, write: Callable[[Recipe, Path], None]) -> None:
+    growing = Path(tempfile.mkdtemp(prefix=_hidden(folder), dir=folder.parent))
+    try:
+        write(recipe, growing)
+        (growing / RECIPE_FILE).write_text(json.dumps(contents(recipe), indent=2) + "\n", encoding="utf-8")
+        _open_to_readers(growing)
+        _rename(growing, folder)
+    finally:
+        shutil.rmtree(growing, ignore_errors=True)
+
+
+def _open_to_readers(folder: Path) -> None:
+    """Temporary folders and safetensors files are made private; a cache may be shared."""
+    folder.chmod(0o755)
+    for file in folder.iterdir():
+        file.chmod(0o644)
+
+
+def _rename(growing: Path, folder: Path) -> None:
+    try:
+        growing.rename(folder)
+    except OSError as error:
+        if is_complete(folder):
+            return
+        raise ModelError(f"{folder} is in the way and is no complete model; remove it ({error})") from error
+
+
+def _sweep(folder: Path) -> None:
+    for litter in folder.parent.glob(f"{_hidden(folder)}*"):
+        shutil.rmtree(litter, ignore_errors=True)
+
+
+def _hidden(folder: Path) -> str:
+    return f".{folder.name}.growing-"
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the model's lock; the system lets go of it when the process ends, however it ends."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock = (folder.parent / f".{folder.name}.lock").open("w")
+    except OSError as error:
+        raise ModelError(f"the model cache {folder.parent} cannot be written ({error}); set SPECDEC_CACHE") from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,174 @@
+"""Writes a constructed model: tensors drawn one by one, cast, and put into safetensors files. No model class is loaded.
+
+At most one file's tensors are held, in the model's dtype, and one tensor in float32; on a GPU, if there is one. Each
+tensor has its own seed, made of the recipe's seed and the tensor's name, so none depends on another. Embeddings are
+always drawn on the CPU: they carry the map, and are so the same wherever the model was made. Layer weights differ
+between CPU and CUDA.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod, sqrt
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_specdec.models.configuration import configuration, generation_configuration
+from pytest_specdec.models.layout import EMBEDDING_SIZE, SHARD_BYTES, Weight, shards, weights
+from pytest_specdec.models.maps import next_map, runner_up_map
+from pytest_specdec.models.recipe import SPECIAL_IDS, Constructed, EagleRecipe, TargetRecipe
+from pytest_specdec.models.tokenizer import write_tokenizer
+
+if TYPE_CHECKING:
+    import torch
+
+TOP_LOGIT = 10.0
+
+
+def write_constructed(recipe: Constructed, folder: Path, shard_bytes: int = SHARD_BYTES) -> None:
+    """Write the whole checkpoint into the existing folder; files of at most `shard_bytes` each."""
+    _write_json(folder / "config.json", configuration(recipe))
+    _write_json(folder / "generation_config.json", generation_configuration())
+    write_tokenizer(folder, recipe.vocab, recipe.max_position_embeddings)
+    _write_tensors(recipe, folder, shard_bytes)
+
+
+def tensor_seed(seed: int, name: str) -> int:
+    """The seed of one tensor, from 0 to 2⁶³ − 1."""
+    return int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:8], "big") >> 1
+
+
+@dataclass
+class Foundry:
+    """Draws a recipe's tensors on one device."""
+
+    recipe: Constructed
+    device: str
+
+    def cast(self, weight: Weight) -> torch.Tensor:
+        """The tensor, in the recipe's dtype."""
+        import torch
+
+        return self._draw(weight).to(getattr(torch, self.recipe.dtype)).contiguous()
+
+    def _draw(self, weight: Weight) -> torch.Tensor:
+        import torch
+
+        if weight.fill == "normal":
+            return self._normal(weight).mul_(weight.std)
+        if weight.fill == "embedding":
+            return self._padded(self._input_vectors() * (EMBEDDING_SIZE * sqrt(self.recipe.shape.hidden)))
+        if weight.fill == "head":
+            return self._padded(self._head() * (TOP_LOGIT / sqrt(self.recipe.shape.hidden)))
+        if weight.fill == "pass-embedding":
+            passed = torch.eye(self.recipe.shape.hidden, device=self.device) / EMBEDDING_SIZE
+            return torch.cat([passed, torch.zeros_like(passed)], dim=1)
+        return torch.ones(weight.shape, device=self.device)
+
+    def _normal(self, weight: Weight) -> torch.Tensor:
+        import torch
+
+        generator = torch.Generator(self.device).manual_seed(tensor_seed(self.recipe.seed, weight.name))
+        return torch.randn(weight.shape, generator=generator, device=self.device)
+
+    @cached_property
+    def _vectors(self) -> torch.Tensor:
+        """A random unit vector for each token; special ids share those of the tokens whose continuation they share."""
+        import torch
+
+        recipe = self.recipe
+        seed = recipe.target_seed if isinstance(recipe, EagleRecipe) else recipe.seed
+        generator = torch.Generator().manual_seed(tensor_seed(seed, "embedding"))
+        vectors = torch.randn((recipe.vocab, recipe.shape.hidden), generator=generator).to(self.device)
+        vectors /= vectors.norm(dim=1, keepdim=True)
+        vectors[:SPECIAL_IDS] = vectors[SPECIAL_IDS : 2 * SPECIAL_IDS]
+        return vectors
+
+    def _input_vectors(self) -> torch.Tensor:
+        """The embedding's directions; an EAGLE head's token stands for the one whose successor in π it proposes."""
+        if not isinstance(self.recipe, EagleRecipe):
+            return self._vectors
+        agreed = replace(self.recipe, alpha=1.0)
+        before = {following: token for token, following in enumerate(next_map(agreed))}
+        return self._vectors[self._index([before[following] for following in next_map(self.recipe)])]
+
+    def _head(self) -> torch.Tensor:
+        """The output head's directions: the row of π(t) gathers t's vector, the row of ρ(t) its share of it."""
+        import torch
+
+        ordinary = self._vectors[SPECIAL_IDS:]
+        head = torch.zeros_like(self._vectors)
+        following = self._index(next_map(self.recipe)[SPECIAL_IDS:])
+        if not isinstance(self.recipe, TargetRecipe) or self.recipe.margin is None:
+            return head.index_add_(0, following, ordinary)
+        second = self._index(runner_up_map(self.recipe)[SPECIAL_IDS:])
+        top, lower = _solved(self._overlaps(following, second), 1 - self.recipe.margin)
+        head.index_add_(0, following, ordinary * top[following, None])
+        return head.index_add_(0, second, ordinary * lower[second, None])
+
+    def _overlaps(self, following: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        """For each row of the head, the cosine between the two vectors that it gathers; shape (vocab,)."""
+        import torch
+
+        tokens = torch.arange(SPECIAL_IDS, self.recipe.vocab, device=self.device)
+        first = torch.zeros(self.recipe.vocab, dtype=torch.long, device=self.device)
+        other = first.clone()
+        first[following], other[second] = tokens, tokens
+        return (self._vectors[first] * self._vectors[other]).sum(dim=1)
+
+    def _padded(self, table: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        return torch.nn.functional.pad(table, (0, 0, 0, self.recipe.rows - table.shape[0]))
+
+    def _index(self, ids: list[int]) -> torch.Tensor:
+        import torch
+
+        return torch.tensor(ids, device=self.device)
+
+
+def _solved(overlap: torch.Tensor, ratio: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Coefficients (a, b) of a row a·x + b·y, with unit x and y, such that its product with x is 1 and with y `ratio`.
+
+    Rows of special ids gather nothing and get coefficients that nobody uses: their overlap is set aside.
+    """
+    import torch
+
+    overlap = torch.where(overlap.abs() < 0.999, overlap, torch.zeros_like(overlap))
+    determinant = 1 - overlap**2
+    return (1 - ratio * overlap) / determinant, (ratio - overlap) / determinant
+
+
+def _write_tensors(recipe: Constructed, folder: Path, shard_bytes: int) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    foundry = Foundry(recipe, "cuda" if torch.cuda.is_available() else "cpu")
+    element_bytes = getattr(torch, recipe.dtype).itemsize
+    listed = weights(recipe)
+    files = shards(listed, element_bytes, shard_bytes)
+    names = _file_names(len(files))
+    for name, file in zip(names, files, strict=True):
+        tensors = {weight.name: foundry.cast(weight).cpu() for weight in file}
+        save_file(tensors, folder / name, metadata={"format": "pt"})
+    if len(files) > 1:
+        total = sum(prod(weight.shape) for weight in listed) * element_bytes
+        _write_json(folder / "model.safetensors.index.json", _index_of(names, files, total))
+
+
+def _file_names(count: int) -> list[str]:
+    if count == 1:
+        return ["model.safetensors"]
+    return [f"model-{number:05d}-of-{count:05d}.safetensors" for number in range(1, count + 1)]
+
+
+def _index_of(names: list[str], files: list[list[Weight]], total: int) -> dict[str, Any]:
+    places = {weight.name: name for name, file in zip(names, files, strict=True) for weight in file}
+    return {"metadata": {"total_size": total}, "weight_map": places}
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

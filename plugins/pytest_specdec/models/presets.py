@@ -1,0 +1,51 @@
+"""The pairs that have a name: from one that a CPU decodes in milliseconds to the shapes of real 8 B models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pytest_specdec.models.recipe import Shape
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A target's shape and its drafter's, over one vocabulary."""
+
+    target: Shape
+    draft: Shape
+    vocab: int
+    max_position_embeddings: int
+
+
+PRESETS = {
+    "tiny": Preset(
+        target=Shape("llama", 256, 4, 4, 2, 64, 512),
+        draft=Shape("llama", 64, 1, 1, 1, 64, 128),
+        vocab=1024,
+        max_position_embeddings=2048,
+    ),
+    "tiny-qwen3": Preset(
+        target=Shape("qwen3", 256, 4, 4, 2, 128, 512, 1_000_000.0),
+        draft=Shape("qwen3", 64, 1, 1, 1, 128, 128, 1_000_000.0),
+        vocab=1024,
+        max_position_embeddings=2048,
+    ),
+    "small": Preset(
+        target=Shape("llama", 512, 8, 8, 4, 64, 1536),
+        draft=Shape("llama", 128, 2, 2, 1, 64, 384),
+        vocab=4096,
+        max_position_embeddings=4096,
+    ),
+    "llama-8b": Preset(
+        target=Shape("llama", 4096, 32, 32, 8, 128, 14336, 500_000.0),
+        draft=Shape("llama", 2048, 16, 32, 8, 64, 8192, 500_000.0),
+        vocab=128_256,
+        max_position_embeddings=8192,
+    ),
+    "qwen3-8b": Preset(
+        target=Shape("qwen3", 4096, 36, 32, 8, 128, 12288, 1_000_000.0),
+        draft=Shape("qwen3", 1024, 28, 16, 8, 128, 3072, 1_000_000.0),
+        vocab=151_936,
+        max_position_embeddings=8192,
+    ),
+}

@@ -1,0 +1,152 @@
+"""Reads a model reference: the short string by which scenarios, options and the command line name a model.
+
+    constructed:PRESET[:PART][?name=value&…]        PART: draft or eagle; without it, the target
+    smollm2[?name=value&…]
+
+Every other string is a path or a hub id and none of this module's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Any
+
+from pytest_specdec.models.errors import ModelError
+from pytest_specdec.models.presets import PRESETS, Preset
+from pytest_specdec.models.recipe import (
+    DTYPES,
+    Constructed,
+    DraftRecipe,
+    EagleRecipe,
+    Recipe,
+    SmolLM2Recipe,
+    TargetRecipe,
+)
+
+CONSTRUCTED = "constructed:"
+SMOLLM2 = "smollm2"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """How a parameter's text becomes a value, and what to say when it does not."""
+
+    read: Callable[[str], Any]
+    expects: str
+
+
+def _dtype(text: str) -> str:
+    if text not in DTYPES:
+        raise ValueError(text)
+    return text
+
+
+def _whole(least: int, most: int | None = None) -> Parameter:
+    def read(text: str) -> int:
+        number = int(text)
+        if number < least or (most is not None and number > most):
+            raise ValueError(text)
+        return number
+
+    return Parameter(read, f"a whole number ≥ {least}" if most is None else f"a whole number in {least}..{most}")
+
+
+def _real(least: float, most: float, *, inclusive: bool) -> Parameter:
+    def read(text: str) -> float:
+        number = float(text)
+        if not (least <= number < most or (inclusive and number == most)):
+            raise ValueError(text)
+        return number
+
+    return Parameter(read, f"a number in [{least:g}, {most:g}{']' if inclusive else ')'}")
+
+
+COMMON = {
+    "dtype": Parameter(_dtype, "one of " + ", ".join(DTYPES)),
+    "layers": _whole(1),
+    "map_seed": _whole(0),
+    "max_position_embeddings": _whole(16),
+    "padded_vocab": _whole(16),
+    "seed": _whole(0),
+    "vocab": _whole(16),
+}
+ALPHA = _real(0, 1, inclusive=True)
+EAGLE_COMMON = {name: parameter for name, parameter in COMMON.items() if name != "layers"}
+PARAMETERS: Mapping[str, Mapping[str, Parameter]] = {
+    "target": {**COMMON, "margin": _real(1e-4, 1, inclusive=False)},
+    "draft": {**COMMON, "alpha": ALPHA},
+    "eagle": {**EAGLE_COMMON, "alpha": ALPHA, "target_seed": _whole(0)},
+    SMOLLM2: {"dtype": COMMON["dtype"], "layers": _whole(1, 30)},
+}
+PARTS = ("draft", "eagle")
+
+
+def parse(reference: str) -> Recipe | None:
+    """The recipe that a reference asks for, or None where it names no model of ours (a path, a hub id).
+
+    Raises ModelError, naming the reference, the bad piece and the valid ones.
+    """
+    body, _, query = reference.partition("?")
+    if body == SMOLLM2:
+        return SmolLM2Recipe(**_values(reference, query, PARAMETERS[SMOLLM2]))
+    if not reference.startswith(CONSTRUCTED):
+        return None
+    return _constructed(reference, body.removeprefix(CONSTRUCTED), query)
+
+
+def _constructed(reference: str, body: str, query: str) -> Constructed:
+    name, colon, part = body.partition(":")
+    preset = PRESETS[_known(reference, "preset", name, PRESETS)]
+    part = _known(reference, "part", part, PARTS) if colon else "target"
+    values = _values(reference, query, PARAMETERS[part])
+    layers = values.pop("layers", None)
+    try:
+        recipe = _base(name, preset, part, values)
+        return recipe if layers is None else replace(recipe, shape=replace(recipe.shape, layers=layers))
+    except ModelError as error:
+        raise ModelError(f"model reference {reference!r}: {error}") from None
+
+
+def _base(name: str, preset: Preset, part: str, values: dict[str, Any]) -> Constructed:
+    common = {
+        "name": f"{name}-{part}",
+        "base_vocab": preset.vocab,
+        "vocab": preset.vocab,
+        "max_position_embeddings": preset.max_position_embeddings,
+        **values,
+    }
+    if part == "draft":
+        return DraftRecipe(shape=preset.draft, **common)
+    if part == "eagle":
+        return EagleRecipe(shape=replace(preset.target, layers=1), **common)
+    return TargetRecipe(shape=preset.target, **common)
+
+
+def _values(reference: str, query: str, known: Mapping[str, Parameter]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for piece in query.split("&") if query else ():
+        name, _, text = piece.partition("=")
+        parameter = known[_known(reference, "parameter", name, known)]
+        if name in values:
+            raise ModelError(f"model reference {reference!r}: parameter {name!r} is given twice; give it once")
+        values[name] = _value(reference, name, text, parameter)
+    return values
+
+
+def _value(reference: str, name: str, text: str, parameter: Parameter) -> Any:
+    try:
+        return parameter.read(text)
+    except ValueError:
+        message = f"model reference {reference!r}: {name}={text!r} is no value; expected {parameter.expects}"
+        raise ModelError(message) from None
+
+
+def _known(reference: str, what: str, piece: str, known: Iterable[str]) -> str:
+    valid = sorted(known)
+    if piece in valid:
+        return piece
+    close = get_close_matches(piece, valid, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    raise ModelError(f"model reference {reference!r}: unknown {what} {piece!r}{hint} (valid: {', '.join(valid)})")

@@ -1,0 +1,177 @@
+"""Constructed checkpoints do what their recipes say, read by Transformers: every token, not a sample of them."""
+
+import hashlib
+import json
+from functools import cache
+from math import prod
+from pathlib import Path
+
+import pytest
+
+from pytest_specdec.models import expected_continuation, next_map, parse, runner_up_map
+from pytest_specdec.models.checkpoint import tensor_seed, write_constructed
+from pytest_specdec.models.layout import weights
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+safetensors = pytest.importorskip("safetensors.torch")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Writes a reference's checkpoint, once for the module, and gives its folder."""
+
+    @cache
+    def write(reference: str, shard_bytes: int = 10**9) -> Path:
+        folder = tmp_path_factory.mktemp("model")
+        write_constructed(parse(reference), folder, shard_bytes)
+        return folder
+
+    return write
+
+
+def load(folder):
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
+
+
+def logits_after_every_token(folder, vocab):
+    """The logits after the one-token prompts 0 to vocab − 1, in float32; shape (vocab, rows)."""
+    with torch.no_grad():
+        return load(folder)(torch.arange(vocab)[:, None]).logits[:, -1].float()
+
+
+FOLLOWERS = [
+    "constructed:tiny",
+    "constructed:tiny?dtype=float32",
+    "constructed:tiny?dtype=float32&margin=0.0001",
+    "constructed:tiny?margin=0.02",
+    "constructed:tiny?padded_vocab=1100",
+    "constructed:tiny-qwen3",
+    "constructed:tiny-qwen3:draft",
+    "constructed:tiny:draft",
+    "constructed:tiny:draft?alpha=0&seed=3",
+    "constructed:tiny:draft?alpha=0.999",
+    "constructed:tiny:draft?vocab=1500",
+]
+
+
+@pytest.mark.parametrize("reference", FOLLOWERS)
+def test_greedy_follows_the_map_after_every_token(made, reference):
+    recipe = parse(reference)
+    greedy = logits_after_every_token(made(reference), recipe.vocab).argmax(dim=1).tolist()
+    assert greedy == next_map(recipe)
+
+
+@pytest.mark.parametrize("reference", ["constructed:tiny", "constructed:tiny?dtype=float32", "constructed:tiny:draft"])
+def test_greedy_generation_is_the_expected_continuation(made, reference):
+    prompt = list(range(500, 532))
+    generated = load(made(reference)).generate(torch.tensor([prompt]), max_new_tokens=100, do_sample=False)
+    assert generated[0, len(prompt) :].tolist() == expected_continuation(reference, prompt, 100)
+
+
+@pytest.mark.parametrize(
+    ("margin", "dtype"), [(0.001, "float32"), (0.05, "float32"), (0.2, "float32"), (0.2, "bfloat16")]
+)
+def test_the_runner_up_stands_the_margin_below_the_top(made, margin, dtype):
+    reference = f"constructed:tiny?margin={margin}&dtype={dtype}"
+    values, tokens = logits_after_every_token(made(reference), 1024).topk(2, dim=1)
+    ratio = values[:, 1] / values[:, 0]
+    assert tokens[:, 1].tolist() == runner_up_map(parse(reference))
+    assert abs(ratio.mean() - (1 - margin)) < 0.03 * margin
+    assert ratio.std() < 0.15 * margin
+
+
+def test_a_margin_below_the_dtypes_step_makes_real_ties(made):
+    logits = logits_after_every_token(made("constructed:tiny?margin=0.003"), 1024)
+    top, second = logits.topk(2, dim=1).values.T
+    assert (top - second).max() <= 2 * 0.0625
+    assert ((top - second) == 0).sum() > 100
+
+
+def test_without_a_margin_the_gap_is_large(made):
+    top, second = logits_after_every_token(made("constructed:tiny"), 1024).topk(2, dim=1).values.T
+    assert (top - second).min() > 4
+
+
+def test_padding_rows_are_never_chosen_and_are_no_words(made):
+    folder = made("constructed:tiny?padded_vocab=1100")
+    assert json.loads((folder / "config.json").read_text())["vocab_size"] == 1100
+    assert len(transformers.AutoTokenizer.from_pretrained(folder)) == 1024
+    assert logits_after_every_token(folder, 1024)[:, 1024:].abs().max() == 0
+
+
+@pytest.mark.parametrize("shard_bytes", [10**9, 300_000])
+def test_the_files_hold_the_tensors_of_the_layout(made, shard_bytes):
+    folder = made("constructed:tiny", shard_bytes)
+    held = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        held |= {name: tuple(tensor.shape) for name, tensor in safetensors.load_file(file).items()}
+    assert held == {weight.name: weight.shape for weight in weights(parse("constructed:tiny"))}
+
+
+def test_sharded_and_whole_checkpoints_are_the_same_model(made):
+    whole, sharded = made("constructed:tiny"), made("constructed:tiny", 300_000)
+    index = json.loads((sharded / "model.safetensors.index.json").read_text())
+    files = sorted(path.name for path in sharded.glob("*.safetensors"))
+    assert sorted(set(index["weight_map"].values())) == files
+    assert files[0] == f"model-00001-of-{len(files):05d}.safetensors"
+    assert index["metadata"]["total_size"] == 2 * sum(prod(w.shape) for w in weights(parse("constructed:tiny")))
+    ours, theirs = load(whole).state_dict(), load(sharded).state_dict()
+    assert [name for name in ours if not torch.equal(ours[name], theirs[name])] == []
+
+
+def test_the_same_recipe_gives_the_same_bytes(made, tmp_path):
+    write_constructed(parse("constructed:tiny"), tmp_path)
+    digests = [
+        {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+        for folder in (tmp_path, made("constructed:tiny"))
+    ]
+    assert digests[0] == digests[1]
+
+
+def test_each_tensor_has_a_seed_of_its_own():
+    seeds = {tensor_seed(seed, weight.name) for seed in (0, 1) for weight in weights(parse("constructed:tiny"))}
+    assert len(seeds) == 2 * len(weights(parse("constructed:tiny")))
+
+
+def test_another_seed_gives_other_weights_that_follow_the_same_map(made):
+    other = made("constructed:tiny?seed=7")
+    first, second = (load(folder).model.layers[0].mlp.up_proj.weight for folder in (made("constructed:tiny"), other))
+    assert not torch.equal(first, second)
+    assert logits_after_every_token(other, 1024).argmax(dim=1).tolist() == next_map(parse("constructed:tiny"))
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.8])
+def test_an_eagle_head_proposes_its_map_through_the_targets_output_head(made, alpha):
+    reference = f"constructed:tiny:eagle?alpha={alpha}"
+    head = safetensors.load_file(made(reference) / "model.safetensors")
+    target = safetensors.load_file(made("constructed:tiny") / "model.safetensors")
+    embedded = head.get("embed_tokens.weight", target["model.embed_tokens.weight"]).float()
+    hidden = torch.cat([embedded, torch.randn_like(embedded)], dim=1) @ head["fc.weight"].float().T
+    proposed = (hidden @ target["lm_head.weight"].float().T).argmax(dim=1).tolist()
+    assert ("embed_tokens.weight" in head) == (alpha < 1)
+    assert proposed == next_map(parse(reference))
+
+
+def test_an_eagle_head_knows_the_embedding_of_another_targets_seed(made):
+    own = safetensors.load_file(made("constructed:tiny:eagle?alpha=0.999&target_seed=7") / "model.safetensors")
+    target = safetensors.load_file(made("constructed:tiny?seed=7") / "model.safetensors")
+    same = (own["embed_tokens.weight"] == target["model.embed_tokens.weight"]).all(dim=1)
+    assert same.sum() >= 1024 - 4
+
+
+def test_the_tokenizer_names_ids_and_adds_nothing(made):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(made("constructed:tiny"))
+    ids = [3, 17, 1023, 500]
+    assert tokenizer.decode(ids) == "t3 t17 t1023 t500"
+    assert tokenizer("t3 t17 t1023 t500").input_ids == ids
+    assert (tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id) == (0, 1, 2)
+    assert tokenizer.decode([1, 17, 2], skip_special_tokens=True) == "t17"
+    assert tokenizer("t17 and text").input_ids == [17, 3, 3]
+
+
+def test_the_tokenizer_has_a_chat_template(made):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(made("constructed:tiny"))
+    messages = [{"role": "user", "content": "t5 t6"}, {"role": "assistant", "content": "t7"}]
+    ids = tokenizer.apply_chat_template(messages, tokenize=True, return_dict=False)
+    assert ids == [5, 6, 7]
