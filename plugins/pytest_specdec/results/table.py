@@ -41,7 +41,7 @@ COLUMNS: tuple[tuple[str, Callable[[Record], str]], ...] = (
     ("tokens/s", _number("tokens_per_second", ".1f")),
     ("speed-up", _number("speedup", ".2f")),
     ("accepted", _number("acceptance_rate", ".1%")),
-    ("mean length", _number("mean_accepted_length", ".2f")),
+    ("length", _number("mean_accepted_length", ".2f")),
     ("J/token", _energy),
 )
 LEFT_ALIGNED = ("scenario", "target", "engine", "method", "verdict")
@@ -63,7 +63,7 @@ def _table(records: Sequence[Record]) -> Any:
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     for title, _ in COLUMNS:
         table.add_column(title, justify="left" if title in LEFT_ALIGNED else "right", overflow="fold")
     for record in sorted(records, key=_order):
@@ -87,7 +87,7 @@ def _order(record: Record) -> tuple[Any, ...]:
 def footnotes(records: Sequence[Record]) -> list[str]:
     """Why figures are missing, and what the columns mean, said once each."""
     notes = [
-        "speed-up: tokens/s over target-only of the same engine; mean length: tokens a round, the bonus token included"
+        "speed-up: tokens/s over target-only of the same engine; length: mean accepted length, tokens a round, the bonus token included"
     ]
     notes += sorted(
         {f"J/token: {record['energy']['reason']}" for record in records if record.get("energy", {}).get("reason")}

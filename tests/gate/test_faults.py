@@ -1,0 +1,105 @@
+"""What goes wrong with real engines is one clear error, and the next test still runs, on a new engine where the old one died.
+
+One inner pytest session meets every fault in turn, with real vLLM; the outer tests read what it said.
+"""
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.engine("vllm")
+
+SUITE = '''
+import os, signal, threading
+import pytest
+
+pair = dict(target="constructed:tiny", draft="constructed:tiny:draft", gamma=2, max_model_len=512)
+
+
+@pytest.mark.specdec(**{**pair, "target": "/no/such/model"})
+def test_missing_path(specdec, vllm_spec, scenario):
+    specdec(vllm_spec, scenario)
+
+
+@pytest.mark.specdec(**{**pair, "draft": "constructed:tiny:draft?vocab=900"})
+def test_other_vocabulary(specdec, vllm_spec, scenario):
+    specdec(vllm_spec, scenario)
+
+
+@pytest.mark.specdec(**{**pair, "draft": None, "method": "ngram"})
+def test_dead_drafter(specdec, vllm_spec, scenario):
+    specdec(vllm_spec, scenario)
+
+
+@pytest.mark.specdec(**{**pair, "scenario": "long_prompt.toml"})
+def test_prompt_too_long(specdec, vllm_spec, scenario):
+    specdec(vllm_spec, scenario)
+
+
+@pytest.mark.specdec(**{**pair, "scenario": "typo.toml"})
+def test_typo(specdec, vllm_spec, scenario):
+    specdec(vllm_spec, scenario)
+
+
+@pytest.mark.specdec(**{**pair, "scenario": "endless.toml"})
+def test_killed(specdec, specdec_session, vllm_spec, scenario):
+    specdec_session.workload(vllm_spec, scenario)
+    engine = specdec_session.pool.awake(vllm_spec)
+    threading.Timer(0.5, os.kill, (engine.description.pid, signal.SIGKILL)).start()
+    engine.prepare(specdec_session.workload(vllm_spec, scenario))
+    with specdec_session.pool.using(vllm_spec):
+        engine.run()
+
+
+@pytest.mark.specdec(**pair)
+def test_afterwards(specdec, vllm_spec, scenario):
+    specdec(vllm_spec, scenario)
+'''
+SCENARIO = 'source = { format = "random", length = 8 }\ncount = 2\nmax_tokens = 24\nrounds = 1\nwarmup_rounds = 0\n'
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    """Everything that the inner session printed."""
+    folder = tmp_path_factory.mktemp("faults")
+    files = {
+        "test_inner.py": SUITE,
+        "short.toml": SCENARIO,
+        "long_prompt.toml": SCENARIO.replace("length = 8", "length = 500"),
+        "typo.toml": SCENARIO.replace("max_tokens", "max_tokns"),
+        "endless.toml": SCENARIO.replace("max_tokens = 24", "max_tokens = 480").replace("count = 2", "count = 64"),
+    }
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    command = [sys.executable, "-m", "pytest", "-p", "pytest_specdec.plugin", "-p", "no:cacheprovider", "-rA", "-v"]
+    command += ["--specdec-scenario", "short.toml", "test_inner.py"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=480, check=False).stdout
+
+
+def outcome(said, test):
+    """The word that `-rA` puts before the test's id."""
+    return next(line.split()[0] for line in said.splitlines() if f"::{test}[" in line and line.split()[0].isupper())
+
+
+@pytest.mark.parametrize(
+    ("test", "message"),
+    [
+        ("test_missing_path", "engine model-target (vllm) failed while loading"),
+        ("test_other_vocabulary", "failed while loading"),
+        ("test_dead_drafter", "nothing was drafted in 48 tokens: the engine decoded without speculation"),
+        ("test_prompt_too_long", "500 + 24 tokens exceed the engine's context of 512"),
+        ("test_typo", "did you mean 'max_tokens'?"),
+        ("test_killed", "died while run"),
+    ],
+)
+def test_each_fault_is_one_clear_error(said, test, message):
+    """The test fails, and what it says names the fault."""
+    assert outcome(said, test) == "FAILED"
+    assert message in said
+
+
+def test_the_next_test_runs_on_a_new_engine(said):
+    """After every fault, on the engine that was killed, decoding is right again."""
+    assert outcome(said, "test_afterwards") == "PASSED"
+    assert said.count("tiny-draft_model-g2 is ready") == 2

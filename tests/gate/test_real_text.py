@@ -1,0 +1,43 @@
+"""Real text: SmolLM2-135M on English prompts, where near-ties are real and the prompt often says what comes next."""
+
+import pytest
+
+pytestmark = [
+    pytest.mark.cpu,
+    pytest.mark.specdec(target="smollm2", max_model_len=512, gamma=3, scenario="scenarios/prose.toml"),
+]
+
+
+def test_vllm_target_only(specdec, vllm_ar, scenario):
+    """Target-only decoding in bf16, the base line."""
+    specdec(vllm_ar, scenario)
+
+
+def test_vllm_ngram(specdec, vllm_spec, scenario):
+    """Lookup in the prompt, in bf16: identical, or a tie with its gap and its floor recorded."""
+    verdict = specdec(vllm_spec, scenario)["verdict"]
+    assert verdict["max_gap"] <= verdict["noise_floor"]
+    assert verdict["control"]["tokens"] > 0
+
+
+@pytest.mark.specdec(target="smollm2?dtype=float32", dtype="float32")
+def test_vllm_ngram_float32(specdec, vllm_spec, scenario):
+    """In float32 the near-ties are gone: every token is identical."""
+    verdict = specdec(vllm_spec, scenario)["verdict"]
+    assert set(verdict["counts"]) == {"identical"}
+
+
+def test_transformers_target_only(specdec, transformers_ar, scenario):
+    """Target-only decoding in bf16, the base line of Transformers."""
+    specdec(transformers_ar, scenario)
+
+
+def test_transformers_prompt_lookup(specdec, transformers_spec, scenario):
+    """Prompt lookup in bf16."""
+    specdec(transformers_spec, scenario)
+
+
+@pytest.mark.specdec(draft="smollm2?layers=4", method="draft_model")
+def test_transformers_poor_drafter(specdec, transformers_spec, scenario):
+    """A drafter cut from the target's first layers is nearly always rejected, and the output must not suffer."""
+    assert specdec(transformers_spec, scenario)["acceptance_rate"] < 0.5
