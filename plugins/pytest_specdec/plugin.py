@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -45,9 +46,12 @@ MEASURING_OPTIONS = (
     "benchmark_only",
     "benchmark_compare_fail",
 )
+NEEDS = frozenset({"gpu", "cpu", "multi_gpu", "engine"})
 SETTINGS = pytest.StashKey[Settings]()
+WITHHELD = pytest.StashKey[set[str]]()
 
 PROPERTY = "specdec"
+BY_TARGET = "specdec_by_target"
 PLAIN_WIDTH = 120
 
 
@@ -75,14 +79,18 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[SETTINGS] = Settings.resolve(command_line, os.environ, ini)
     except ConfigurationError as error:
         raise pytest.UsageError(str(error)) from None
+    config.stash[WITHHELD] = set()
     _keep_engines_together(config)
 
 
 def _keep_engines_together(config: pytest.Config) -> None:
     """Under pytest-xdist each target goes to one worker; what asks for figures is refused, since it would give none."""
+    if hasattr(config, "workerinput"):
+        config.option.loadgroup = config.workerinput[BY_TARGET]
     if not config.getoption("numprocesses", None) or config.getoption("dist", "no") == "no":
         return
-    config.option.dist = "loadgroup"
+    if config.option.dist == "load":
+        config.option.dist = "loadgroup"
     asked = [f"--{name.replace('_', '-')}" for name in MEASURING_OPTIONS if config.getoption(name, None)]
     if asked:
         raise pytest.UsageError(
@@ -91,24 +99,39 @@ def _keep_engines_together(config: pytest.Config) -> None:
         )
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of pytest-xdist that tests go by group, which it reads from its command line alone."""
+    node.workerinput[BY_TARGET] = node.config.option.dist == "loadgroup"
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Parametrize engine fixtures over models, methods and γ, and `scenario` over scenario files."""
-    marks = _specdec_marks(metafunc.definition)
     settings = metafunc.config.stash[SETTINGS]
     try:
-        for fixture in ENGINE_FIXTURES.keys() & set(metafunc.fixturenames):
+        marks = _specdec_marks(metafunc.definition)
+        for fixture in [name for name in ENGINE_FIXTURES if _is_ours(name, metafunc.definition)]:
             specs = _specs(fixture, marks, settings)
             metafunc.parametrize(fixture, specs, ids=[spec.label for spec in specs], indirect=True, scope="session")
-        if "scenario" in metafunc.fixturenames:
+        if _is_ours("scenario", metafunc.definition):
             paths = _scenario_paths(metafunc, marks, settings)
             metafunc.parametrize("scenario", paths, ids=[path.stem for path in paths], indirect=True, scope="session")
     except ConfigurationError as error:
-        raise pytest.UsageError(f"{metafunc.definition.nodeid}: {error}") from None
+        raise pytest.Collector.CollectError(f"{metafunc.definition.nodeid}: {error}") from None
+
+
+def _is_ours(fixture: str, function: pytest.Item) -> bool:
+    """Whether the function asks for this plugin's fixture, not for one of its own by the same name."""
+    definitions = function._fixtureinfo.name2fixturedefs.get(fixture, ())  # type: ignore[attr-defined]
+    return bool(definitions) and definitions[-1].func.__module__ == __name__
 
 
 def _specdec_marks(definition: pytest.Item) -> list[dict[str, Any]]:
     """The function's own `specdec` marks, one for each engine family, over what class and module set for all."""
     marks = list(definition.iter_markers_with_node("specdec"))
+    for _, mark in marks:
+        if mark.args:
+            raise ConfigurationError(f"@pytest.mark.specdec takes keys only, e.g. target={mark.args[0]!r}")
     shared: dict[str, Any] = {}
     for node, mark in reversed(marks):
         shared |= mark.kwargs if node is not definition else {}
@@ -140,14 +163,35 @@ def _listed(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Group tests by target before pytest-xdist looks for groups; order them by engine after all other plugins."""
+    groups = {item: specs[0].target_only().key for item in items if (specs := _engines_of(item))}
+    if config.pluginmanager.hasplugin("xdist"):
+        for item, group in groups.items():
+            item.add_marker(pytest.mark.xdist_group(group))
+    yield
+    if config.getoption("loadgroup", False):
+        for item, group in groups.items():
+            _show_group(item, group)
+    if groups:
+        _order(items)
+
+
+def _show_group(item: pytest.Item, group: str) -> None:
+    """Put the group where pytest-xdist's scheduler reads it, the end of the id, if pytest-xdist has not.
+
+    Up to pytest-xdist 3.8 it assigns `_nodeid` for that, which pytest 9.2 no longer reads.
+    """
+    if not item.nodeid.endswith(f"@{group}"):
+        item._id = type(item._id).parse(f"{item.nodeid}@{group}")
+
+
+def _order(items: list[pytest.Item]) -> None:
     """Order tests by target and then by engine, target-only first, so that each engine is loaded once."""
     from pytest_specdec.engines.order import engine_order
 
     with_engines = [(item, specs) for item in items if (specs := _engines_of(item))]
-    for item, specs in with_engines:
-        item.add_marker(pytest.mark.xdist_group(specs[0].target_only().key))
     order = engine_order([specs for _, specs in with_engines])
     ordered = iter([with_engines[index][0] for index in order])
     items[:] = [next(ordered) if _engines_of(item) else item for item in items]
@@ -155,23 +199,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _engines_of(item: pytest.Item) -> list[EngineSpec]:
     callspec = getattr(item, "callspec", None)
-    return [callspec.params[name] for name in ENGINE_FIXTURES if callspec is not None and name in callspec.params]
+    if callspec is None:
+        return []
+    return [callspec.params[name] for name in ENGINE_FIXTURES if name in callspec.params and _is_ours(name, item)]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip, by name and with a remedy, what this machine cannot run; fail instead where it was required."""
+    marks, engines = _needs_of(item), _engines_of(item)
+    if not marks and not engines:
+        return
     from pytest_specdec.requirements import missing
 
     required = item.config.stash[SETTINGS].require
-    for need, reason in missing(_marks_of(item), _engines_of(item)):
+    for need, reason in missing(marks, engines):
         if need in required:
             pytest.fail(f"--specdec-require={need}: {reason}", pytrace=False)
         pytest.skip(reason)
 
 
-def _marks_of(item: pytest.Item) -> list[tuple[str, tuple[Any, ...]]]:
-    return [(mark.name, mark.args) for mark in item.iter_markers()]
+def _needs_of(item: pytest.Item) -> list[tuple[str, tuple[Any, ...]]]:
+    return [(mark.name, mark.args) for mark in item.iter_markers() if mark.name in NEEDS]
 
 
 @pytest.fixture(scope="session")
@@ -280,7 +329,8 @@ def scenario(request: pytest.FixtureRequest) -> Scenario:
     try:
         return load_scenario(request.param)
     except ConfigurationError as error:
-        pytest.fail(str(error), pytrace=False)
+        problem = str(error)
+    pytest.fail(problem, pytrace=False)
 
 
 @pytest.fixture
@@ -295,6 +345,7 @@ def specdec(
         benchmark.extra_info["specdec"] = json_safe(record)
         request.node.user_properties.append((PROPERTY, json.dumps(json_safe(record), sort_keys=True)))
 
+    benchmark.params = _labelled(benchmark.params)
     gate = Gate(specdec_session, benchmark, keep)
 
     def check(engine: EngineSpec, scenario: Scenario) -> dict[str, Any]:
@@ -302,7 +353,7 @@ def specdec(
             return gate(engine, scenario)
         except SpecdecError as error:
             problem = error
-        benchmark.has_error = True
+        _withhold(request.node, benchmark)
         if isinstance(problem, Unsupported):
             pytest.skip(str(problem))
         pytest.fail(str(problem), pytrace=False)
@@ -310,27 +361,41 @@ def specdec(
     return check
 
 
-@pytest.hookimpl(wrapper=True)
+def _labelled(params: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A test's parameters as its id has them: engines and scenarios by name, others as they are."""
+    if params is None:
+        return None
+    shown = {name: params[name].label for name in ENGINE_FIXTURES if hasattr(params.get(name), "label")}
+    if isinstance(params.get("scenario"), Path):
+        shown["scenario"] = params["scenario"].stem
+    return {**params, **shown}
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
-    """A test that fails, for whatever reason, leaves no timing behind."""
+    """A test that does not pass leaves no timing behind; one that cannot be timed needs no warning that it was not."""
     report = yield
     benchmark = getattr(item, "funcargs", {}).get("benchmark")
-    if report.failed and benchmark is not None and "specdec" in getattr(item, "fixturenames", ()):
-        benchmark.has_error = True
+    if benchmark is None or "specdec" not in getattr(item, "fixturenames", ()):
+        return report
+    if report.failed or call.excinfo is not None:
+        _withhold(item, benchmark)
+    benchmark.skipped = benchmark.has_error or benchmark.disabled
     return report
 
 
+def _withhold(item: pytest.Item, benchmark: Any) -> None:
+    """Keep a test's timing out of what pytest-benchmark stores, and out of its ranking."""
+    benchmark.has_error = True
+    item.config.stash[WITHHELD].add(item.nodeid)
+
+
 @pytest.hookimpl(optionalhook=True, wrapper=True)
-def pytest_benchmark_group_stats(benchmarks: list[Any]) -> Any:
-    """Keep withheld timings out of pytest-benchmark's ranking too."""
-    benchmarks[:] = [bench for bench in benchmarks if not _withheld(bench)]
+def pytest_benchmark_group_stats(config: pytest.Config, benchmarks: list[Any]) -> Any:
+    """Rank only what is stored."""
+    withheld = config.stash[WITHHELD]
+    benchmarks[:] = [bench for bench in benchmarks if bench["fullname"] not in withheld]
     return (yield)
-
-
-def _withheld(bench: Any) -> bool:
-    return "specdec" in bench["extra_info"] and (
-        bench.get("has_error") or bench["extra_info"]["specdec"].get("gate") == "red"
-    )
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -34,21 +34,23 @@ DEFAULTS = {
 FAULTS = ("wrong token", "dead drafter", "dies", "does not load", "unsupported", "stops early")
 
 
-class FakeClock:
-    """Seconds that pass only when told to; as fine as pytest-benchmark wants its timers."""
+class FakeTime:
+    """Seconds that pass only when told to."""
 
     def __init__(self) -> None:
         self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
     def advance(self, seconds: float) -> None:
         """Let time pass."""
         self.now += seconds
 
 
-clock = FakeClock()
+TIME = FakeTime()
+
+
+def clock() -> float:
+    """The fake time, in seconds, as a timer of pytest-benchmark."""
+    return TIME.now
 
 
 class FakeEngine:
@@ -73,7 +75,7 @@ class FakeEngine:
         self._run: Run | None = None
 
     def _pass(self, option: str) -> None:
-        clock.advance(float(self._options[option]))
+        TIME.advance(float(self._options[option]))
 
     def next_token(self, token: int) -> int:
         """The target's greedy choice after `token`."""
@@ -146,7 +148,7 @@ class FakeEngine:
         """One step of the target: the accepted drafts and one token more."""
         self._pass("step_seconds")
         gamma = 0 if not self.spec.speculates or self._fault == "dead drafter" else self.spec.gamma or 0
-        clock.advance(gamma * float(self._options["draft_seconds"]))
+        TIME.advance(gamma * float(self._options["draft_seconds"]))
         block = self._accepted(last, min(gamma, budget - 1))
         accepted = len(block)
         block.append(self._emitted(block[-1] if block else last))

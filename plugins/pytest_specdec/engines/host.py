@@ -38,7 +38,7 @@ class WorkerEngine:
         self._group: int | None = None
         self._busy = True
         config = _config(spec, resolve)
-        self._gateway, self._channel = _open_worker(spec)
+        self._gateways, self._channel = _open_worker(spec)
         try:
             self._channel.send(self._start_message(config))
             self._group = self._receive(load_timeout, "starting")
@@ -92,10 +92,9 @@ class WorkerEngine:
             with contextlib.suppress(Exception):
                 self._channel.send(("close", ()))
                 self._channel.receive(GRACE_SECONDS)
-        with contextlib.suppress(Exception):
-            self._channel.close()
-            self._gateway.exit()
         self._end_process_group()
+        with contextlib.suppress(Exception):
+            self._gateways.terminate(timeout=GRACE_SECONDS)
 
     def _call(self, command: str, *arguments: Any) -> Any:
         try:
@@ -164,7 +163,7 @@ def _open_worker(spec: EngineSpec) -> tuple[Any, Any]:
         raise EngineError(
             f"no worker could be started for {spec.label} as {where}//python={python}: {error}"
         ) from error
-    return gateway, gateway.remote_exec(worker)
+    return group, gateway.remote_exec(worker)
 
 
 def _config(spec: EngineSpec, resolve: Callable[[str], str]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pytest_specdec.engines import host
@@ -165,6 +166,12 @@ def test_close_ends_the_worker_and_what_it_started(start: Start) -> None:
     engine.close()
 
 
+def test_a_closed_worker_is_no_zombie(start: Start) -> None:
+    engine = start()
+    engine.close()
+    assert not psutil.pid_exists(group(engine))
+
+
 def test_an_interpreter_that_is_not_there_is_named(start: Start) -> None:
     with pytest.raises(
         EngineError, match=r"no worker could be started for toy-target as popen//python=/no/such/python"
@@ -214,6 +221,4 @@ def _gone_within(process_group: int, seconds: float) -> bool:
 
 
 def _python_children() -> set[int]:
-    import psutil
-
     return {child.pid for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE}
