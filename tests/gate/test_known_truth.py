@@ -6,13 +6,14 @@ from scipy.stats import binomtest
 from pytest_specdec.measure.rounds import one_pass
 from pytest_specdec.models import expected_continuation, expected_speculation
 
-ALPHA = 0.8
+ALPHA = 0.8  # the drafter's default
 GAMMA = 4
 LEVEL = 1e-4
 
 pytestmark = pytest.mark.specdec(
     target="constructed:tiny",
-    draft=f"constructed:tiny:draft?alpha={ALPHA}",
+    draft="constructed:tiny:draft",
+    method="draft_model",
     gamma=GAMMA,
     max_model_len=512,
     scenario="scenarios/long.toml",

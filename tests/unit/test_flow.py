@@ -1,0 +1,85 @@
+"""Data flows one way, and so do imports: no room of the house imports one that stands above it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import pytest_specdec
+
+ROOT = Path(pytest_specdec.__file__).parent
+FLOORS = (
+    ("errors", "hookspecs"),
+    ("settings", "hardware"),
+    ("generation",),
+    ("workloads", "models"),
+    ("engines",),
+    ("measure",),
+    ("verdict",),
+    ("results", "requirements"),
+    ("session",),
+    ("gate",),
+    ("plugin",),
+)
+KNOW_PYTEST = {"plugin", "hookspecs"}
+SHIPPED = ("engines/vllm.py", "engines/transformers.py", "engines/worker.py")
+
+
+def floor(module: str) -> int:
+    """The floor of a dotted module name, by its first part inside the package."""
+    room = module.removeprefix("pytest_specdec.").split(".")[0]
+    return next(level for level, rooms in enumerate(FLOORS) if room in rooms)
+
+
+def imports(tree: ast.AST) -> list[str]:
+    """Every module that the tree imports at run time; what is imported for type checking alone is left out."""
+    found: list[str] = []
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module == "pytest_specdec":
+            found += [f"pytest_specdec.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            found.append(node.module or "")
+        found += imports(node)
+    return found
+
+
+def own_modules() -> list[Path]:
+    return [path for path in sorted(ROOT.rglob("*.py")) if path != ROOT / "__init__.py"]
+
+
+def name(path: Path) -> str:
+    return ".".join(("pytest_specdec", *path.relative_to(ROOT).with_suffix("").parts))
+
+
+@pytest.mark.parametrize("path", own_modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_import_runs_back_up(path: Path) -> None:
+    """A module imports only from its own floor or below."""
+    ours = [module for module in imports(ast.parse(path.read_text())) if module.startswith("pytest_specdec.")]
+    assert [module for module in ours if floor(module) > floor(name(path))] == []
+
+
+@pytest.mark.parametrize("path", own_modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_only_the_wiring_knows_pytest(path: Path) -> None:
+    """Nothing below plugin.py imports pytest."""
+    knows = "pytest" in imports(ast.parse(path.read_text()))
+    assert not knows or path.stem in KNOW_PYTEST
+
+
+@pytest.mark.parametrize("shipped", SHIPPED)
+def test_what_runs_in_a_worker_stands_alone(shipped: str) -> None:
+    """The worker's interpreter need not have this package."""
+    modules = imports(ast.parse((ROOT / shipped).read_text()))
+    assert [module for module in modules if module.startswith("pytest_specdec")] == []
+
+
+def test_an_import_that_runs_up_is_found() -> None:
+    """The check itself sees imports inside functions, and passes over those for type checking."""
+    source = "if TYPE_CHECKING:\n    import pytest\ndef f():\n    from pytest_specdec.gate import Gate\n"
+    assert imports(ast.parse(source)) == ["pytest_specdec.gate"]
+    assert floor("pytest_specdec.gate") > floor("pytest_specdec.engines.pool")
