@@ -1,0 +1,152 @@
+"""A project of its own for each test: its test file uses the plugin's fixtures, and the fake engine answers in no time.
+
+The project has an ini file that names the fake engine and its clock, a scenario of two prompts, and a conftest that
+notes each engine as it is loaded. `run` starts pytest in it within this process; `run_apart` in a process of its own,
+where imports, the environment or pytest-xdist matter.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pytest_specdec
+
+PLUGINS = ("-p", "benchmark", "-p", "xdist", "-p", "pytest_specdec.plugin", "-p", "no:cacheprovider")
+USED_BY_EVERY_RUN = (
+    "pytest_specdec.gate",
+    "pytest_specdec.engines.fake",
+    "pytest_specdec.workloads.scenario",
+    "rich.table",
+)
+OUTER_VARIABLES = ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT")
+
+INI = """
+[pytest]
+specdec_engine = fake
+addopts = --benchmark-timer=pytest_specdec.engines.fake.clock
+"""
+SCENARIO = """
+source = { format = "ids", prompts = [[5, 9], [8, 12, 4]] }
+max_tokens = 8
+concurrency = 2
+rounds = 2
+"""
+CONFTEST = """
+import os
+from pathlib import Path
+
+import pytest
+
+def pytest_benchmark_generate_machine_info():
+    return {}
+
+def pytest_benchmark_generate_commit_info(config):
+    return {}
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_specdec_start_engine(spec):
+    with Path(__file__).with_name("loads.txt").open("a") as loads:
+        loads.write(f"{os.environ.get('PYTEST_XDIST_WORKER', 'main')} {spec.key} {spec.label}\\n")
+    return (yield)
+"""
+TESTS = """
+import pytest
+
+pytestmark = pytest.mark.specdec(target="t", draft="d", scenario="scenarios/short.toml")
+"""
+
+
+class Project:
+    """The inner project: files go in, a run's result, its JSON and its loads come out."""
+
+    def __init__(self, pytester: pytest.Pytester) -> None:
+        self.path = pytester.path
+        self._pytester = pytester
+        self.write("pytest.ini", INI)
+        self.scenario(SCENARIO)
+        self.conftest("")
+
+    def write(self, name: str, text: str) -> Path:
+        """Put a file into the project."""
+        path = self.path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(textwrap.dedent(text), "utf-8")
+        return path
+
+    def tests(self, source: str, header: str = TESTS) -> None:
+        """The project's test file: by default its tests have the target t, the draft d and the scenario short."""
+        self.write("test_it.py", textwrap.dedent(header) + textwrap.dedent(source))
+
+    def conftest(self, source: str) -> None:
+        """What the project's conftest has beyond noting the loads."""
+        self.write("conftest.py", CONFTEST + textwrap.dedent(source))
+
+    def scenario(self, text: str, name: str = "short") -> None:
+        """A scenario file in the folder `scenarios`."""
+        self.write(f"scenarios/{name}.toml", text)
+
+    def run(self, *options: str) -> pytest.RunResult:
+        """Run pytest here, in this process."""
+        return self._pytester.runpytest_inprocess(*PLUGINS, *options)
+
+    def run_apart(self, *options: str) -> pytest.RunResult:
+        """Run pytest here, in a process of its own."""
+        return self._pytester.runpytest_subprocess(*PLUGINS, *options)
+
+    def ids(self, *options: str) -> list[str]:
+        """The collected tests in the order they would run, without the file's name."""
+        lines = self.run("--collect-only", "-q", *options).outlines
+        return [line.partition("::")[2] for line in lines if line.startswith("test_it.py::")]
+
+    def benchmarks(self, *options: str) -> dict[str, dict[str, Any]]:
+        """Run, and return what pytest-benchmark wrote, by the test's name."""
+        self.run("--benchmark-json=out.json", *options)
+        return {bench["name"]: bench for bench in strict_json(self.path / "out.json")["benchmarks"]}
+
+    def records(self, *options: str) -> dict[str, dict[str, Any]]:
+        """Run, and return the records in pytest-benchmark's JSON, by the test's name."""
+        return {name: bench["extra_info"]["specdec"] for name, bench in self.benchmarks(*options).items()}
+
+    def loads(self) -> list[str]:
+        """The label of each engine that was loaded or tried, in order."""
+        return [label for _, _, label in self.loads_by_worker()]
+
+    def loads_by_worker(self) -> list[tuple[str, str, str]]:
+        """(pytest-xdist's worker or "main", engine key, label) of each engine that was loaded or tried."""
+        noted = self.path / "loads.txt"
+        lines = noted.read_text().splitlines() if noted.exists() else []
+        return [(worker, key, label) for worker, key, label in map(str.split, lines)]
+
+
+def strict_json(path: Path) -> Any:
+    """A JSON file, read as the standard has it: NaN and Infinity are refused."""
+    return json.loads(path.read_text(), parse_constant=_refuse)
+
+
+def _refuse(constant: str) -> None:
+    raise AssertionError(f"{constant} is not JSON")
+
+
+@pytest.fixture(scope="session")
+def _imported_once() -> None:
+    """Runs within this process forget what they imported; what all of them need stays."""
+    for name in USED_BY_EVERY_RUN:
+        importlib.import_module(name)
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, _imported_once: None) -> Project:
+    """An empty project, out of reach of this run's settings; its runs have this run's package and no other plugins."""
+    for name in [name for name in os.environ if name.startswith("SPECDEC_") or name in OUTER_VARIABLES]:
+        monkeypatch.delenv(name)
+    root = str(Path(pytest_specdec.__file__).parents[1])
+    monkeypatch.setenv("PYTHONPATH", root, prepend=os.pathsep)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    return Project(pytester)

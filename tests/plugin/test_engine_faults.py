@@ -1,0 +1,144 @@
+"""An engine's fault is that engine's: one clear error, and everything else in the session runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.plugin.conftest import Project
+
+TARGET_ONLY = """
+def test_target_only(specdec, ar_engine, scenario):
+    specdec(ar_engine, scenario)
+"""
+TWO_ON_ONE_ENGINE_AND_ANOTHER = """
+faulty = pytest.mark.specdec(gamma=3, speculative_options={"fault": "%s"})
+
+@faulty
+def test_first(specdec, spec_engine, scenario):
+    specdec(spec_engine, scenario)
+
+@faulty
+def test_second(specdec, spec_engine, scenario):
+    specdec(spec_engine, scenario)
+
+@pytest.mark.specdec(gamma=5)
+def test_sound(specdec, spec_engine, scenario):
+    specdec(spec_engine, scenario)
+"""
+ENGINES_ONCE = ["t-target", "t-draft_model-g3", "t-draft_model-g5"]
+DIES_IN_ITS_FIRST_LIFE = """
+from pytest_specdec.engines.fake import FakeEngine
+from pytest_specdec.errors import EngineDied
+
+class Reborn(FakeEngine):
+    lives = 0
+
+    def __init__(self, spec):
+        super().__init__(spec)
+        Reborn.lives += 1
+        self.life = Reborn.lives
+
+    def run(self):
+        if self.life == 1:
+            raise EngineDied("gone")
+        super().run()
+
+@pytest.hookimpl(specname="pytest_specdec_start_engine")
+def pytest_start_reborn(spec):
+    return Reborn(spec) if spec.gamma == 3 else None
+"""
+REFUSES_TO_LOAD = """
+from pytest_specdec.errors import Unsupported
+
+@pytest.hookimpl(specname="pytest_specdec_start_engine")
+def pytest_start_refusing(spec):
+    if spec.gamma == 3:
+        raise Unsupported("this engine drafts at most 2 tokens")
+"""
+
+
+def test_an_engine_that_does_not_load_is_tried_once(project: Project) -> None:
+    """Two tests want it, both fail with its words; the tests before and after it run."""
+    project.tests(TARGET_ONLY + TWO_ON_ONE_ENGINE_AND_ANOTHER % "does not load")
+    result = project.run()
+    result.assert_outcomes(passed=2, failed=2)
+    assert project.loads() == ENGINES_ONCE
+    assert result.outlines.count("the fake engine was told not to load") == 1
+    assert result.outlines.count("not tried again in this session: the fake engine was told not to load") == 1
+
+
+def test_a_target_that_does_not_load_is_tried_once(project: Project) -> None:
+    """Every test of that target fails for the one reason, since nothing can be judged; another target's tests run."""
+    project.conftest(
+        """
+        from pytest_specdec.errors import EngineError
+
+        @pytest.hookimpl(specname="pytest_specdec_start_engine")
+        def pytest_start_none(spec):
+            if spec.target == "t":
+                raise EngineError("no such model")
+        """
+    )
+    project.tests(
+        TARGET_ONLY
+        + """
+@pytest.mark.specdec(gamma=3)
+def test_speculative(specdec, spec_engine, scenario):
+    specdec(spec_engine, scenario)
+
+@pytest.mark.specdec(target="u")
+def test_other_target(specdec, ar_engine, scenario):
+    specdec(ar_engine, scenario)
+"""
+    )
+    project.run().assert_outcomes(passed=1, failed=2)
+    assert project.loads() == ["t-target", "u-target"]
+
+
+def test_an_engine_that_dies_fails_that_test_only(project: Project) -> None:
+    """The next test of the same engine loads it anew, and passes if it lives."""
+    project.conftest(DIES_IN_ITS_FIRST_LIFE)
+    project.tests(TARGET_ONLY + TWO_ON_ONE_ENGINE_AND_ANOTHER.replace(', speculative_options={"fault": "%s"}', ""))
+    result = project.run()
+    result.assert_outcomes(passed=3, failed=1)
+    result.stdout.fnmatch_lines(["FAILED test_it.py::test_first*"])
+    assert project.loads() == ["t-target", "t-draft_model-g3", "t-draft_model-g3", "t-draft_model-g5"]
+
+
+def test_an_engine_that_refuses_a_request_skips_with_its_reason(project: Project) -> None:
+    """It was asked for something it does not do: no failure, and no silence."""
+    project.tests(TARGET_ONLY + TWO_ON_ONE_ENGINE_AND_ANOTHER % "unsupported")
+    result = project.run("-rs")
+    result.assert_outcomes(passed=2, skipped=2)
+    result.stdout.fnmatch_lines(["SKIPPED *: the fake engine does not support this request"])
+    assert project.loads() == ENGINES_ONCE
+
+
+def test_an_engine_that_refuses_to_load_skips_with_its_reason(project: Project) -> None:
+    """It is asked once; the second test is skipped for the same reason."""
+    project.conftest(REFUSES_TO_LOAD)
+    project.tests(TARGET_ONLY + TWO_ON_ONE_ENGINE_AND_ANOTHER.replace(', speculative_options={"fault": "%s"}', ""))
+    result = project.run("-rs")
+    result.assert_outcomes(passed=2, skipped=2)
+    result.stdout.fnmatch_lines(["SKIPPED *: *this engine drafts at most 2 tokens"])
+    assert project.loads() == ENGINES_ONCE
+
+
+def test_an_unknown_engine_names_the_hook(project: Project) -> None:
+    """Nobody answers to the name: the error lists the engines there are, and how others come."""
+    project.tests(TARGET_ONLY)
+    result = project.run("--specdec-engine=vlm")
+    result.assert_outcomes(failed=1)
+    assert (
+        "no plugin answers to the engine 'vlm'; this package has vllm, transformers and fake, "
+        "and others come by the hook pytest_specdec_start_engine"
+    ) in result.outlines
+
+
+def test_an_engine_fault_is_in_the_record(project: Project) -> None:
+    """As an infrastructure fault, never as a verdict on tokens; the table shows it."""
+    project.tests(TARGET_ONLY + TWO_ON_ONE_ENGINE_AND_ANOTHER % "dies")
+    result = project.run()
+    rows = [line for line in result.outlines if line.strip().startswith("short") and "engine error" in line]
+    assert len(rows) == 2

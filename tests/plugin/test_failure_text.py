@@ -1,0 +1,89 @@
+"""A red gate says what differs, where, by how much, against which floor, and what to try; no traceback hides it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.plugin.conftest import Project
+
+SPECULATIVE = "def test_red(specdec, spec_engine, scenario):\n    specdec(spec_engine, scenario)\n"
+
+
+def failure(project: Project, fault: str, *options: str) -> list[str]:
+    """The lines of pytest's FAILURES section, of a test whose engine has this fault."""
+    project.tests(f'@pytest.mark.specdec(gamma=3, speculative_options={{"fault": "{fault}"}})\n' + SPECULATIVE)
+    lines = project.run(*options).outlines
+    start = next(at for at, line in enumerate(lines) if "FAILURES" in line)
+    end = next(at for at, line in enumerate(lines) if "speculative decoding:" in line)
+    return lines[start + 2 : end]
+
+
+def line_with(lines: list[str], start: str) -> str:
+    """The first line that begins so, whatever its indentation."""
+    return next(line.strip() for line in lines if line.strip().startswith(start))
+
+
+def test_the_verdict_comes_first_with_its_counts(project: Project) -> None:
+    """Two rounds of two requests, one request wrong."""
+    assert failure(project, "wrong token")[0] == "divergent: 2 divergent, 2 identical of 4 generations on short"
+
+
+def test_both_sides_stand_in_a_window_around_the_first_difference(project: Project) -> None:
+    """The token that differs is in brackets: the target says 9, the engine 3."""
+    lines = failure(project, "wrong token")
+    assert line_with(lines, "first difference") == "first difference at token 3"
+    assert line_with(lines, "target only") == "target only  77 53 85 [9] 77 53 85 9"
+    assert line_with(lines, "this engine") == "this engine  77 53 85 [3] 35 3 35 3"
+
+
+def test_gap_and_floor_are_told(project: Project) -> None:
+    """How far the target rates the token below its own choice, and how far it strays itself."""
+    lines = failure(project, "wrong token")
+    found = line_with(lines, "request 0, round 0")
+    assert "token 3 is 8 below the target's argmax 9; 3 of 8 tokens are beyond the floor" in found
+    floor = line_with(lines, "noise floor")
+    assert floor.startswith("noise floor 0.0625 logits (bfloat16): over 32 target-only tokens")
+
+
+def test_divergence_says_what_to_try(project: Project) -> None:
+    """float32 tells numerics from a fault."""
+    assert "--specdec-dtype float32" in line_with(failure(project, "wrong token"), "what to try:")
+
+
+def test_an_early_stop_names_the_end(project: Project) -> None:
+    """A missing last token is a matter of length, shown as the end."""
+    lines = failure(project, "stops early")
+    assert lines[0] == "length: 4 length of 4 generations on short"
+    assert line_with(lines, "this engine").endswith("[end]")
+    assert "EOS, stop and max_tokens" in line_with(lines, "what to try:")
+
+
+def test_a_dead_drafter_is_told_by_its_settings(project: Project) -> None:
+    """Equal output, nothing drafted: the method and γ that did nothing are named."""
+    lines = failure(project, "dead drafter")
+    assert lines[0].startswith("nothing was drafted in 32 tokens")
+    assert "(method draft_model, γ = 3)" in lines[0]
+
+
+@pytest.mark.parametrize("fault", ["wrong token", "stops early", "dead drafter", "dies", "does not load"])
+def test_there_is_no_traceback(project: Project, fault: str) -> None:
+    """Even in pytest's longest style: the fault is not in the user's Python."""
+    lines = failure(project, fault, "--tb=long")
+    assert [line for line in lines if "Traceback" in line or ".py" in line or line.startswith(("E ", ">"))] == []
+
+
+def test_an_engine_fault_is_one_line(project: Project) -> None:
+    """The engine's own words, and nothing else."""
+    assert [line for line in failure(project, "dies") if line] == ["the fake engine died while decoding"]
+
+
+def test_a_missed_limit_names_figure_limit_and_file(project: Project) -> None:
+    """The scenario's own demand."""
+    project.scenario((project.path / "scenarios/short.toml").read_text() + "min_speedup = 3.0\n")
+    project.tests("@pytest.mark.specdec(gamma=2)\n" + SPECULATIVE)
+    missed = next(line for line in project.run().outlines if line.startswith("speedup"))
+    assert missed.startswith("speedup 1.52 is below min_speedup = 3 of ")
+    assert missed.endswith("scenarios/short.toml")

@@ -1,0 +1,78 @@
+"""Each engine is loaded exactly once, target-only first, whatever the order in the file; and none that no test uses."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.plugin.conftest import Project
+
+TESTS = [
+    """
+@pytest.mark.specdec(gamma=3)
+def test_g3_again(specdec, spec_engine, scenario):
+    specdec(spec_engine, scenario)
+""",
+    """
+@pytest.mark.specdec(target="u", gamma=2)
+def test_u_g2(specdec, spec_engine, scenario):
+    specdec(spec_engine, scenario)
+""",
+    """
+def test_t_alone(specdec, ar_engine, scenario):
+    specdec(ar_engine, scenario)
+""",
+    """
+@pytest.mark.specdec(gamma=(5, 3))
+def test_g5_and_g3(specdec, spec_engine, scenario):
+    specdec(spec_engine, scenario)
+""",
+    """
+@pytest.mark.specdec(target="u")
+def test_u_alone(specdec, ar_engine, scenario):
+    specdec(ar_engine, scenario)
+""",
+]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_each_engine_is_loaded_once_and_its_target_before_it(project: Project, seed: int) -> None:
+    """Two targets and three speculative engines, in four orders of the file."""
+    project.tests("".join(random.Random(seed).sample(TESTS, len(TESTS))))
+    project.run().assert_outcomes(passed=6)
+    loads = project.loads()
+    assert sorted(loads) == sorted(["t-target", "u-target", "t-draft_model-g3", "t-draft_model-g5", "u-draft_model-g2"])
+    assert loads.index("t-target") < min(loads.index("t-draft_model-g3"), loads.index("t-draft_model-g5"))
+    assert loads.index("u-target") < loads.index("u-draft_model-g2")
+
+
+def test_target_only_tests_run_before_speculative_ones(project: Project) -> None:
+    """A target-only test measures the reference, so that no speculative test has to."""
+    project.tests(TESTS[0] + TESTS[2])
+    assert project.ids() == ["test_t_alone[t-target-short]", "test_g3_again[t-draft_model-g3-short]"]
+
+
+def test_the_reference_is_measured_once(project: Project) -> None:
+    """Three speculative tests after a target-only one: the target decodes no scenario a second time."""
+    project.tests(TESTS[0] + TESTS[2] + TESTS[3])
+    lines = project.run().outlines
+    assert [line for line in lines if "for reference" in line] == []
+    assert len([line for line in lines if "t-target decodes" in line]) == 1
+
+
+def test_tests_without_engines_keep_their_order(project: Project) -> None:
+    """And the engines' order is kept between them."""
+    project.tests("def test_a(): pass\n" + TESTS[0] + "\ndef test_b(): pass\n" + TESTS[2] + "\ndef test_c(): pass\n")
+    names = [name.partition("[")[0] for name in project.ids()]
+    assert [name for name in names if len(name) == len("test_a")] == ["test_a", "test_b", "test_c"]
+    assert [name for name in names if len(name) > len("test_a")] == ["test_t_alone", "test_g3_again"]
+
+
+def test_an_engine_that_no_test_selects_is_not_loaded(project: Project) -> None:
+    """Deselection is known before anything is loaded."""
+    project.tests("".join(TESTS))
+    project.run("-k", "t_alone")
+    assert project.loads() == ["t-target"]

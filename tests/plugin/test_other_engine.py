@@ -1,0 +1,63 @@
+"""Another plugin, or a conftest, adds an engine by one hook; fixtures, gate and record treat it as the package's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.plugin.conftest import Project
+
+MINE = """
+from pytest_specdec.engines.fake import FakeEngine
+
+class Mine(FakeEngine):
+    def __init__(self, spec):
+        super().__init__(spec)
+        Path(__file__).with_name("colour.txt").write_text(str(spec.options.get("colour")))
+
+@pytest.hookimpl(specname="pytest_specdec_start_engine")
+def pytest_start_mine(spec, settings):
+    return Mine(spec) if spec.backend == "mine" else None
+"""
+SPECULATIVE = "def test_it(specdec, spec_engine, scenario):\n    specdec(spec_engine, scenario)\n"
+
+
+def test_an_engine_of_a_conftest_runs_through_spec_engine(project: Project) -> None:
+    """It is loaded with its target-only arm, judged, and named in the record."""
+    project.conftest(MINE)
+    project.tests(SPECULATIVE)
+    (record,) = project.records("--specdec-engine=mine").values()
+    assert (record["engine"], record["gate"], record["verdict"]["outcome"]) == ("mine", "green", "identical")
+    assert project.loads() == ["t-target", "t-draft_model-g3"]
+
+
+def test_its_options_reach_it(project: Project) -> None:
+    """The mark's options pass through as they are."""
+    project.conftest(MINE)
+    project.tests('@pytest.mark.specdec(options={"colour": "green"})\n' + SPECULATIVE)
+    project.run("--specdec-engine=mine").assert_outcomes(passed=1)
+    assert (project.path / "colour.txt").read_text() == "green"
+
+
+def test_an_engine_that_is_not_its_own_is_left_to_others(project: Project) -> None:
+    """The hook says None to the backend fake, and the package answers."""
+    project.conftest(MINE)
+    project.tests(SPECULATIVE)
+    (record,) = project.records().values()
+    assert (record["engine"], record["gate"]) == ("fake", "green")
+    assert not (project.path / "colour.txt").exists()
+
+
+def test_one_test_runs_on_both(project: Project) -> None:
+    """Side by side in one session, each against its own target-only arm."""
+    project.conftest(MINE)
+    project.tests(SPECULATIVE)
+    project.run("--specdec-engine=fake,mine").assert_outcomes(passed=2)
+    assert project.loads() == ["t-target", "t-draft_model-g3"] * 2
+
+
+def test_it_is_judged_like_the_others(project: Project) -> None:
+    """A fault in an engine from outside is a red gate too."""
+    project.conftest(MINE)
+    project.tests('@pytest.mark.specdec(speculative_options={"fault": "wrong token"})\n' + SPECULATIVE)
+    project.run("--specdec-engine=mine").assert_outcomes(failed=1)

@@ -1,0 +1,112 @@
+"""A setting or mark that cannot be meant is refused with its place and a remedy, before any engine is loaded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from _pytest.config import ExitCode
+
+if TYPE_CHECKING:
+    from tests.plugin.conftest import Project
+
+SPECULATIVE = "def test_it(specdec, spec_engine, scenario):\n    specdec(spec_engine, scenario)\n"
+INI = "[pytest]\nspecdec_engine = fake\naddopts = --benchmark-timer=pytest_specdec.engines.fake.clock\n"
+
+
+def usage_error(project: Project, *options: str) -> str:
+    """What pytest says on its way out with exit code 4."""
+    result = project.run(*options)
+    assert result.ret == ExitCode.USAGE_ERROR
+    return result.stderr.str()
+
+
+def collection_error(project: Project, *options: str) -> list[str]:
+    """The lines that pytest says of a file that it could not collect; the engines were left alone."""
+    result = project.run(*options)
+    assert result.ret == ExitCode.INTERRUPTED
+    assert project.loads() == []
+    return result.outlines
+
+
+def test_a_bad_value_names_the_option(project: Project) -> None:
+    """With the value, what it should be, and the setting's own help."""
+    project.tests(SPECULATIVE)
+    said = usage_error(project, "--specdec-gamma=3,x")
+    assert "--specdec-gamma: cannot read '3,x' as N[,N]" in said
+    assert "draft tokens a round" in said
+
+
+def test_a_bad_value_names_the_environment_variable(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same setting, another place."""
+    monkeypatch.setenv("SPECDEC_ROUNDS", "0")
+    project.tests(SPECULATIVE)
+    assert "SPECDEC_ROUNDS: cannot read '0' as N (must be at least 1)" in usage_error(project)
+
+
+def test_a_bad_value_names_the_ini_key(project: Project) -> None:
+    """The same again."""
+    project.write("pytest.ini", INI + "specdec_load_timeout = soon\n")
+    project.tests(SPECULATIVE)
+    assert "specdec_load_timeout in the ini file: cannot read 'soon' as SECONDS" in usage_error(project)
+
+
+def test_an_unknown_variable_is_refused_with_a_suggestion(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A misspelt variable would otherwise change nothing, and nobody would know."""
+    monkeypatch.setenv("SPECDEC_GAMA", "5")
+    project.tests(SPECULATIVE)
+    assert "SPECDEC_GAMA is no setting of pytest-specdec; did you mean SPECDEC_GAMMA?" in usage_error(project)
+
+
+def told(lines: list[str], message: str) -> bool:
+    """Whether the message is there, as it is, without a traceback around it."""
+    plain = not [line for line in lines if "plugin.py" in line or line.startswith("E ")]
+    return plain and any(message in line for line in lines)
+
+
+def test_an_unknown_key_of_the_mark_is_refused_with_a_suggestion(project: Project) -> None:
+    """It is never ignored."""
+    project.tests("@pytest.mark.specdec(gama=3)\n" + SPECULATIVE)
+    lines = collection_error(project)
+    assert told(lines, "test_it.py::test_it: @pytest.mark.specdec has no key 'gama'; did you mean 'gamma'?")
+
+
+def test_a_mark_without_a_key_is_refused(project: Project) -> None:
+    """A bare value would be nobody's."""
+    project.tests('@pytest.mark.specdec("t")\n' + SPECULATIVE)
+    lines = collection_error(project)
+    assert told(lines, "test_it.py::test_it: @pytest.mark.specdec takes keys only, e.g. target='t'")
+
+
+def test_a_missing_target_names_option_and_mark(project: Project) -> None:
+    """Either remedy will do."""
+    project.tests(SPECULATIVE, header="import pytest\n")
+    lines = collection_error(project, "--specdec-scenario=scenarios/short.toml")
+    assert told(lines, "no target model: give --specdec-target MODEL, or @pytest.mark.specdec(target=…)")
+
+
+def test_a_missing_scenario_names_option_and_mark(project: Project) -> None:
+    """A gate without a workload is no gate."""
+    project.tests(SPECULATIVE, header="import pytest\n")
+    lines = collection_error(project, "--specdec-target=t", "--specdec-draft=d")
+    assert told(lines, "no scenario: give --specdec-scenario FILE, or @pytest.mark.specdec(scenario=…)")
+
+
+def test_a_scenario_that_does_not_exist_is_named(project: Project) -> None:
+    """By its path."""
+    project.tests('@pytest.mark.specdec(scenario="scenarios/shrt.toml")\n' + SPECULATIVE)
+    assert told(collection_error(project), "scenarios/shrt.toml: no such file or folder")
+
+
+def test_a_missing_engine_names_the_option(project: Project) -> None:
+    """spec_engine leaves the backend to the command line."""
+    project.write("pytest.ini", "[pytest]\n")
+    project.tests(SPECULATIVE)
+    lines = collection_error(project)
+    assert told(lines, "the fixture spec_engine needs to know its engine: give --specdec-engine NAME")
+
+
+def test_no_speculation_with_a_speculative_fixture_names_the_other_fixtures(project: Project) -> None:
+    """The method "none" is what the target-only fixtures are for."""
+    project.tests('@pytest.mark.specdec(method="none")\n' + SPECULATIVE)
+    assert told(collection_error(project), "method 'none' does not speculate: use the fixtures")

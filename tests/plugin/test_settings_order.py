@@ -1,0 +1,79 @@
+"""A setting is read from the command line, then the environment, then the ini file; else it has its default."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.plugin.conftest import Project
+
+SPECULATIVE = "def test_it(specdec, spec_engine, scenario):\n    specdec(spec_engine, scenario)\n"
+INI = "[pytest]\nspecdec_engine = fake\naddopts = --benchmark-timer=pytest_specdec.engines.fake.clock\n"
+
+
+def gamma_of(project: Project, *options: str) -> str:
+    """γ of the one test, as its id tells it."""
+    (name,) = project.ids(*options)
+    return name.removeprefix("test_it[t-draft_model-").removesuffix("-short]")
+
+
+def test_the_default(project: Project) -> None:
+    """Nobody sets γ."""
+    project.tests(SPECULATIVE)
+    assert gamma_of(project) == "g3"
+
+
+def test_the_ini_file_over_the_default(project: Project) -> None:
+    """One key a setting."""
+    project.write("pytest.ini", INI + "specdec_gamma = 4\n")
+    project.tests(SPECULATIVE)
+    assert gamma_of(project) == "g4"
+
+
+def test_the_environment_over_the_ini_file(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One variable a setting."""
+    project.write("pytest.ini", INI + "specdec_gamma = 4\n")
+    monkeypatch.setenv("SPECDEC_GAMMA", "5")
+    project.tests(SPECULATIVE)
+    assert gamma_of(project) == "g5"
+
+
+def test_the_command_line_over_the_environment(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One option a setting."""
+    project.write("pytest.ini", INI + "specdec_gamma = 4\n")
+    monkeypatch.setenv("SPECDEC_GAMMA", "5")
+    project.tests(SPECULATIVE)
+    assert gamma_of(project, "--specdec-gamma=6") == "g6"
+
+
+def test_a_target_from_the_settings_reaches_a_test_without_marks(project: Project) -> None:
+    """And so do draft, scenario and γ: a test file can name none of them."""
+    project.tests(SPECULATIVE, header="import pytest\n")
+    models = ("--specdec-target=t", "--specdec-draft=d", "--specdec-gamma=2,4")
+    assert project.ids(*models, "--specdec-scenario=scenarios/short.toml") == [
+        "test_it[t-draft_model-g2-short]",
+        "test_it[t-draft_model-g4-short]",
+    ]
+
+
+def test_rounds_and_warmup_over_the_scenario(project: Project) -> None:
+    """The scenario has two rounds; the session asks for five, without warming up."""
+    project.tests(SPECULATIVE)
+    (bench,) = project.benchmarks("--specdec-rounds=5", "--specdec-warmup=0").values()
+    assert (bench["stats"]["rounds"], bench["extra_info"]["specdec"]["rounds"]) == (5, 5)
+
+
+def test_engine_options_reach_the_engine(project: Project) -> None:
+    """As JSON: a step of 2 s doubles the seconds of sixteen steps."""
+    project.tests("def test_it(specdec, ar_engine, scenario):\n    specdec(ar_engine, scenario)\n")
+    (bench,) = project.benchmarks('--specdec-engine-options={"step_seconds": 2.0}').values()
+    assert bench["stats"]["data"] == [32.0, 32.0]
+
+
+def test_dtype_is_part_of_the_engine(project: Project) -> None:
+    """And of the record."""
+    project.tests("def test_it(specdec, ar_engine, scenario):\n    specdec(ar_engine, scenario)\n")
+    (record,) = project.records("--specdec-dtype=float32").values()
+    assert record["dtype"] == "float32"

@@ -1,0 +1,107 @@
+"""Only decoding is timed. The fake clock makes it exact: a step of the target takes 1 s, a drafted token 0.25 s, and
+what must stay outside (loading 1000 s; preparing, collecting and rescoring 100 s each) would show in any figure.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.plugin.conftest import Project
+
+BOTH_ARMS = """
+def test_target_only(specdec, ar_engine, scenario):
+    specdec(ar_engine, scenario)
+
+@pytest.mark.specdec(gamma=3, speculative_options={"alpha": 1.0})
+def test_speculative(specdec, spec_engine, scenario):
+    specdec(spec_engine, scenario)
+"""
+TARGET_ONLY, SPECULATIVE = "test_target_only[t-target-short]", "test_speculative[t-draft_model-g3-short]"
+TARGET_SECONDS = 2 * 8 * 1.0
+SPECULATIVE_SECONDS = 2 * 2 * (1.0 + 3 * 0.25)
+SLOW_AT_FIRST = """
+from pytest_specdec.engines.fake import TIME, FakeEngine
+
+class SlowAtFirst(FakeEngine):
+    passes = 0
+
+    def run(self):
+        self.passes += 1
+        TIME.advance(500 if self.passes == 1 else 0)
+        super().run()
+
+@pytest.hookimpl(specname="pytest_specdec_start_engine")
+def pytest_start_slow_at_first(spec):
+    return SlowAtFirst(spec)
+"""
+
+
+def test_a_round_lasts_as_long_as_its_steps(project: Project) -> None:
+    """Two prompts of eight tokens: eight steps each, or with γ = 3 and every draft accepted two steps each."""
+    project.tests(BOTH_ARMS)
+    data = {name: bench["stats"]["data"] for name, bench in project.benchmarks().items()}
+    assert data == {TARGET_ONLY: [TARGET_SECONDS] * 2, SPECULATIVE: [SPECULATIVE_SECONDS] * 2}
+
+
+def test_rescoring_is_not_timed(project: Project) -> None:
+    """A tie makes the target rate the output, which takes 100 s; the round lasts as long as without."""
+    project.conftest(
+        """
+        from dataclasses import replace
+        from pytest_specdec.engines.fake import FakeEngine
+
+        class Indifferent(FakeEngine):
+            def score(self, requests, outputs):
+                scores = super().score(requests, outputs)
+                return tuple(tuple(replace(score, gap=0.0) for score in row) for row in scores)
+
+        @pytest.hookimpl(specname="pytest_specdec_start_engine")
+        def pytest_start_indifferent(spec):
+            return Indifferent(spec)
+        """
+    )
+    project.tests(
+        """
+        @pytest.mark.specdec(gamma=3, speculative_options={"alpha": 0.0, "fault": "wrong token"})
+        def test_tie(specdec, spec_engine, scenario):
+            assert specdec(spec_engine, scenario)["verdict"]["outcome"] == "tie"
+        """
+    )
+    data = [bench["stats"]["data"] for bench in project.benchmarks().values()]
+    assert data == [[2 * 8 * 1.75] * 2]
+
+
+def test_throughput_and_speedup_are_ratios_of_totals(project: Project) -> None:
+    """Delivered tokens over the seconds of decoding, and that over target-only of the same engine."""
+    project.tests(BOTH_ARMS)
+    records = project.records()
+    assert records[TARGET_ONLY]["tokens_per_second"] == 16 / TARGET_SECONDS
+    assert records[SPECULATIVE]["tokens_per_second"] == 16 / SPECULATIVE_SECONDS
+    assert records[SPECULATIVE]["speedup"] == TARGET_SECONDS / SPECULATIVE_SECONDS
+
+
+def test_the_reference_is_timed_alike_without_a_test_of_its_own(project: Project) -> None:
+    """Run alone, the speculative test has the same speed-up as beside its target-only arm."""
+    project.tests(BOTH_ARMS)
+    records = project.records("-k", "speculative")
+    assert {name: record["speedup"] for name, record in records.items()} == {
+        SPECULATIVE: TARGET_SECONDS / SPECULATIVE_SECONDS
+    }
+
+
+def test_warm_up_rounds_are_not_among_the_rounds(project: Project) -> None:
+    """An engine that is 500 s slower in its first pass shows it only where no round warms it up."""
+    project.conftest(SLOW_AT_FIRST)
+    project.tests(BOTH_ARMS)
+    cold = project.benchmarks("--specdec-warmup=0", "-k", "target_only")[TARGET_ONLY]["stats"]["data"]
+    warm = project.benchmarks("--specdec-warmup=1", "-k", "target_only")[TARGET_ONLY]["stats"]["data"]
+    assert (cold, warm) == ([516.0, 16.0], [16.0, 16.0])
+
+
+def test_the_reference_is_warmed_up_too(project: Project) -> None:
+    """Its first slow pass would be a speed-up that nobody earned."""
+    project.conftest(SLOW_AT_FIRST)
+    project.tests(BOTH_ARMS)
+    speedups = [record["speedup"] for record in project.records("--specdec-warmup=1", "-k", "speculative").values()]
+    assert speedups == [TARGET_SECONDS / SPECULATIVE_SECONDS]

@@ -1,0 +1,145 @@
+"""A test that fails leaves no timing behind: not in pytest-benchmark's JSON, not in its storage, not in its table."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.plugin.conftest import Project
+
+GREEN = """
+@pytest.mark.specdec(gamma=2)
+def test_green(specdec, spec_engine, scenario):
+    specdec(spec_engine, scenario)
+"""
+RED = """
+def test_red(specdec, spec_engine, scenario):
+    specdec(spec_engine, scenario)
+"""
+KEPT = ["test_green[t-draft_model-g2-short]"]
+GATES_THAT_ARE_RED = {
+    "wrong token": {"fault": "wrong token"},
+    "stops early": {"fault": "stops early"},
+    "dead drafter": {"fault": "dead drafter"},
+}
+DIES_IN_THE_SECOND_ROUND = """
+from pytest_specdec.engines.fake import FakeEngine
+from pytest_specdec.errors import EngineDied
+
+class ShortLived(FakeEngine):
+    passes = 0
+
+    def run(self):
+        self.passes += 1
+        if self.passes == 3 and self.spec.gamma == 4:
+            raise EngineDied("gone in its second timed round")
+        super().run()
+
+@pytest.hookimpl(specname="pytest_specdec_start_engine")
+def pytest_start_short_lived(spec):
+    return ShortLived(spec)
+"""
+
+
+def left_behind(project: Project, *options: str) -> tuple[list[str], list[str], list[str]]:
+    """The names of the tests in the JSON, in the storage, and in the table of pytest-benchmark."""
+    result = project.run("--benchmark-json=out.json", "--benchmark-autosave", *options)
+    stored = next((project.path / ".benchmarks").rglob("*.json"))
+    return names(project, "out.json"), names(project, str(stored)), ranked(result)
+
+
+def names(project: Project, file: str) -> list[str]:
+    """The tests in a file of pytest-benchmark's."""
+    return [bench["name"] for bench in json.loads((project.path / file).read_text())["benchmarks"]]
+
+
+def ranked(result: pytest.RunResult) -> list[str]:
+    """The first column of pytest-benchmark's table."""
+    lines = result.outlines
+    start = next((at for at, line in enumerate(lines) if line.startswith("Name (time in ")), len(lines))
+    rows = [line for line in lines[start:] if line.startswith("test_") and "::" not in line]
+    return [row.split()[0] for row in rows if len(row.split()) > 2]
+
+
+@pytest.mark.parametrize("options", GATES_THAT_ARE_RED.values(), ids=GATES_THAT_ARE_RED.keys())
+def test_a_red_gate_is_withheld_and_the_others_stay(project: Project, options: dict[str, str]) -> None:
+    """Whatever made it red; the green test of the same run keeps its timing in all three places."""
+    red = f"@pytest.mark.specdec(gamma=4, speculative_options={options})"
+    project.tests(f"{GREEN}\n{red}\n{RED}")
+    assert left_behind(project) == (KEPT, KEPT, KEPT)
+
+
+@pytest.mark.parametrize("limit", ["speedup = 1000.0", "acceptance_rate = 0.99", "mean_accepted_length = 9.0"])
+def test_a_missed_limit_is_withheld(project: Project, limit: str) -> None:
+    """A scenario's own limits are part of the gate."""
+    project.scenario((project.path / "scenarios/short.toml").read_text() + f"min_{limit}", name="strict")
+    strict = '@pytest.mark.specdec(gamma=4, scenario="scenarios/strict.toml")'
+    project.tests(f"{GREEN}\n{strict}\n{RED}")
+    assert left_behind(project) == (KEPT, KEPT, KEPT)
+
+
+@pytest.mark.parametrize("mark", ["", "@pytest.mark.xfail", "@pytest.mark.xfail(strict=True)"])
+def test_a_test_that_fails_after_a_green_gate_is_withheld(project: Project, mark: str) -> None:
+    """A test's own assert counts like the gate's, also where the failure was expected."""
+    project.tests(
+        f"{GREEN}\n{mark}\n@pytest.mark.specdec(gamma=4)\ndef test_own(specdec, spec_engine, scenario):\n"
+        '    assert specdec(spec_engine, scenario)["speedup"] > 1000\n'
+    )
+    assert left_behind(project) == (KEPT, KEPT, KEPT)
+
+
+def test_a_test_that_skips_after_a_green_gate_is_withheld(project: Project) -> None:
+    """A skipped test has said nothing, whatever it measured before."""
+    project.tests(
+        GREEN
+        + """
+@pytest.mark.specdec(gamma=4)
+def test_skips(specdec, spec_engine, scenario):
+    specdec(spec_engine, scenario)
+    pytest.skip("after measuring")
+"""
+    )
+    assert left_behind(project) == (KEPT, KEPT, KEPT)
+
+
+def test_an_engine_that_dies_between_rounds_is_withheld(project: Project) -> None:
+    """The rounds before its death were timed, and are no result."""
+    project.conftest(DIES_IN_THE_SECOND_ROUND)
+    project.tests(
+        GREEN
+        + """
+@pytest.mark.specdec(gamma=4)
+def test_dies(specdec, spec_engine, scenario):
+    specdec(spec_engine, scenario)
+"""
+    )
+    assert left_behind(project) == (KEPT, KEPT, KEPT)
+
+
+def test_a_test_that_expects_its_gate_to_be_red_is_withheld(project: Project) -> None:
+    """It passes, and its timing is still that of wrong output."""
+    project.tests(
+        GREEN
+        + """
+@pytest.mark.specdec(gamma=4, speculative_options={"fault": "wrong token"})
+def test_expects(specdec, spec_engine, scenario):
+    with pytest.raises(pytest.fail.Exception, match="divergent"):
+        specdec(spec_engine, scenario)
+"""
+    )
+    assert left_behind(project) == (KEPT, KEPT, KEPT)
+
+
+def test_benchmarks_of_others_are_left_alone(project: Project) -> None:
+    """A failing benchmark that does not use this plugin stays in pytest-benchmark's hands."""
+    project.tests(
+        """
+        def test_other(benchmark):
+            benchmark.pedantic(lambda: None)
+            assert False
+        """
+    )
+    assert left_behind(project, "--benchmark-timer=time.perf_counter") == (["test_other"],) * 3

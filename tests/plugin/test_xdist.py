@@ -1,0 +1,101 @@
+"""Under pytest-xdist gates judge and nothing is measured: that is said, and whoever asked for figures is refused."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import pytest
+from _pytest.config import ExitCode
+
+if TYPE_CHECKING:
+    from tests.plugin.conftest import Project
+
+TWO_TARGETS = """
+@pytest.mark.parametrize("again", [1, 2])
+@pytest.mark.specdec(gamma=[2, 4])
+def test_t(specdec, spec_engine, scenario, again):
+    specdec(spec_engine, scenario)
+
+def test_t_alone(specdec, ar_engine, scenario):
+    specdec(ar_engine, scenario)
+
+@pytest.mark.parametrize("again", [1, 2])
+@pytest.mark.specdec(target="u", gamma=[2, 4])
+def test_u(specdec, spec_engine, scenario, again):
+    specdec(spec_engine, scenario)
+
+def test_plain():
+    pass
+"""
+NOTHING_MEASURED = "nothing was measured: 9 gates judged correctness only"
+
+
+@pytest.mark.parametrize("option", ["--benchmark-json=out.json", "--benchmark-autosave", "--benchmark-save=x"])
+def test_asking_for_figures_is_refused_with_the_remedy(project: Project, option: str) -> None:
+    """pytest-benchmark would write nothing and say nothing."""
+    project.tests(TWO_TARGETS)
+    result = project.run("-n", "2", option)
+    assert result.ret == ExitCode.USAGE_ERROR
+    said = result.stderr.str()
+    assert f"{option.partition('=')[0]} with -n would measure nothing" in said
+    assert "Measure without -n, or drop the option and use -n to gate correctness only" in said
+    assert project.loads() == []
+
+
+def test_gates_pass_and_each_engine_is_on_one_worker(project: Project) -> None:
+    """Each target's engines are loaded once, all by one worker; and it is said that nothing was measured."""
+    project.tests(TWO_TARGETS)
+    result = project.run_apart("-n", "2")
+    result.assert_outcomes(passed=10)
+    workers = defaultdict(set)
+    for worker, _, label in project.loads_by_worker():
+        workers[label[0]].add(worker)
+    assert [len(workers[target]) for target in ("t", "u")] == [1, 1]
+    assert len(project.loads()) == len(set(project.loads())) == 6
+    assert NOTHING_MEASURED in result.outlines
+
+
+def test_a_red_gate_is_red_on_a_worker_too(project: Project) -> None:
+    """Its failure and its row in the table come back from the worker."""
+    project.tests(
+        '@pytest.mark.specdec(gamma=3, speculative_options={"fault": "wrong token"})\n'
+        "def test_red(specdec, spec_engine, scenario):\n    specdec(spec_engine, scenario)\n"
+    )
+    result = project.run_apart("-n", "1")
+    result.assert_outcomes(failed=1)
+    rows = [line for line in result.outlines if line.strip().startswith("short") and "divergent" in line]
+    assert len(rows) == 1
+
+
+@pytest.mark.parametrize("options", [("-n", "0"), ("-p", "no:xdist")])
+def test_without_workers_it_measures_as_usual(project: Project, options: tuple[str, ...]) -> None:
+    """pytest-xdist switched off, or not there at all."""
+    project.tests(TWO_TARGETS)
+    assert len(project.benchmarks(*options)) == 9
+
+
+def test_benchmark_disable_judges_and_says_that_nothing_was_measured(project: Project) -> None:
+    """One untimed round is judged; a red gate stays red."""
+    project.tests(TWO_TARGETS)
+    result = project.run("--benchmark-disable")
+    result.assert_outcomes(passed=10)
+    assert NOTHING_MEASURED in result.outlines
+    project.tests(
+        '@pytest.mark.specdec(gamma=3, speculative_options={"fault": "wrong token"})\n'
+        "def test_red(specdec, spec_engine, scenario):\n    specdec(spec_engine, scenario)\n"
+    )
+    project.run("--benchmark-disable").assert_outcomes(failed=1)
+
+
+def test_another_distribution_is_left_alone(project: Project) -> None:
+    """Who asks for --dist loadfile has a reason; the plugin groups only where pytest-xdist's default would scatter."""
+    project.conftest("def pytest_report_header(config):\n    return f'distribution {config.option.dist}'\n")
+    project.tests("def test_plain():\n    pass\n")
+    project.run_apart("-n", "1", "--dist", "loadfile").stdout.fnmatch_lines(["distribution loadfile"])
+
+
+def test_a_measuring_run_does_not_say_that_nothing_was_measured(project: Project) -> None:
+    """The word is only there when it is true."""
+    project.tests(TWO_TARGETS)
+    assert [line for line in project.run().outlines if "nothing was measured" in line] == []
