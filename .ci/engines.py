@@ -196,6 +196,14 @@ def set_up(engines: Engines, wheel: Path, extras: str) -> None:
         engines.fingerprint_file.write_text(fingerprint)
 
 
+def wheels_of(packages: Sequence[str]) -> list[Path]:
+    """Return the wheel among what tox installs; none where it names dependencies alone, since they come with the wheel."""
+    sources = [package for package in packages if package.endswith((".tar.gz", ".zip"))]
+    if sources:
+        raise SetupError(f"tox built {sources[0]}, not a wheel: the environment needs 'package = wheel' in tox.ini")
+    return [Path(package) for package in packages if package.endswith(".whl")]
+
+
 def main(arguments: Sequence[str]) -> int:
     """Set up what tox asks for; return 0, or 1 after one message on standard error."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -203,9 +211,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--extras", required=True, help="extras of the package to install, separated by commas")
     parser.add_argument("packages", nargs="*", help="what tox installs: the dependencies first, then the wheel")
     options, _ = parser.parse_known_args(arguments)
-    wheels = [Path(package) for package in options.packages if package.endswith(".whl")]
     try:
-        for wheel in wheels:  # a call that names only dependencies has nothing to do: they come with the wheel
+        for wheel in wheels_of(options.packages):
             set_up(Engines(options.into.resolve()), wheel, options.extras)
     except SetupError as error:
         print(f"set-up of the engines: {error}", file=sys.stderr)

