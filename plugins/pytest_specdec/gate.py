@@ -19,6 +19,7 @@ from pytest_specdec.results import record
 from pytest_specdec.results.failure import describe_verdict
 from pytest_specdec.session import Session
 from pytest_specdec.verdict.equivalence import Outcome, Verdict, judge
+from pytest_specdec.verdict.suspects import explained
 from pytest_specdec.workloads.workload import Workload
 
 if TYPE_CHECKING:
@@ -57,19 +58,21 @@ class Gate:
         reference = session.reference(spec, workload, *plan) if spec.speculates else None
         rounds, description = self._measured(spec, workload, *plan)
         base = reference or session.control(spec, workload, rounds)
-        verdict = judge(workload, base.expected(), rounds.runs, base.floor, partial(session.rescore, spec))
-        kept = {
+        verdict = judge(workload, base.control, rounds.runs, partial(session.rescore, spec))
+        kept: Record = {
             **record.what_was_asked(spec, scenario.name),
             **record.engine_part(description),
             **record.workload_part(workload),
-            "verdict": record.outcome_part(verdict),
+            "verdict": record.outcome_part(verdict, base),
             **record.throughput_part(rounds, reference.rounds if reference else None, verdict.passes),
             **record.speculation_part(rounds),
             "energy": {"joules": None, "reason": record.NO_ENERGY},
             "hardware": hardware(),
         }
+        verdict = explained(verdict, workload, spec.gamma, description, partial(session.alone, spec, workload))
         complaints = failures(verdict, workload, kept, scenario)
-        self._keep({**kept, "gate": "red" if complaints else "green"})
+        kept["gate"] = "red" if complaints else "green"
+        self._keep(kept)
         if complaints:
             raise GateFailed("\n".join(complaints))
         return kept

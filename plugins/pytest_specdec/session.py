@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from pytest_specdec.engines.pool import Pool
 from pytest_specdec.engines.spec import EngineSpec
-from pytest_specdec.generation import Score
-from pytest_specdec.measure.rounds import Clock, Rounds, clocked
+from pytest_specdec.generation import Generation, Score
+from pytest_specdec.measure.rounds import Clock, Rounds, clocked, one_pass
 from pytest_specdec.settings import Settings
-from pytest_specdec.verdict.reference import Reference, control
+from pytest_specdec.verdict.reference import Reference, take_control
 from pytest_specdec.workloads.workload import Request, Workload
 
 if TYPE_CHECKING:
@@ -62,9 +62,14 @@ class Session:
     def control(self, spec: EngineSpec, workload: Workload, rounds: Rounds) -> Reference:
         """Make these target-only rounds the reference of the workload, and take their noise floor."""
         with self.pool.using(spec) as engine:
-            reference = control(engine, workload, rounds, self.settings.control)
+            reference = take_control(engine, workload, rounds, self.settings.control, self._clock)
         self._references[spec.key, workload.digest] = reference
         return reference
+
+    def alone(self, spec: EngineSpec, workload: Workload, request: int) -> Generation:
+        """One request once more, by itself at batch 1: does what went wrong depend on its neighbours?"""
+        with self.pool.using(spec) as engine:
+            return one_pass(engine, workload.only(request)).generations[0]
 
     def rescore(
         self, spec: EngineSpec, requests: Sequence[Request], outputs: Sequence[Sequence[int]]

@@ -24,6 +24,7 @@ USED_BY_EVERY_RUN = (
     "pytest_specdec.engines.fake",
     "pytest_specdec.workloads.scenario",
     "rich.table",
+    "scipy.stats",
 )
 OUTER_VARIABLES = ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT")
 

@@ -119,8 +119,33 @@ class VllmBackend:
                 "torch": torch.__version__,
                 "transformers": transformers.__version__,
             },
-            "details": {"model_vocabulary": model.get_vocab_size(), "dtype": str(model.dtype).removeprefix("torch.")},
+            "details": self._details(),
         }
+
+    def _details(self) -> dict[str, Any]:
+        """Sizes and switches at whose boundaries faults like to sit; a version that lacks one leaves it out."""
+        config, model = self._engine.vllm_config, self._engine.model_config
+        cache, scheduler = config.cache_config, config.scheduler_config
+        drafting = getattr(config.speculative_config, "draft_model_config", None)
+        details = {
+            "model_vocabulary": model.get_vocab_size(),
+            "dtype": str(model.dtype).removeprefix("torch."),
+            "eos_token_ids": self._eos_token_ids(),
+            "block_size": getattr(cache, "block_size", None),
+            "prefix_caching": getattr(cache, "enable_prefix_caching", None),
+            "prefill_chunk": getattr(scheduler, "max_num_batched_tokens", None),
+            "draft_context": getattr(drafting, "max_model_len", None),
+        }
+        return {name: value for name, value in details.items() if value is not None}
+
+    def _eos_token_ids(self) -> list[int]:
+        """EOS of the model's generation settings and of its configuration, as vLLM itself gathers them."""
+        model = self._engine.model_config
+        settings = model.try_get_generation_config()
+        found = [settings.get("eos_token_id"), getattr(model.hf_config, "eos_token_id", None)]
+        return sorted(
+            {token for each in found for token in (each if isinstance(each, list) else [each]) if token is not None}
+        )
 
     def _real_vocabulary(self) -> int:
         model_vocabulary = int(self._engine.model_config.get_vocab_size())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_specdec.verdict.equivalence import Finding, Outcome, Verdict
+from pytest_specdec.verdict.equivalence import LEVEL, Finding, Outcome, Verdict
 
 WINDOW = 4
 SHOWN = 3
@@ -26,7 +26,7 @@ def describe_verdict(verdict: Verdict, workload: str) -> str:
     lines += [line for finding in verdict.findings[:SHOWN] for line in describe_finding(finding)]
     if len(verdict.findings) > SHOWN:
         lines.append(f"… and {len(verdict.findings) - SHOWN} more")
-    lines.append(_floor(verdict))
+    lines += _floor(verdict)
     if verdict.outcome in ADVICE:
         lines.append(f"what to try: {ADVICE[verdict.outcome]}")
     return "\n".join(lines)
@@ -39,7 +39,7 @@ def describe_finding(finding: Finding) -> list[str]:
         lines.append(f"  first difference at token {finding.position}")
         lines.append(f"  target only  {window(finding.expected, finding.position)}")
         lines.append(f"  this engine  {window(finding.seen, finding.position)}")
-    return lines
+    return lines + [f"  suspect: {suspect}" for suspect in finding.suspects]
 
 
 def window(tokens: Sequence[int], position: int) -> str:
@@ -51,9 +51,15 @@ def window(tokens: Sequence[int], position: int) -> str:
     return " ".join((["…"] if first else []) + shown + (["…"] if last < len(tokens) else []))
 
 
-def _floor(verdict: Verdict) -> str:
-    floor = verdict.floor
-    return (
-        f"noise floor {floor.bound:.4g} logits ({floor.dtype}): over {floor.tokens} target-only tokens the largest gap "
-        f"was {floor.gap:.4g}; {floor.disagreements} of {floor.compared} prompts differ at batch 1"
+def _floor(verdict: Verdict) -> list[str]:
+    floor, ties = verdict.floor, verdict.near_ties
+    control = f"over {floor.tokens} target-only tokens the largest gap was {floor.gap:.4g}"
+    batches = f"{floor.disagreements} of {floor.compared} prompts differ between batch 1 and the workload's concurrency"
+    here, there = (
+        f"{ties.judged} of {ties.judged_tokens} tokens",
+        f"{ties.control} of {ties.control_tokens} in the control",
     )
+    return [
+        f"noise floor {floor.bound:.4g} logits ({floor.dtype}): {control}; {batches}",
+        f"near-ties: {here}, {there} (p = {ties.p_value:.2g}, level {LEVEL:g}{', too many' if ties.too_many else ''})",
+    ]

@@ -13,7 +13,9 @@ from pytest_specdec.engines.engine import Description
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.measure.acceptance import acceptance
 from pytest_specdec.measure.rounds import Rounds
-from pytest_specdec.verdict.equivalence import Verdict
+from pytest_specdec.verdict.equivalence import LEVEL, Verdict
+from pytest_specdec.verdict.noise import NoiseFloor
+from pytest_specdec.verdict.reference import Reference
 from pytest_specdec.workloads.workload import Workload
 
 SCHEMA = 1
@@ -41,22 +43,35 @@ def engine_error(spec: EngineSpec, scenario: str, message: str) -> dict[str, Any
     return {**what_was_asked(spec, scenario), "verdict": {"outcome": "engine error", "detail": message}}
 
 
-def outcome_part(verdict: Verdict) -> dict[str, Any]:
+def outcome_part(verdict: Verdict, reference: Reference) -> dict[str, Any]:
     """The verdict: outcome, counts per outcome over all requests of all rounds, gaps and floor in logits."""
-    floor = verdict.floor
     return {
         "outcome": verdict.outcome.value,
         "counts": verdict.counts,
         "max_gap": verdict.max_gap,
-        "noise_floor": floor.bound,
-        "control": {
-            "tokens": floor.tokens,
-            "near_ties": floor.near_ties,
-            "largest_gap": floor.gap,
-            "dtype_spacing": floor.spacing,
-            "disagreements": floor.disagreements,
-            "compared": floor.compared,
+        "noise_floor": verdict.floor.bound,
+        "near_ties": {
+            "count": verdict.near_ties.judged,
+            "tokens": verdict.near_ties.judged_tokens,
+            "p_value": verdict.near_ties.p_value,
+            "level": LEVEL,
         },
+        "control": control_part(verdict.floor, reference),
+    }
+
+
+def control_part(floor: NoiseFloor, reference: Reference) -> dict[str, Any]:
+    """What the floor was measured on, and what rescoring cost."""
+    cost = reference.rescoring_seconds / reference.decoding_seconds if reference.decoding_seconds else None
+    return {
+        "tokens": floor.tokens,
+        "near_ties": floor.near_ties,
+        "largest_gap": floor.gap,
+        "dtype_spacing": floor.spacing,
+        "gaps_in_spacings": {str(spacings): count for spacings, count in floor.histogram},
+        "disagreements": floor.disagreements,
+        "compared": floor.compared,
+        "rescoring_over_decoding": cost,
     }
 
 

@@ -87,7 +87,8 @@ def _order(record: Record) -> tuple[Any, ...]:
 def footnotes(records: Sequence[Record]) -> list[str]:
     """Why figures are missing, and what the columns mean, said once each."""
     notes = [
-        "speed-up: tokens/s over target-only of the same engine; length: mean accepted length, tokens a round, the bonus token included"
+        "speed-up: tokens/s over target-only of the same engine; "
+        "length: mean accepted length, tokens a round, the bonus token included"
     ]
     notes += sorted(
         {f"J/token: {record['energy']['reason']}" for record in records if record.get("energy", {}).get("reason")}

@@ -1,9 +1,9 @@
 """The verdict: is every emitted token the target's own greedy choice?
 
-Output that equals target-only output token for token is certified at once: those tokens were rescored in the control.
-Where a token differs, the target alone rates every emitted token of that request, given the very prefix that the engine
-had; if each lies within the noise floor of the argmax the request is a tie, and otherwise it is divergent. Lengths,
-finish reasons and prompts are compared before that, since rescoring excuses none of them.
+Limits come first, and absolutely. Output that equals rescored target-only output token for token is certified. Where a
+token differs, the target alone rates every emitted token of that request, given the very prefix that the engine had: if
+each lies within the noise floor of the argmax the request is a tie, and otherwise it is divergent. Ties in turn must
+not be more frequent than in the control.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from pytest_specdec.generation import Generation, Run, Score
-from pytest_specdec.verdict.noise import NoiseFloor, largest_gap
+from pytest_specdec.generation import Chunk, Generation, Run, Score
+from pytest_specdec.verdict.limits import Facts, broken_limit, overdue_end, permitted, reshaping_fields
+from pytest_specdec.verdict.noise import LEVEL, NearTies, NoiseFloor, compare_near_ties, largest_gap
 from pytest_specdec.workloads.workload import Request, Workload
 
 Rescore = Callable[[Sequence[Request], Sequence[Sequence[int]]], Sequence[Sequence[Score]]]
@@ -37,25 +38,37 @@ class Outcome(str, Enum):
         """Whether a gate may be green on it."""
         return self in (Outcome.IDENTICAL, Outcome.TIE)
 
+    @property
+    def severity(self) -> int:
+        """Its place in the order from best to worst."""
+        return list(Outcome).index(self)
 
-SEVERITY = (
-    Outcome.IDENTICAL,
-    Outcome.TIE,
-    Outcome.LENGTH,
-    Outcome.DIVERGENT,
-    Outcome.INPUTS_DIFFER,
-    Outcome.ENGINE_ERROR,
-    Outcome.UNDECIDABLE,
-)
+
+@dataclass(frozen=True)
+class Certified:
+    """A target-only generation that the control has rescored, with its scores."""
+
+    generation: Generation
+    scores: tuple[Score, ...]
+
+
+@dataclass(frozen=True)
+class Control:
+    """What the target alone showed on the workload: certified generations of each request, the floor, its facts."""
+
+    certified: tuple[tuple[Certified, ...], ...]
+    floor: NoiseFloor
+    facts: Facts
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One request of one round that is not identical: where it first differs, and how far the target rates it away.
+    """One generation that is not identical: where it first differs, and how far the target rates it away.
 
-    `position`: index of the first differing token, None if none differs. `expected`, `seen`: tokens there, None past an
-    end. `gap`: the largest gap over all tokens of the request, in logits; None if it was not rescored. `worst`: its
-    index.
+    `position`: index of the first differing token, None if none differs. `expected`, `seen`: both sides' tokens;
+    `chunks`: how those seen arrived. `gap`:
+    the largest gap over all tokens of the request, in logits; None if it was not rescored. `worst`: the first token
+    beyond the floor, or the one with the largest gap.
     """
 
     outcome: Outcome
@@ -67,17 +80,20 @@ class Finding:
     seen: tuple[int, ...] = ()
     gap: float | None = None
     worst: int | None = None
+    chunks: tuple[Chunk, ...] = ()
+    suspects: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The judgement of all rounds of one engine on one workload, a count for each request of each round."""
+    """The judgement of all rounds of one engine on one workload; `counts` has each request of each round once."""
 
     outcome: Outcome
     counts: dict[str, int]
     findings: tuple[Finding, ...]
-    max_gap: float | None
+    max_gap: float
     floor: NoiseFloor
+    near_ties: NearTies
 
     @property
     def passes(self) -> bool:
@@ -85,101 +101,137 @@ class Verdict:
         return self.outcome.passes
 
 
-def judge(
-    workload: Workload,
-    expected: Sequence[Sequence[Generation]],
-    runs: Sequence[Run],
-    floor: NoiseFloor,
-    rescore: Rescore,
-) -> Verdict:
-    """Judge every generation of every round.
-
-    `expected`: for each request, the target-only generations that were rescored in the control (at the workload's
-    concurrency, and at batch 1 where there is one); equality with any of them is identity. `rescore` is called at most
-    once, with all outputs that differ.
-    """
+def judge(workload: Workload, control: Control, runs: Sequence[Run], rescore: Rescore) -> Verdict:
+    """Judge every generation of every round. `rescore` is called at most once, with all outputs that differ."""
     cases = [
-        _Case(round_, index, workload.requests[index], expected[index], generation)
+        Case(round_, index, workload.requests[index], control, generation)
         for round_, run in enumerate(runs)
         for index, generation in enumerate(run.generations)
     ]
-    findings = [finding for case in cases if (finding := case.plain_finding()) is not None]
-    findings += _rescored([case for case in cases if case.needs_rescoring()], floor, rescore)
-    return _verdict(len(cases), findings, floor)
+    settled = {id(case): finding for case in cases if (finding := case.settled()) is not None}
+    differing = [case for case in cases if id(case) not in settled and case.certificate is None]
+    scores = {id(case): row for case, row in zip(differing, _rescored(differing, rescore), strict=True)}
+    findings = [*settled.values(), *(case.rated(scores[id(case)]) for case in differing)]
+    near_ties = _near_ties(control, [case for case in cases if id(case) not in settled], scores)
+    return _verdict(len(cases), findings, control.floor, near_ties)
 
 
-def _rescored(cases: Sequence[_Case], floor: NoiseFloor, rescore: Rescore) -> list[Finding]:
-    if not cases:
-        return []
-    scores = rescore([case.request for case in cases], [case.seen.token_ids for case in cases])
-    return [case.scored_finding(row, floor) for case, row in zip(cases, scores, strict=True)]
+def _rescored(cases: Sequence[Case], rescore: Rescore) -> Sequence[Sequence[Score]]:
+    return rescore([case.request for case in cases], [case.seen.token_ids for case in cases]) if cases else []
 
 
-def _verdict(judged: int, findings: Sequence[Finding], floor: NoiseFloor) -> Verdict:
+def _near_ties(control: Control, cases: Sequence[Case], scores: dict[int, Sequence[Score]]) -> NearTies:
+    """Near-ties over the distinct outputs of each request: rounds that repeat an output are one observation."""
+    distinct = {(case.index, case.seen.token_ids): case for case in cases if not reshaping_fields(case.request)}
+    rows = [case.allowed(scores.get(id(case)) or case.certified_scores) for case in distinct.values()]
+    return compare_near_ties(control.floor, sum(score.gap > 0 for row in rows for score in row), sum(map(len, rows)))
+
+
+def _verdict(judged: int, findings: Sequence[Finding], floor: NoiseFloor, near_ties: NearTies) -> Verdict:
     counts = Counter(finding.outcome.value for finding in findings)
     counts[Outcome.IDENTICAL.value] = judged - len(findings)
-    worst = max((finding.outcome for finding in findings), key=SEVERITY.index, default=Outcome.IDENTICAL)
-    outcome = Outcome.UNDECIDABLE if floor.insane else worst
+    outcomes = [finding.outcome for finding in findings] or [Outcome.IDENTICAL]
+    outcomes += [Outcome.DIVERGENT] if near_ties.too_many else []
+    worst = max(outcomes, key=lambda outcome: outcome.severity)
     gaps = [finding.gap for finding in findings if finding.gap is not None]
-    ordered = sorted(findings, key=lambda finding: (-SEVERITY.index(finding.outcome), finding.round, finding.request))
-    return Verdict(outcome, dict(counts), tuple(ordered), max([*gaps, floor.gap]), floor)
+    return Verdict(
+        outcome=Outcome.UNDECIDABLE if floor.insane else worst,
+        counts=dict(counts),
+        findings=tuple(sorted(findings, key=lambda each: (-each.outcome.severity, each.round, each.request))),
+        max_gap=math.nan if any(map(math.isnan, gaps)) else max([*gaps, floor.gap]),
+        floor=floor,
+        near_ties=near_ties,
+    )
 
 
 @dataclass(frozen=True)
-class _Case:
-    """One generation beside what the target alone gave for the same request."""
+class Case:
+    """One generation, beside what the target alone gave for the same request."""
 
     round: int
     index: int
     request: Request
-    expected: Sequence[Generation]
+    control: Control
     seen: Generation
 
-    def plain_finding(self) -> Finding | None:
-        """What can be said without the target's help: wrong inputs, a broken limit, an early or late end."""
-        if self.seen.prompt_ids != self.request.prompt_ids:
-            return self._finding(Outcome.INPUTS_DIFFER, "the engine decoded another prompt than the one it was sent")
-        if (broken := broken_limit(self.request, self.seen)) is not None:
-            return self._finding(Outcome.LENGTH, broken)
-        if not self._same_tokens() and self._one_is_a_prefix():
-            return self._finding(Outcome.LENGTH, self._ended_elsewhere())
-        if self._same_tokens() and not self._same_end():
-            return self._finding(
-                Outcome.LENGTH,
-                f"same tokens, but finished by {self.seen.finish_reason!r}, not {self.nearest.finish_reason!r}",
-            )
-        return None
+    @property
+    def certificate(self) -> Certified | None:
+        """The certified generation with the same tokens, if there is one."""
+        mine = self.control.certified[self.index]
+        return next((each for each in mine if each.generation.token_ids == self.seen.token_ids), None)
 
-    def needs_rescoring(self) -> bool:
-        return self.plain_finding() is None and not self._same_tokens()
-
-    def scored_finding(self, scores: Sequence[Score], floor: NoiseFloor) -> Finding:
-        """Tie or divergent, by the target's rating of every emitted token."""
-        gap = largest_gap(scores)
-        beyond = [at for at, score in enumerate(scores) if math.isnan(score.gap) or score.gap > floor.bound]
-        if not beyond:
-            worst = max(range(len(scores)), key=lambda at: scores[at].gap)
-            return self._finding(Outcome.TIE, "differs only where the target's choice is a tie", gap, worst)
-        first = beyond[0]
-        detail = f"token {first} is {scores[first].gap:.4g} below the target's argmax {scores[first].argmax}"
-        return self._finding(
-            Outcome.DIVERGENT, f"{detail}; {len(beyond)} of {len(scores)} tokens are beyond the floor", gap, first
-        )
+    @property
+    def certified_scores(self) -> tuple[Score, ...]:
+        """The scores that came with the certificate; none without one."""
+        return self.certificate.scores if self.certificate else ()
 
     @property
     def nearest(self) -> Generation:
-        """The expected generation that agrees longest."""
-        return max(self.expected, key=lambda generation: _agreement(generation.token_ids, self.seen.token_ids))
+        """The certified generation that agrees longest."""
+        candidates = [each.generation for each in self.control.certified[self.index]]
+        return max(candidates, key=lambda generation: agreement(generation.token_ids, self.seen.token_ids))
 
-    def _same_tokens(self) -> bool:
-        return any(generation.token_ids == self.seen.token_ids for generation in self.expected)
+    def allowed(self, scores: Sequence[Score]) -> tuple[Score, ...]:
+        """Scores with those put right where the target wanted an end too soon."""
+        return permitted(self.request, scores, self.control.facts)
 
-    def _same_end(self) -> bool:
-        ends = [generation.finish_reason for generation in self.expected if generation.token_ids == self.seen.token_ids]
-        return self.seen.finish_reason in ends
+    def settled(self) -> Finding | None:
+        """What can be said without rescoring: wrong inputs, a broken limit, an early or late end."""
+        if self.seen.prompt_ids != self.request.prompt_ids:
+            return self.finding(Outcome.INPUTS_DIFFER, self._other_inputs())
+        if (broken := broken_limit(self.request, self.seen, self.control.facts)) is not None:
+            return self.finding(Outcome.LENGTH, broken + self._same_text())
+        if self.certificate is not None:
+            return self._certified_but()
+        if self._one_is_a_prefix():
+            return self.finding(Outcome.LENGTH, self._ended_elsewhere() + self._same_text())
+        return None
+
+    def rated(self, scores: Sequence[Score]) -> Finding:
+        """Tie, divergent or overdue, by the target's rating of every emitted token."""
+        rows, bound = self.allowed(scores), self.control.floor.bound
+        if overdue := overdue_end(self.request, self.seen, rows, self.control.facts, bound):
+            return self.finding(Outcome.LENGTH, overdue, largest_gap(rows))
+        if fields := reshaping_fields(self.request):
+            return self.finding(Outcome.DIVERGENT, f"differs from the target alone under {', '.join(fields)}")
+        beyond = [at for at, score in enumerate(rows) if math.isnan(score.gap) or score.gap > bound]
+        if beyond:
+            return self._divergent(rows, beyond)
+        worst = max(range(len(rows)), key=lambda at: rows[at].gap)
+        return self.finding(Outcome.TIE, "differs only where the target's choice is a tie", largest_gap(rows), worst)
+
+    def _divergent(self, scores: Sequence[Score], beyond: Sequence[int]) -> Finding:
+        first = beyond[0]
+        far = f"token {first} is {scores[first].gap:.4g} below the target's argmax {scores[first].argmax}"
+        detail = f"{far}; {len(beyond)} of {len(scores)} tokens are beyond the floor"
+        return self.finding(Outcome.DIVERGENT, detail, largest_gap(scores), first)
+
+    def _certified_but(self) -> Finding | None:
+        """The tokens are the target's, but their end may still be another, or one that both arms missed."""
+        ends = [
+            each.generation.finish_reason for each in self.control.certified[self.index] if each is self.certificate
+        ]
+        if self.seen.finish_reason not in ends:
+            told = f"same tokens, but finished by {self.seen.finish_reason!r}, not {ends[0]!r}"
+            return self.finding(Outcome.LENGTH, told)
+        if reshaping_fields(self.request):
+            return None
+        overdue = overdue_end(
+            self.request, self.seen, self.certified_scores, self.control.facts, self.control.floor.bound
+        )
+        return self.finding(Outcome.LENGTH, f"{overdue}, in both arms") if overdue else None
+
+    def _other_inputs(self) -> str:
+        sent, used = self.request.prompt_ids, self.seen.prompt_ids
+        at = agreement(sent, used)
+        if used[1:] == sent:
+            return f"the engine put token {used[0]} before the prompt: is BOS added twice?"
+        return (
+            f"the engine decoded another prompt: {len(used)} tokens for {len(sent)} sent, different from token {at} on"
+        )
 
     def _one_is_a_prefix(self) -> bool:
-        shared = _agreement(self.nearest.token_ids, self.seen.token_ids)
+        shared = agreement(self.nearest.token_ids, self.seen.token_ids)
         return shared == min(len(self.nearest.token_ids), len(self.seen.token_ids))
 
     def _ended_elsewhere(self) -> str:
@@ -188,9 +240,14 @@ class _Case:
             return f"continued past the end at {expected}: {seen} tokens where the target alone stops after {expected}"
         return f"stopped early: {seen} tokens where the target alone gives {expected}"
 
-    def _finding(self, outcome: Outcome, detail: str, gap: float | None = None, worst: int | None = None) -> Finding:
+    def _same_text(self) -> str:
+        texts = {each.generation.text for each in self.control.certified[self.index]} - {None}
+        return "; text equal, ids differ" if self.seen.text is not None and self.seen.text in texts else ""
+
+    def finding(self, outcome: Outcome, detail: str, gap: float | None = None, worst: int | None = None) -> Finding:
+        """A finding on this case, with both sides' tokens."""
         nearest = self.nearest.token_ids
-        position = _agreement(nearest, self.seen.token_ids)
+        position = agreement(nearest, self.seen.token_ids)
         differs = position < max(len(nearest), len(self.seen.token_ids))
         return Finding(
             outcome=outcome,
@@ -202,25 +259,11 @@ class _Case:
             seen=self.seen.token_ids,
             gap=gap,
             worst=worst,
+            chunks=self.seen.chunks,
         )
 
 
-def broken_limit(request: Request, generation: Generation) -> str | None:
-    """Which of the request's own limits the output breaks, whatever the other arm did; None if it keeps them."""
-    delivered = len(generation.token_ids)
-    if delivered > request.max_tokens:
-        return f"{delivered} tokens delivered, more than max_tokens = {request.max_tokens}"
-    if delivered < request.min_tokens:
-        return f"{delivered} tokens delivered, fewer than min_tokens = {request.min_tokens}"
-    ends_by_itself = not request.ignore_eos or request.stop or request.stop_token_ids
-    if delivered < request.max_tokens and not ends_by_itself:
-        return f"{delivered} tokens delivered where {request.max_tokens} were asked for and no end was allowed"
-    if generation.finish_reason == "length" and delivered != request.max_tokens:
-        return f"finished by 'length' after {delivered} tokens, not after max_tokens = {request.max_tokens}"
-    return None
-
-
-def _agreement(one: Sequence[int], other: Sequence[int]) -> int:
+def agreement(one: Sequence[int], other: Sequence[int]) -> int:
     """How many leading tokens are the same."""
     shared = 0
     for mine, theirs in zip(one, other, strict=False):
@@ -228,3 +271,6 @@ def _agreement(one: Sequence[int], other: Sequence[int]) -> int:
             break
         shared += 1
     return shared
+
+
+__all__ = ["LEVEL", "Case", "Certified", "Control", "Finding", "Outcome", "Verdict", "agreement", "judge"]

@@ -2,20 +2,24 @@
 
 Decoding at another batch size, or scoring a whole sequence in one pass, adds the same numbers in another order. Near a
 tie the rounding decides. The control shows how near: target-only output, at batch 1 and at the workload's concurrency,
-is rescored by the target alone, and the largest gap seen is the floor. Gaps are also given in units of the dtype's
-spacing at the magnitude of the logit, which is what rounding is made of.
+is rescored by the target alone. Its largest gap bounds what may still be called a tie, and its rate of tokens that are
+not the argmax bounds how often that may happen. Gaps are also counted in spacings of the dtype, which is what rounding
+is made of.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_specdec.generation import Score
 
 MANTISSA_BITS = {"bfloat16": 7, "float16": 10, "float32": 23, "float64": 52}
 SANE_SPACINGS = {"bfloat16": 8.0, "float16": 32.0, "float32": 4096.0, "float64": 4096.0}
+SANE_RATE = 0.25
+LEVEL = 1e-3
 
 
 @dataclass(frozen=True)
@@ -24,8 +28,9 @@ class NoiseFloor:
 
     `gap`: largest gap of a target-only token to the target's argmax, in logits. `spacing`: the dtype's spacing at the
     largest logit seen, in logits; None where the engine gives no logits. `tokens`: how many tokens were rescored.
-    `near_ties`: how many of them were not the argmax. `disagreements` of `compared`: requests whose output differs
-    between batch 1 and the workload's concurrency.
+    `near_ties`: how many of them were not the argmax. `histogram`: tokens by gap in whole spacings of the dtype at the
+    logit's own magnitude. `disagreements` of `compared`: requests whose output differs between batch 1 and the
+    workload's concurrency.
     """
 
     gap: float
@@ -35,6 +40,7 @@ class NoiseFloor:
     disagreements: int
     compared: int
     dtype: str
+    histogram: tuple[tuple[int, int], ...] = ()
 
     @property
     def bound(self) -> float:
@@ -50,25 +56,29 @@ class NoiseFloor:
         if self.spacing is not None and self.gap > limit * self.spacing:
             strays = f"{self.gap / self.spacing:.0f} {self.dtype} spacings"
             return f"target-only output strays {strays} from its own argmax (sane: {limit:g})"
+        if self.tokens and self.near_ties > SANE_RATE * self.tokens:
+            return (
+                f"{self.near_ties} of {self.tokens} target-only tokens are not its own argmax (sane: {SANE_RATE:.0%})"
+            )
         return None
 
 
-def noise_floor(scores: Iterable[Iterable[Score]], dtype: str, disagreements: int, compared: int) -> NoiseFloor:
+def noise_floor(scores: Sequence[Score], dtype: str, disagreements: int, compared: int) -> NoiseFloor:
     """The floor of a control whose tokens got these scores."""
-    flat = [score for row in scores for score in row]
-    tops = [abs(score.top) for score in flat if score.top is not None]
+    tops = [abs(score.top) for score in scores if score.top is not None]
     return NoiseFloor(
-        gap=largest_gap(flat),
+        gap=largest_gap(scores),
         spacing=spacing(max(tops), dtype) if tops else None,
-        tokens=len(flat),
-        near_ties=sum(score.gap > 0 for score in flat),
+        tokens=len(scores),
+        near_ties=sum(score.gap > 0 for score in scores),
         disagreements=disagreements,
         compared=compared,
         dtype=dtype,
+        histogram=gaps_in_spacings(scores, dtype),
     )
 
 
-def largest_gap(scores: Iterable[Score]) -> float:
+def largest_gap(scores: Sequence[Score]) -> float:
     """The largest gap; NaN if any is NaN, 0.0 of nothing."""
     gaps = [score.gap for score in scores]
     return math.nan if any(math.isnan(gap) for gap in gaps) else max(gaps, default=0.0)
@@ -80,3 +90,47 @@ def spacing(magnitude: float, dtype: str) -> float | None:
     if bits is None or magnitude == 0 or not math.isfinite(magnitude):
         return None
     return float(2.0 ** (math.floor(math.log2(magnitude)) - bits))
+
+
+def gaps_in_spacings(scores: Sequence[Score], dtype: str) -> tuple[tuple[int, int], ...]:
+    """How many tokens lie 0, 1, 2, … spacings below the argmax; scores without logits or numbers are left out."""
+    counted: Counter[int] = Counter()
+    for score in scores:
+        unit = spacing(abs(score.top), dtype) if score.top is not None else None
+        if unit is not None and math.isfinite(score.gap):
+            counted[round(score.gap / unit)] += 1
+    return tuple(sorted(counted.items()))
+
+
+@dataclass(frozen=True)
+class NearTies:
+    """Tokens that are not the target's argmax, in the control and in the judged output, each over distinct outputs.
+
+    `p_value`: the chance of so many in the judged output if both had the same rate. Given the sum, the count of one of
+    two Poisson processes is binomial (Przyborowski and Wilenski 1940); one-sided.
+    """
+
+    control: int
+    control_tokens: int
+    judged: int
+    judged_tokens: int
+    p_value: float
+
+    @property
+    def too_many(self) -> bool:
+        """Whether the judged output strays more often than the target itself, at level LEVEL."""
+        return self.p_value < LEVEL
+
+
+def compare_near_ties(floor: NoiseFloor, judged: int, judged_tokens: int) -> NearTies:
+    """Is `judged` of `judged_tokens` more than the control's rate allows?"""
+    return NearTies(floor.near_ties, floor.tokens, judged, judged_tokens, _p_value(floor, judged, judged_tokens))
+
+
+def _p_value(floor: NoiseFloor, judged: int, judged_tokens: int) -> float:
+    together = floor.near_ties + judged
+    if not judged or not floor.tokens:
+        return 1.0
+    from scipy.stats import binom
+
+    return float(binom.sf(judged - 1, together, judged_tokens / (floor.tokens + judged_tokens)))

@@ -9,45 +9,74 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from pytest_specdec.engines.engine import Engine
-from pytest_specdec.generation import Generation, Run
-from pytest_specdec.measure.rounds import Rounds, one_pass
+from pytest_specdec.generation import Generation, Run, Score
+from pytest_specdec.measure.rounds import Clock, Rounds, one_pass
+from pytest_specdec.verdict.equivalence import Certified, Control
+from pytest_specdec.verdict.limits import Facts, permitted, reshaping_fields
 from pytest_specdec.verdict.noise import NoiseFloor, noise_floor
-from pytest_specdec.workloads.workload import Workload
+from pytest_specdec.workloads.workload import Request, Workload
 
 
 @dataclass(frozen=True)
 class Reference:
-    """Target-only rounds on a workload, the first prompts one at a time (`alone`), and the floor of both."""
+    """Target-only rounds on a workload, the control made of them, and what rescoring cost beside decoding.
+
+    `rescoring_seconds`: one pass of the target over the outputs of `decoding_seconds`, by the session's clock.
+    """
 
     rounds: Rounds
-    alone: Run
-    floor: NoiseFloor
-
-    def expected(self) -> list[tuple[Generation, ...]]:
-        """For each request, the target-only generations that the control has rescored."""
-        first = self.rounds.runs[0].generations
-        alone: list[tuple[Generation, ...]] = [(generation,) for generation in self.alone.generations]
-        alone += [()] * (len(first) - len(alone))
-        return [(generation, *more) for generation, more in zip(first, alone, strict=True)]
+    control: Control
+    rescoring_seconds: float
+    decoding_seconds: float
 
 
-def control(engine: Engine, workload: Workload, rounds: Rounds, prompts: int) -> Reference:
-    """Decode the first `prompts` requests one at a time as well, rescore both, and take the floor."""
+def take_control(engine: Engine, workload: Workload, rounds: Rounds, prompts: int, clock: Clock) -> Reference:
+    """Decode the first `prompts` requests one at a time as well, rescore both outputs, and take the floor."""
     together = rounds.runs[0]
+    began = clock()
+    certified = [[each] for each in _certified(engine, workload.requests, together.generations)]
+    spent = clock() - began
     solo = workload.one_at_a_time(prompts)
     alone = one_pass(engine, solo) if workload.concurrency > 1 else Run(together.generations[:prompts], None, 0.0)
-    scores = engine.score(workload.requests, _outputs(together))
-    if workload.concurrency > 1:
-        scores += engine.score(solo.requests, _outputs(alone))
-    disagreements = sum(
-        mine.token_ids != theirs.token_ids
-        for mine, theirs in zip(together.generations, alone.generations, strict=False)
+    for several, other in zip(certified, _certified_anew(engine, solo, together, alone), strict=False):
+        several.extend([other] if other is not None else [])
+    control = _control(engine, workload, certified, alone, together)
+    return Reference(rounds, control, spent, together.engine_seconds)
+
+
+def _certified_anew(engine: Engine, solo: Workload, together: Run, alone: Run) -> list[Certified | None]:
+    """Certificates of batch-1 outputs, scored only where they differ; an equal one has its certificate already."""
+    pairs = list(zip(solo.requests, together.generations, alone.generations, strict=False))
+    differ = [index for index, (_, mine, other) in enumerate(pairs) if mine.token_ids != other.token_ids]
+    made = _certified(engine, [pairs[at][0] for at in differ], [pairs[at][2] for at in differ])
+    by_index = dict(zip(differ, made, strict=True))
+    return [by_index.get(index) for index in range(len(pairs))]
+
+
+def _certified(engine: Engine, requests: Sequence[Request], generations: Sequence[Generation]) -> list[Certified]:
+    scores = engine.score(requests, [generation.token_ids for generation in generations]) if requests else ()
+    return [Certified(generation, row) for generation, row in zip(generations, scores, strict=True)]
+
+
+def _control(
+    engine: Engine, workload: Workload, certified: Sequence[Sequence[Certified]], alone: Run, together: Run
+) -> Control:
+    facts = Facts.of(engine.description)
+    scores = [
+        permitted(request, each.scores, facts)
+        for request, several in zip(workload.requests, certified, strict=True)
+        for each in several
+        if not reshaping_fields(request)
+    ]
+    floor = _floor(list(chain.from_iterable(scores)), engine.spec.dtype, alone, together)
+    return Control(tuple(tuple(several) for several in certified), floor, facts)
+
+
+def _floor(scores: Sequence[Score], dtype: str, alone: Run, together: Run) -> NoiseFloor:
+    pairs = zip(together.generations, alone.generations, strict=False)
+    return noise_floor(
+        scores, dtype, sum(mine.token_ids != other.token_ids for mine, other in pairs), len(alone.generations)
     )
-    floor = noise_floor(scores, engine.spec.dtype, disagreements, len(alone.generations))
-    return Reference(rounds, alone, floor)
-
-
-def _outputs(run: Run) -> Sequence[Sequence[int]]:
-    return [generation.token_ids for generation in run.generations]

@@ -14,8 +14,8 @@ class Request:
     """One prompt and the limits of its answer, greedy unless `sampling` says otherwise.
 
     `max_tokens`, `min_tokens`: bounds on the delivered tokens. `ignore_eos`: decode to `max_tokens` whatever comes.
-    `stop_token_ids`, `stop`: further ends, as ids and as text. `sampling`: non-default sampling fields under the engine's
-    own names (e.g. "frequency_penalty"), passed through to both arms alike.
+    `stop_token_ids`, `stop`: further ends, as ids and as text. `sampling`: non-default sampling fields under the
+    engine's own names (e.g. "frequency_penalty"), passed through to both arms alike.
     """
 
     prompt_ids: tuple[int, ...]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_specdec.generation import Generation, Run, Score
-from pytest_specdec.verdict.equivalence import Outcome, Verdict, broken_limit, judge
+from pytest_specdec.verdict.equivalence import Certified, Control, Outcome, Verdict, judge
+from pytest_specdec.verdict.limits import Facts
 from pytest_specdec.verdict.noise import NoiseFloor
 from pytest_specdec.workloads.workload import Request, Workload
 
@@ -34,9 +34,21 @@ def gaps(*row: float):  # type: ignore[no-untyped-def]
     return lambda requests, outputs: [[Score(gap, 10.0, 1) for gap in row] for _ in outputs]
 
 
-def verdict_on(seen: Generation, expected: Generation, rescore=never, request: Request | None = None) -> Verdict:  # type: ignore[no-untyped-def]
+def control_of(*expected: Sequence[Generation], floor: NoiseFloor = FLOOR, facts: Facts | None = None) -> Control:
+    """What target-only generations certify, every token of theirs the argmax."""
+    rows = [tuple(Certified(each, exact(each)) for each in several) for several in expected]
+    return Control(tuple(rows), floor, facts or Facts())
+
+
+def exact(of: Generation) -> tuple[Score, ...]:
+    return tuple(Score(0.0, 10.0, token) for token in of.token_ids)
+
+
+def verdict_on(
+    seen: Generation, expected: Generation, rescore=never, request: Request | None = None, **control
+) -> Verdict:  # type: ignore[no-untyped-def]
     asked = request or request_for(expected.token_ids)
-    return judge(Workload("w", (asked,), 1), [(expected,)], [Run((seen,), None, 0.0)], FLOOR, rescore)
+    return judge(Workload("w", (asked,), 1), control_of([expected], **control), [Run((seen,), None, 0.0)], rescore)
 
 
 def test_the_same_tokens_are_identical_without_rescoring() -> None:
@@ -68,8 +80,8 @@ def test_a_tie_never_explains_a_gap_that_is_no_number() -> None:
 
 def test_output_equal_to_the_target_at_batch_one_is_identical_too() -> None:
     workload = Workload("w", (request_for([1, 2]),), 4)
-    expected = [(generation([1, 2]), generation([1, 7]))]
-    verdict = judge(workload, expected, [Run((generation([1, 7]),), None, 0.0)], FLOOR, never)
+    control = control_of([generation([1, 2]), generation([1, 7])])
+    verdict = judge(workload, control, [Run((generation([1, 7]),), None, 0.0)], never)
     assert verdict.outcome is Outcome.IDENTICAL
 
 
@@ -98,6 +110,60 @@ def test_another_finish_reason_is_a_length_fault() -> None:
     )
 
 
+def test_a_doubled_bos_is_named() -> None:
+    doubled = generation([1, 2, 3], prompt=(0, *PROMPT))
+    detail = verdict_on(doubled, generation([1, 2, 3])).findings[0].detail
+    assert detail == "the engine put token 0 before the prompt: is BOS added twice?"
+
+
+def test_text_that_agrees_while_ids_do_not_is_told() -> None:
+    asked = Request(PROMPT, 9, ignore_eos=False, stop=("END",))
+    expected = Generation(PROMPT, (1, 2), "stop", text="ha")
+    seen = Generation(PROMPT, (1, 2, 3), "stop", text="ha")
+    verdict = verdict_on(seen, expected, request=asked)
+    assert verdict.outcome is Outcome.LENGTH
+    assert verdict.findings[0].detail.endswith("text equal, ids differ")
+
+
+def test_a_reshaped_choice_is_not_excused_by_raw_logits_and_names_its_fields() -> None:
+    asked = request_for([1, 2, 3], sampling={"frequency_penalty": 0.5})
+    verdict = verdict_on(generation([1, 9, 3]), generation([1, 2, 3]), gaps(0.0, 0.01, 0.0), request=asked)
+    assert verdict.outcome is Outcome.DIVERGENT
+    assert verdict.findings[0].detail == "differs from the target alone under frequency_penalty"
+
+
+def test_an_end_that_both_arms_miss_is_found_absolutely() -> None:
+    """min_tokens = 2 permits the end at token 2; both arms give one token more."""
+    asked = Request(PROMPT, 8, min_tokens=2, ignore_eos=False)
+    both = generation([1, 1, 1, 99], "stop")
+    scores = (Score(9.0, 10.0, 99), Score(9.0, 10.0, 99), Score(9.0, 10.0, 99), Score(0.0, 10.0, 99))
+    control = Control(((Certified(both, scores),),), FLOOR, Facts(end_ids=frozenset({99})))
+    verdict = judge(Workload("w", (asked,), 1), control, [Run((both,), None, 0.0)], never)
+    assert verdict.outcome is Outcome.LENGTH
+    assert verdict.findings[0].detail == (
+        "the answer was due to end at token 2 and did not; min_tokens = 2 permits it there, in both arms"
+    )
+
+
+def test_more_near_ties_than_the_control_has_are_divergent_although_each_is_within_the_floor() -> None:
+    ids = list(range(3, 103))
+    changed = [token + 200 for token in ids]
+    verdict = verdict_on(generation(changed), generation(ids), gaps(*[0.1] * 100))
+    assert (verdict.counts["tie"], verdict.outcome, verdict.near_ties.too_many) == (1, Outcome.DIVERGENT, True)
+
+
+def test_repeated_rounds_are_one_observation_of_near_ties() -> None:
+    ids, changed = generation([1, 2, 3]), generation([1, 9, 3])
+    workload = Workload("w", (request_for([1, 2, 3]),), 1)
+    verdict = judge(
+        workload,
+        control_of([ids]),
+        [Run((changed,), None, 0.0)] * 9,
+        lambda r, o: [[Score(0.0, 1.0, 1)] * 2 + [Score(0.1, 1.0, 1)]] * 9,
+    )
+    assert (verdict.near_ties.judged, verdict.near_ties.judged_tokens) == (1, 3)
+
+
 def test_an_empty_answer_never_passes() -> None:
     assert verdict_on(generation([]), generation([1, 2, 3])).outcome is Outcome.LENGTH
 
@@ -105,7 +171,7 @@ def test_an_empty_answer_never_passes() -> None:
 def test_a_control_that_failed_decides_nothing() -> None:
     broken = NoiseFloor(gap=4.0, spacing=0.0625, tokens=9, near_ties=9, disagreements=1, compared=1, dtype="bfloat16")
     same = generation([1, 2])
-    verdict = judge(Workload("w", (request_for([1, 2]),), 1), [(same,)], [Run((same,), None, 0.0)], broken, never)
+    verdict = verdict_on(same, same, floor=broken)
     assert (verdict.outcome, verdict.passes) == (Outcome.UNDECIDABLE, False)
 
 
@@ -113,34 +179,9 @@ def test_the_worst_outcome_of_all_rounds_is_the_verdict() -> None:
     good, bad = generation([1, 2, 3]), generation([1, 9, 3])
     workload = Workload("w", (request_for([1, 2, 3]), request_for([1, 2, 3])), 2)
     runs = [Run((good, good), None, 0.0), Run((good, bad), None, 0.0)]
-    verdict = judge(workload, [(good,), (good,)], runs, FLOOR, gaps(0.0, 3.0, 0.0))
+    verdict = judge(workload, control_of([good], [good]), runs, gaps(0.0, 3.0, 0.0))
     assert (verdict.outcome, verdict.counts) == (Outcome.DIVERGENT, {"divergent": 1, "identical": 3})
     assert (verdict.findings[0].round, verdict.findings[0].request) == (1, 1)
-
-
-@pytest.mark.parametrize(
-    ("request_", "tokens", "finish", "broken"),
-    [
-        (Request(PROMPT, 4), [1, 2, 3, 4, 5], "length", "5 tokens delivered, more than max_tokens = 4"),
-        (
-            Request(PROMPT, 9, min_tokens=4, ignore_eos=False),
-            [1, 2],
-            "stop",
-            "2 tokens delivered, fewer than min_tokens = 4",
-        ),
-        (Request(PROMPT, 4), [1, 2], "stop", "2 tokens delivered where 4 were asked for and no end was allowed"),
-        (
-            Request(PROMPT, 4, ignore_eos=False),
-            [1, 2],
-            "length",
-            "finished by 'length' after 2 tokens, not after max_tokens = 4",
-        ),
-        (Request(PROMPT, 4, ignore_eos=False), [1, 2], "stop", None),
-        (Request(PROMPT, 2), [1, 2], "length", None),
-    ],
-)
-def test_limits_are_judged_absolutely(request_: Request, tokens: list[int], finish: str, broken: str | None) -> None:
-    assert broken_limit(request_, generation(tokens, finish)) == broken
 
 
 OUTPUTS = st.lists(st.lists(st.integers(3, 99), min_size=5, max_size=5), min_size=1, max_size=6)
@@ -148,8 +189,8 @@ OUTPUTS = st.lists(st.lists(st.integers(3, 99), min_size=5, max_size=5), min_siz
 
 def _judged(outputs: Sequence[Sequence[int]], seen: Sequence[Sequence[int]]) -> Verdict:
     workload = Workload("w", tuple(request_for(row) for row in outputs), 2)
-    rows = [(generation(row),) for row in outputs]
-    return judge(workload, rows, [Run(tuple(map(generation, seen)), None, 0.0)], FLOOR, gaps(0.1, 0.1, 0.1, 0.1, 0.1))
+    control = control_of(*([generation(row)] for row in outputs))
+    return judge(workload, control, [Run(tuple(map(generation, seen)), None, 0.0)], gaps(0.1, 0.1, 0.1, 0.1, 0.1))
 
 
 @given(OUTPUTS)

@@ -1,0 +1,117 @@
+"""The limits that a request sets, judged absolutely: whatever the other arm did, were they kept?
+
+Both arms of a comparison can break the same limit in the same way, and equality is blind to that. So lengths, ends, ids
+and finish reasons are held against the request itself, and where the target was rescored, against what it wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from pytest_specdec.engines.engine import Description
+from pytest_specdec.generation import Generation, Score
+from pytest_specdec.workloads.workload import Request
+
+UNSHAPED = frozenset({"seed", "temperature"})
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the target says of itself: how many token ids are real, and which of them end an answer."""
+
+    vocabulary: int | None = None
+    end_ids: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(cls, description: Description) -> Facts:
+        """The facts that a loaded engine tells."""
+        return cls(description.vocabulary, frozenset(description.details.get("eos_token_ids") or ()))
+
+    def ends(self, request: Request) -> frozenset[int]:
+        """Token ids that end this request's answer."""
+        return frozenset(request.stop_token_ids) | (frozenset() if request.ignore_eos else self.end_ids)
+
+
+def reshaping_fields(request: Request) -> list[str]:
+    """Sampling fields that change the logits before a token is chosen, so that the raw argmax is not the choice."""
+    return sorted(set(request.sampling) - UNSHAPED)
+
+
+def broken_limit(request: Request, generation: Generation, facts: Facts) -> str | None:
+    """Which of the request's own limits the output breaks; None if it keeps them all."""
+    checks: tuple[Callable[[Request, Generation, Facts], str | None], ...] = (
+        _ids,
+        _length,
+        _early_end,
+        _passed_end,
+        _reason,
+    )
+    return next((broken for check in checks if (broken := check(request, generation, facts))), None)
+
+
+def _ids(_: Request, generation: Generation, facts: Facts) -> str | None:
+    real = facts.vocabulary
+    for position, token in enumerate(generation.token_ids):
+        if token < 0 or (real is not None and token >= real):
+            return f"token {position} is {token}, and the vocabulary has {real} tokens (padding is never an answer)"
+    return None
+
+
+def _length(request: Request, generation: Generation, _: Facts) -> str | None:
+    delivered = len(generation.token_ids)
+    if delivered > request.max_tokens:
+        return f"{delivered} tokens delivered, more than max_tokens = {request.max_tokens}"
+    if delivered < request.min_tokens:
+        return f"{delivered} tokens delivered, fewer than min_tokens = {request.min_tokens}"
+    return None
+
+
+def _early_end(request: Request, generation: Generation, _: Facts) -> str | None:
+    delivered = len(generation.token_ids)
+    ends_by_itself = not request.ignore_eos or request.stop or request.stop_token_ids
+    if delivered < request.max_tokens and not ends_by_itself:
+        return f"{delivered} tokens delivered where {request.max_tokens} were asked for and no end was allowed"
+    if delivered == 0:
+        return "no token was delivered"
+    return None
+
+
+def _passed_end(request: Request, generation: Generation, facts: Facts) -> str | None:
+    ends = facts.ends(request)
+    for position, token in enumerate(generation.token_ids[:-1]):
+        if token in ends and position + 1 >= request.min_tokens:
+            kind = "EOS" if token in facts.end_ids else "stop token"
+            return f"continued past {kind} at {position} (token {token})"
+    return None
+
+
+def _reason(request: Request, generation: Generation, facts: Facts) -> str | None:
+    delivered, last = len(generation.token_ids), generation.token_ids[-1]
+    if generation.finish_reason == "length" and delivered != request.max_tokens:
+        return f"finished by 'length' after {delivered} tokens, not after max_tokens = {request.max_tokens}"
+    ends = facts.ends(request)
+    if generation.finish_reason == "stop" and ends and not request.stop and last not in ends:
+        return f"finished by 'stop' on token {last}, which is no end"
+    return None
+
+
+def permitted(request: Request, scores: Sequence[Score], facts: Facts) -> tuple[Score, ...]:
+    """The scores with those put right where the target wanted an end that `min_tokens` did not permit yet."""
+    ends = facts.ends(request)
+    return tuple(
+        replace(score, gap=0.0) if at < request.min_tokens and score.argmax in ends else score
+        for at, score in enumerate(scores)
+    )
+
+
+def overdue_end(
+    request: Request, generation: Generation, scores: Sequence[Score], facts: Facts, bound: float
+) -> str | None:
+    """Where the target wanted to end and the engine, though permitted, did not; None if nowhere."""
+    ends = facts.ends(request)
+    for at, (token, score) in enumerate(zip(generation.token_ids, scores, strict=True)):
+        if at >= request.min_tokens and score.argmax in ends and token not in ends and score.gap > bound:
+            released = f"; min_tokens = {request.min_tokens} permits it there" if request.min_tokens else ""
+            return f"the answer was due to end at token {at} and did not{released}"
+    return None

@@ -1,0 +1,75 @@
+"""Limits are judged absolutely: length, ends, ids and finish reason against the request itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_specdec.generation import Generation, Score
+from pytest_specdec.verdict.limits import Facts, broken_limit, overdue_end, permitted
+from pytest_specdec.workloads.workload import Request
+
+PROMPT = (5, 6)
+EOS = 99
+FACTS = Facts(vocabulary=100, end_ids=frozenset({EOS}))
+
+
+def generation(tokens: list[int], finish: str) -> Generation:
+    return Generation(PROMPT, tuple(tokens), finish)
+
+
+@pytest.mark.parametrize(
+    ("request_", "tokens", "finish", "broken"),
+    [
+        (Request(PROMPT, 4), [1, 2, 3, 4, 5], "length", "5 tokens delivered, more than max_tokens = 4"),
+        (Request(PROMPT, 9, 4, False), [1, 99], "stop", "2 tokens delivered, fewer than min_tokens = 4"),
+        (Request(PROMPT, 4), [1, 2], "stop", "2 tokens delivered where 4 were asked for and no end was allowed"),
+        (Request(PROMPT, 4, 0, False), [], "stop", "no token was delivered"),
+        (
+            Request(PROMPT, 4, 0, False),
+            [1, 2],
+            "length",
+            "finished by 'length' after 2 tokens, not after max_tokens = 4",
+        ),
+        (Request(PROMPT, 4, 0, False), [1, 2], "stop", "finished by 'stop' on token 2, which is no end"),
+        (Request(PROMPT, 4, 0, False), [1, 99, 3, 4], "length", "continued past EOS at 1 (token 99)"),
+        (Request(PROMPT, 4, stop_token_ids=(7,)), [7, 1, 1, 1], "length", "continued past stop token at 0 (token 7)"),
+        (
+            Request(PROMPT, 2),
+            [1, 100],
+            "length",
+            "token 1 is 100, and the vocabulary has 100 tokens (padding is never an answer)",
+        ),
+        (
+            Request(PROMPT, 2),
+            [1, -1],
+            "length",
+            "token 1 is -1, and the vocabulary has 100 tokens (padding is never an answer)",
+        ),
+        (Request(PROMPT, 4, 0, False), [1, 99], "stop", None),
+        (Request(PROMPT, 4, 3, False), [99, 99, 99], "stop", None),
+        (Request(PROMPT, 4), [1, 99, 99, 2], "length", None),
+        (Request(PROMPT, 2, 0, False), [1, 99], "length", None),
+        (Request(PROMPT, 4, 0, False, stop=("x",)), [1, 2], "stop", None),
+    ],
+)
+def test_each_limit(request_: Request, tokens: list[int], finish: str, broken: str | None) -> None:
+    assert broken_limit(request_, generation(tokens, finish), FACTS) == broken
+
+
+def test_an_end_that_min_tokens_does_not_permit_yet_is_no_gap() -> None:
+    asked = Request(PROMPT, 8, min_tokens=1, ignore_eos=False)
+    scores = [Score(5.0, 10.0, EOS), Score(5.0, 10.0, EOS)]
+    assert [score.gap for score in permitted(asked, scores, FACTS)] == [0.0, 5.0]
+
+
+def test_an_end_is_overdue_where_it_is_permitted_and_wanted() -> None:
+    asked = Request(PROMPT, 8, min_tokens=1, ignore_eos=False)
+    scores = [Score(5.0, 10.0, EOS), Score(5.0, 10.0, EOS)]
+    told = overdue_end(asked, generation([1, 2], "length"), scores, FACTS, bound=0.1)
+    assert told == "the answer was due to end at token 1 and did not; min_tokens = 1 permits it there"
+
+
+@pytest.mark.parametrize("ignore_eos", [True, False])
+def test_nothing_is_overdue_within_the_floor_or_without_an_end(ignore_eos: bool) -> None:
+    asked = Request(PROMPT, 8, ignore_eos=ignore_eos)
+    assert overdue_end(asked, generation([1], "length"), [Score(0.05, 10.0, EOS)], FACTS, bound=0.1) is None
