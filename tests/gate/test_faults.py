@@ -87,7 +87,7 @@ def outcome(said, test):
     ("test", "message"),
     [
         ("test_missing_path", "engine model-target (vllm) failed while loading"),
-        ("test_other_vocabulary", "failed while loading"),
+        ("test_other_vocabulary", "the draft has another tokenizer than the target: token 900 is 't900' and missing"),
         ("test_dead_drafter", "nothing was drafted in 48 tokens: the engine decoded without speculation"),
         ("test_prompt_too_long", "500 + 24 tokens exceed the engine's context of 512"),
         ("test_typo", "did you mean 'max_tokens'?"),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from pytest_specdec.engines.engine import Engine
+from pytest_specdec.engines.preflight import refuse_other_tokenizer
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError, SpecdecError
 from pytest_specdec.settings import Settings
@@ -30,9 +33,21 @@ def _in_worker(spec: EngineSpec, settings: Settings) -> Engine:
     from pytest_specdec.engines.host import WorkerEngine
     from pytest_specdec.models import resolve
 
+    find = partial(resolve, cache=settings.cache)
     try:
-        return WorkerEngine(spec, settings.load_timeout, settings.timeout, partial(resolve, cache=settings.cache))
+        tokenizers = _draft_tokenizer(spec, find)
+        engine = WorkerEngine(spec, settings.load_timeout, settings.timeout, find)
     except EngineError:
         raise
     except SpecdecError as error:
         raise EngineError(f"{spec.label}: {error}") from error
+    details = {**engine.description.details, "draft_tokenizer": tokenizers}
+    engine.description = replace(engine.description, details=details)
+    return engine
+
+
+def _draft_tokenizer(spec: EngineSpec, find: Callable[[str], str]) -> str | None:
+    """How the draft's tokenizer compares with the target's; None without a draft model on this machine."""
+    if spec.draft is None or spec.gateway is not None:
+        return None
+    return refuse_other_tokenizer(find(spec.target), find(spec.draft))

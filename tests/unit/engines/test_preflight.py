@@ -1,0 +1,50 @@
+"""Tokenizers of target and draft, compared by their files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pytest_specdec.engines.preflight import compare_tokenizers, refuse_other_tokenizer
+from pytest_specdec.errors import EngineError
+
+WORDS = {"a": 0, "b": 1}
+
+
+def model(folder: Path, vocabulary: object, size: int = 2, added: dict[str, int] | None = None) -> str:
+    folder.mkdir()
+    extra = [{"content": text, "id": token} for text, token in (added or {}).items()]
+    (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocabulary}, "added_tokens": extra}))
+    (folder / "config.json").write_text(json.dumps({"vocab_size": size}))
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "size", "added", "told"),
+    [
+        (WORDS, 2, None, "identical"),
+        ([["a", 0.0], ["b", -1.0]], 2, None, "identical"),
+        (WORDS, 64, None, "padded only: 2 and 64 logits"),
+        ({"a": 0, "c": 1}, 2, None, "token 1 is 'b' and 'c'"),
+        ({"a": 0}, 2, None, "token 1 is 'b' and missing"),
+        (WORDS, 3, {"<s>": 2}, "token 2 is missing and '<s>'"),
+    ],
+)
+def test_what_differs_first_is_named(
+    tmp_path: Path, vocabulary: object, size: int, added: dict[str, int] | None, told: str
+) -> None:
+    target, draft = model(tmp_path / "target", WORDS), model(tmp_path / "draft", vocabulary, size, added)
+    assert compare_tokenizers(target, draft).told == told
+
+
+def test_an_id_with_two_meanings_is_refused_and_both_models_are_named(tmp_path: Path) -> None:
+    target, draft = model(tmp_path / "target", WORDS), model(tmp_path / "draft", {"b": 0, "a": 1})
+    with pytest.raises(EngineError, match=rf"token 0 is 'a' and 'b' \(target {target}, draft {draft}\)"):
+        refuse_other_tokenizer(target, draft)
+
+
+def test_a_model_that_is_no_local_folder_is_not_compared(tmp_path: Path) -> None:
+    target = model(tmp_path / "target", WORDS)
+    assert refuse_other_tokenizer(target, "org/draft") == "not compared: no tokenizer.json in org/draft"
