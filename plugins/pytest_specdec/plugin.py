@@ -112,7 +112,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         marks = _specdec_marks(metafunc.definition)
         for fixture in [name for name in ENGINE_FIXTURES if _is_ours(name, metafunc.definition)]:
             specs = _specs(fixture, marks, settings)
-            metafunc.parametrize(fixture, specs, ids=[spec.label for spec in specs], indirect=True, scope="session")
+            metafunc.parametrize(fixture, specs, ids=_distinct_labels(specs), indirect=True, scope="session")
         if _is_ours("scenario", metafunc.definition):
             paths = _scenario_paths(metafunc, marks, settings)
             metafunc.parametrize("scenario", paths, ids=[path.stem for path in paths], indirect=True, scope="session")
@@ -124,6 +124,12 @@ def _is_ours(fixture: str, function: pytest.Item) -> bool:
     """Whether the function asks for this plugin's fixture, not for one of its own by the same name."""
     definitions = function._fixtureinfo.name2fixturedefs.get(fixture, ())  # type: ignore[attr-defined]
     return bool(definitions) and definitions[-1].func.__module__ == __name__
+
+
+def _distinct_labels(specs: list[EngineSpec]) -> list[str]:
+    from pytest_specdec.engines.spec import distinct_labels
+
+    return distinct_labels(specs)
 
 
 def _specdec_marks(definition: pytest.Item) -> list[dict[str, Any]]:
@@ -212,9 +218,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         return
     from pytest_specdec.requirements import missing
 
-    required = item.config.stash[SETTINGS].require
-    for need, reason in missing(marks, engines):
-        if need in required:
+    try:
+        needs = list(missing(marks, engines))
+    except ConfigurationError as error:
+        pytest.fail(str(error), pytrace=False)
+    for need, reason in needs:
+        if need in item.config.stash[SETTINGS].require:
             pytest.fail(f"--specdec-require={need}: {reason}", pytrace=False)
         pytest.skip(reason)
 
@@ -347,8 +356,12 @@ def specdec(
 
     benchmark.params = _labelled(benchmark.params)
     gate = Gate(specdec_session, benchmark, keep)
+    gated: list[str] = []
 
     def check(engine: EngineSpec, scenario: Scenario) -> dict[str, Any]:
+        if gated:
+            pytest.fail(f"specdec() measures once a test, and has measured {gated[0]}: parametrize", pytrace=False)
+        gated.append(engine.label)
         try:
             return gate(engine, scenario)
         except SpecdecError as error:
@@ -411,17 +424,17 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     print_table(records, width, terminalreporter.write_line, screen.hasmarkup)
     for note in footnotes(records):
         terminalreporter.write_line(note)
-    if not any(record.get("seconds") for record in records):
-        terminalreporter.write_line(f"nothing was measured: {len(records)} gates judged correctness only", yellow=True)
+    judged = [record for record in records if "tokens" in record]
+    if judged and not any(record["seconds"] for record in judged):
+        terminalreporter.write_line(f"nothing was measured: {len(judged)} gates judged correctness only", yellow=True)
 
 
 def _records(terminalreporter: Any) -> list[dict[str, Any]]:
     reports = [report for kind in ("passed", "failed", "skipped") for report in terminalreporter.stats.get(kind, [])]
-    properties = [
-        value
+    return [
+        {**json.loads(value), **({"gate": "red"} if report.failed else {})}
         for report in reports
         if report.when == "call"
         for name, value in report.user_properties
         if name == PROPERTY
     ]
-    return [json.loads(value) for value in properties]

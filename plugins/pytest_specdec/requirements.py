@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pytest_specdec.engines.spec import EngineSpec
-from pytest_specdec.hardware import missing_engine, missing_gpus, unwanted_gpus
+from pytest_specdec.errors import ConfigurationError
+from pytest_specdec.hardware import INSTALL, missing_engine, missing_gpus, unwanted_gpus
 
 
 def missing(marks: Iterable[tuple[str, tuple[Any, ...]]], engines: Iterable[EngineSpec]) -> Iterator[tuple[str, str]]:
@@ -25,7 +26,17 @@ def _by_marks(marks: Iterable[tuple[str, tuple[Any, ...]]]) -> Iterator[tuple[st
         elif name == "cpu":
             yield name, unwanted_gpus()
         elif name == "engine":
-            yield str(arguments[0]), missing_engine(str(arguments[0]), None)
+            engine = named_engine(arguments)
+            yield engine, missing_engine(engine, None)
+
+
+def named_engine(arguments: tuple[Any, ...]) -> str:
+    """The engine that `@pytest.mark.engine(name)` names. Raises ConfigurationError for none or an unknown one."""
+    known = (*INSTALL, "fake")
+    if len(arguments) != 1 or arguments[0] not in known:
+        named = ", ".join(map(repr, arguments))
+        raise ConfigurationError(f"@pytest.mark.engine({named}) must name one of: {', '.join(known)}")
+    return str(arguments[0])
 
 
 def _by_engines(engines: Iterable[EngineSpec]) -> Iterator[tuple[str, str | None]]:

@@ -13,6 +13,8 @@ from typing import Any
 
 from pytest_specdec.errors import ConfigurationError
 
+NEEDS = ("gpu", "cpu", "multi_gpu", "vllm", "transformers")
+
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
@@ -34,6 +36,14 @@ def _natural(text: str) -> int:
 
 def _gammas(text: str) -> tuple[int, ...]:
     return tuple(_positive(part) for part in _names(text))
+
+
+def _needs(text: str) -> tuple[str, ...]:
+    names = _names(text)
+    unknown = [name for name in names if name not in NEEDS]
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is none of {', '.join(NEEDS)}")
+    return names
 
 
 def _seconds(text: str) -> float:
@@ -118,7 +128,7 @@ OPTIONS = (
     Option("cache", str, None, "FOLDER", "where made models are kept; default: the user's cache folder"),
     Option(
         "require",
-        _names,
+        _needs,
         (),
         "NAME[,NAME]",
         "turn skips for want of these into failures: gpu, cpu, multi_gpu, or an engine's name",

@@ -1,4 +1,4 @@
-"""The constructed pair: small models whose greedy output and acceptance are known beforehand, on each engine and method."""
+"""The constructed pair: small models whose output and acceptance are known beforehand, on each engine and method."""
 
 import pytest
 

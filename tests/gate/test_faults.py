@@ -1,4 +1,4 @@
-"""What goes wrong with real engines is one clear error, and the next test still runs, on a new engine where the old one died.
+"""What goes wrong with real engines is one clear error, and the next test still runs, on a new engine if need be.
 
 One inner pytest session meets every fault in turn, with real vLLM; the outer tests read what it said.
 """
@@ -10,7 +10,7 @@ import pytest
 
 pytestmark = pytest.mark.engine("vllm")
 
-SUITE = '''
+SUITE = """
 import os, signal, threading
 import pytest
 
@@ -55,7 +55,7 @@ def test_killed(specdec, specdec_session, vllm_spec, scenario):
 @pytest.mark.specdec(**{**pair, "scenario": "after.toml"})
 def test_afterwards(specdec, vllm_spec, scenario):
     specdec(vllm_spec, scenario)
-'''
+"""
 SCENARIO = 'source = { format = "random", length = 8 }\ncount = 2\nmax_tokens = 24\nrounds = 1\nwarmup_rounds = 0\n'
 
 

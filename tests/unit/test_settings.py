@@ -28,6 +28,7 @@ def test_every_option_is_a_field_and_every_field_an_option() -> None:
         ({}, {"SPECDEC_ROUNDS": "many"}, "SPECDEC_ROUNDS: cannot read 'many'"),
         ({"timeout": "-1"}, {}, "must be more than 0 seconds"),
         ({"engine_options": "[1]"}, {}, "must be a JSON object"),
+        ({"require": "gpuu"}, {}, "'gpuu' is none of gpu, cpu, multi_gpu, vllm, transformers"),
         ({}, {"SPECDEC_GAMA": "3"}, "SPECDEC_GAMA is no setting of pytest-specdec; did you mean SPECDEC_GAMMA"),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import PurePath
 from typing import Any
@@ -69,7 +69,24 @@ class EngineSpec:
         return "-".join(parts + ([f"g{self.gamma}"] if self.gamma is not None else []))
 
 
+def distinct_labels(specs: Sequence[EngineSpec]) -> list[str]:
+    """A label for each, made longer where one alone would stand for several: by the draft, the backend, the key."""
+    labels = [spec.label for spec in specs]
+    longer: tuple[Callable[[EngineSpec], str], ...] = (
+        lambda spec: model_label(spec.draft or ""),
+        lambda spec: spec.backend,
+        lambda spec: spec.key,
+    )
+    for more in longer:
+        shared = {label for label in labels if labels.count(label) > 1}
+        labels = [
+            f"{label}-{more(spec)}" if label in shared else label for label, spec in zip(labels, specs, strict=True)
+        ]
+    return labels
+
+
 def model_label(model: str) -> str:
-    """The part of a model's name that people say: the last path component, without the kind of reference."""
-    name = PurePath(model.split("?", maxsplit=1)[0].rstrip("/")).name
-    return name.removeprefix("constructed:").replace(":", "-")
+    """The part of a model's name that people say: the last path component, a reference's parameters by their values."""
+    plain, _, parameters = model.partition("?")
+    name = PurePath(plain.rstrip("/")).name.removeprefix("constructed:").replace(":", "-")
+    return "-".join([name, *(each.replace("=", "") for each in parameters.split("&") if each)])

@@ -57,6 +57,7 @@ def outcome_part(verdict: Verdict, reference: Reference) -> dict[str, Any]:
             "level": LEVEL,
         },
         "control": control_part(verdict.floor, reference),
+        "reference_versions": dict(reference.versions),
     }
 
 

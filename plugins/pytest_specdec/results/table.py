@@ -10,12 +10,14 @@ from pytest_specdec.engines.spec import model_label
 Record = dict[str, Any]
 DASH = "–"
 SHORT = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+SPEED = ("tokens_per_second", "speedup")
 PASSING = ("identical", "tie")
 
 
 def _number(key: str, form: str) -> Callable[[Record], str]:
     def shown(record: Record) -> str:
-        value = record.get(key)
+        withheld = record.get("gate") == "red" and key in SPEED
+        value = None if withheld else record.get(key)
         return DASH if value is None else format(value, form)
 
     return shown
@@ -93,9 +95,19 @@ def footnotes(records: Sequence[Record]) -> list[str]:
     notes += sorted(
         {f"J/token: {record['energy']['reason']}" for record in records if record.get("energy", {}).get("reason")}
     )
+    notes += sorted({note for record in records if (note := _versions_note(record))})
     ties = [record for record in records if record["verdict"]["outcome"] == "tie"]
     notes += [_tie_note(record) for record in sorted(ties, key=_order)]
     return notes
+
+
+def _versions_note(record: Record) -> str | None:
+    """A word where the two arms are two versions of the engine."""
+    ours, theirs = record.get("versions", {}), record["verdict"].get("reference_versions", {})
+    if not theirs or ours == theirs:
+        return None
+    named = [", ".join(f"{name} {version}" for name, version in sorted(each.items())) for each in (ours, theirs)]
+    return f"two versions: {record['method']} by {named[0]}; target only by {named[1]}"
 
 
 def _tie_note(record: Record) -> str:

@@ -7,7 +7,7 @@ target itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -24,11 +24,13 @@ from pytest_specdec.workloads.workload import Request, Workload
 class Reference:
     """Target-only rounds on a workload, the control made of them, and what rescoring cost beside decoding.
 
-    `rescoring_seconds`: one pass of the target over the outputs of `decoding_seconds`, by the session's clock.
+    `versions`: of the packages that decoded it. `rescoring_seconds`: one pass of the target over the outputs of
+    `decoding_seconds`, by the session's clock.
     """
 
     rounds: Rounds
     control: Control
+    versions: Mapping[str, str]
     rescoring_seconds: float
     decoding_seconds: float
 
@@ -44,7 +46,7 @@ def take_control(engine: Engine, workload: Workload, rounds: Rounds, prompts: in
     for several, other in zip(certified, _certified_anew(engine, solo, together, alone), strict=False):
         several.extend([other] if other is not None else [])
     control = _control(engine, workload, certified, alone, together)
-    return Reference(rounds, control, spent, together.engine_seconds)
+    return Reference(rounds, control, engine.description.versions, spent, together.engine_seconds)
 
 
 def _certified_anew(engine: Engine, solo: Workload, together: Run, alone: Run) -> list[Certified | None]:

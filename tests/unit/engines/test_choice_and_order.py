@@ -8,7 +8,7 @@ import pytest
 
 from pytest_specdec.engines.choice import chosen_engines
 from pytest_specdec.engines.order import engine_order
-from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.engines.spec import EngineSpec, distinct_labels
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.settings import Settings
 
@@ -71,6 +71,19 @@ def test_the_key_is_over_every_field() -> None:
     spec = EngineSpec(backend="vllm", target="m")
     changed = [replace(spec, options={"a": 1}), replace(spec, environment={"a": "1"}), replace(spec, gateway="ssh=h")]
     assert len({spec.key, *(each.key for each in changed)}) == 4
+
+
+def test_labels_that_would_stand_for_several_engines_are_made_longer() -> None:
+    spec = EngineSpec(
+        backend="vllm", target="m", method="draft_model", draft="constructed:tiny:draft?alpha=0.8", gamma=3
+    )
+    others = [replace(spec, draft="constructed:tiny:draft?alpha=0.5"), replace(spec, gamma=5), spec]
+    assert distinct_labels(others) == [
+        "m-draft_model-g3-tiny-draft-alpha0.5",
+        "m-draft_model-g5",
+        "m-draft_model-g3-tiny-draft-alpha0.8",
+    ]
+    assert len(set(distinct_labels([spec, replace(spec, options={"a": 1})]))) == 2
 
 
 def test_tests_run_target_only_first_and_engine_by_engine() -> None:
