@@ -7,19 +7,16 @@ leaves no speed behind: its record carries the verdict, and its timings are with
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pytest_specdec.engines.engine import Description
-from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.engines.spec import NO_SPECULATION, EngineSpec
 from pytest_specdec.errors import EngineError, SpecdecError, Unsupported
 from pytest_specdec.hardware import hardware
+from pytest_specdec.judgement import Judgement, judged
 from pytest_specdec.measure.rounds import Rounds, benchmarked
 from pytest_specdec.results import record
-from pytest_specdec.results.failure import describe_verdict
 from pytest_specdec.session import Session
-from pytest_specdec.verdict.equivalence import Outcome, Verdict, judge
-from pytest_specdec.verdict.suspects import explained
 from pytest_specdec.workloads.workload import Workload
 
 if TYPE_CHECKING:
@@ -55,22 +52,22 @@ class Gate:
         session = self._session
         workload = session.workload(spec, scenario)
         plan = session.rounds(scenario), session.warmup(scenario)
-        reference = session.reference(spec, workload, *plan) if spec.speculates else None
-        rounds, description = self._measured(spec, workload, *plan)
-        base = reference or session.control(spec, workload, rounds)
-        verdict = judge(workload, base.control, rounds.runs, partial(session.rescore, spec))
+        base = session.target_rounds(spec, workload, *plan) if spec.speculates else None
+        rounds, about = self._measured(spec, workload, *plan)
+        if base is None:
+            session.keep_target_rounds(spec, workload, rounds)
+        judgement = judged(session, spec, workload, rounds, about)
         kept: Record = {
             **record.what_was_asked(spec, scenario.name),
-            **record.engine_part(description),
+            **record.engine_part(about),
             **record.workload_part(workload),
-            "verdict": record.outcome_part(verdict, base),
-            **record.throughput_part(rounds, reference.rounds if reference else None, verdict.passes),
+            "verdict": judgement.part,
+            **record.throughput_part(rounds, base, judgement.passes),
             **record.speculation_part(rounds),
             "energy": {"joules": None, "reason": record.NO_ENERGY},
             "hardware": hardware(),
         }
-        verdict = explained(verdict, workload, spec.gamma, description, partial(session.alone, spec, workload))
-        complaints = failures(verdict, workload, kept, scenario)
+        complaints = judgement.words + failures(kept, scenario) + too_many_ties(judgement, scenario)
         kept["gate"] = "red" if complaints else "green"
         self._keep(kept)
         if complaints:
@@ -85,17 +82,16 @@ class Gate:
             return benchmarked(self._benchmark, engine, workload, rounds, warmup), engine.description
 
 
-def failures(verdict: Verdict, workload: Workload, kept: Record, scenario: Scenario) -> list[str]:
-    """Why the gate is red, worst first; empty when it is green."""
-    complaints = [] if verdict.passes else [describe_verdict(verdict, workload.name)]
-    if kept["method"] == "none":
-        return complaints
-    if not kept["drafts"]:
-        complaints.append(
-            f"nothing was drafted in {kept['tokens']} tokens: the engine decoded without speculation "
-            f"(method {kept['method']}, γ = {kept['gamma']}); equal output proves nothing then"
-        )
-    return complaints + missed_limits(kept, scenario) + too_many_ties(verdict, scenario)
+def failures(kept: Record, scenario: Scenario) -> list[str]:
+    """What is wrong besides the verdict: nothing drafted, or a limit of the scenario missed."""
+    if kept["method"] == NO_SPECULATION:
+        return []
+    if kept["drafts"]:
+        return missed_limits(kept, scenario)
+    return [
+        f"nothing was drafted in {kept['tokens']} tokens: the engine decoded without speculation "
+        f"(method {kept['method']}, γ = {kept['gamma']}); equal output proves nothing then"
+    ]
 
 
 def missed_limits(kept: Record, scenario: Scenario) -> list[str]:
@@ -112,11 +108,9 @@ def missed_limits(kept: Record, scenario: Scenario) -> list[str]:
     ]
 
 
-def too_many_ties(verdict: Verdict, scenario: Scenario) -> list[str]:
+def too_many_ties(judgement: Judgement, scenario: Scenario) -> list[str]:
     """The complaint that more answers differ by ties than the scenario allows."""
-    ties, judged = verdict.counts.get(Outcome.TIE.value, 0), sum(verdict.counts.values())
-    if scenario.max_tie_rate is None or ties <= scenario.max_tie_rate * judged:
+    if scenario.max_tie_rate is None or judgement.tie_rate <= scenario.max_tie_rate:
         return []
-    return [
-        f"{ties} of {judged} answers are ties, more than max_tie_rate = {scenario.max_tie_rate:g} of {scenario.path}"
-    ]
+    ties = f"{judgement.tie_rate:.1%} of the answers are ties"
+    return [f"{ties}, more than max_tie_rate = {scenario.max_tie_rate:g} of {scenario.path}"]

@@ -31,6 +31,7 @@ class Session:
         self.announce = announce
         self._clock = clock
         self._workloads: dict[tuple[str, str], Workload] = {}
+        self._rounds: dict[tuple[str, str], Rounds] = {}
         self._references: dict[tuple[str, str], Reference] = {}
 
     def workload(self, spec: EngineSpec, scenario: Scenario) -> Workload:
@@ -50,21 +51,30 @@ class Session:
         """Untimed rounds before them: the setting, or else the scenario's."""
         return scenario.warmup_rounds if self.settings.warmup is None else self.settings.warmup
 
-    def reference(self, spec: EngineSpec, workload: Workload, rounds: int, warmup: int) -> Reference:
-        """The target alone on this workload, measured now if no test has done so."""
+    def target_rounds(self, spec: EngineSpec, workload: Workload, rounds: int, warmup: int) -> Rounds:
+        """The target alone on this workload, timed now if no test has done so."""
         target_only = spec.target_only()
-        if (target_only.key, workload.digest) not in self._references:
+        key = (target_only.key, workload.digest)
+        if key not in self._rounds:
             with self.pool.using(target_only) as engine:
                 self.announce(f"{target_only.label} decodes {workload.name} for reference")
-                self.control(target_only, workload, clocked(self._clock, engine, workload, rounds, warmup))
-        return self._references[target_only.key, workload.digest]
+                self._rounds[key] = clocked(self._clock, engine, workload, rounds, warmup)
+        return self._rounds[key]
 
-    def control(self, spec: EngineSpec, workload: Workload, rounds: Rounds) -> Reference:
-        """Make these target-only rounds the reference of the workload, and take their noise floor."""
-        with self.pool.using(spec) as engine:
-            reference = take_control(engine, workload, rounds, self.settings.control, self._clock)
-        self._references[spec.key, workload.digest] = reference
-        return reference
+    def keep_target_rounds(self, spec: EngineSpec, workload: Workload, rounds: Rounds) -> None:
+        """Take what a test of the target alone has measured for the reference of others."""
+        self._rounds[spec.key, workload.digest] = rounds
+
+    def reference(self, spec: EngineSpec, workload: Workload) -> Reference:
+        """The control of the target's rounds on this workload, taken once, when they have been decoded."""
+        target_only = spec.target_only()
+        key = (target_only.key, workload.digest)
+        if key not in self._references:
+            with self.pool.using(target_only) as engine:
+                self.announce(f"{target_only.label} takes the control of {workload.name}")
+                rounds = self._rounds[key]
+                self._references[key] = take_control(engine, workload, rounds, self.settings.control, self._clock)
+        return self._references[key]
 
     def alone(self, spec: EngineSpec, workload: Workload, request: int) -> Generation:
         """One request once more, by itself at batch 1: does what went wrong depend on its neighbours?"""

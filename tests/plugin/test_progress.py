@@ -39,8 +39,9 @@ def test_loading_and_decoding_are_told_as_they_happen(project: Project) -> None:
     assert said[0] == "specdec: loading t-target (fake, bfloat16)"
     assert said[1].startswith("specdec: t-target is ready after ")
     assert said[2] == "specdec: t-target decodes short, 2 rounds of 2 requests"
-    assert said[3] == "specdec: loading t-draft_model-g3 (fake, bfloat16)"
-    assert len(said) == 6
+    assert said[3] == "specdec: t-target takes the control of short"
+    assert said[4] == "specdec: loading t-draft_model-g3 (fake, bfloat16)"
+    assert len(said) == 7
 
 
 def test_rescoring_is_told(project: Project) -> None:

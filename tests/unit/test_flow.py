@@ -20,6 +20,7 @@ FLOORS = (
     ("verdict",),
     ("results", "requirements"),
     ("session",),
+    ("judgement",),
     ("gate",),
     ("plugin",),
 )

@@ -51,7 +51,10 @@ class Engine(Protocol):
         """Fetch the generations and counters of the last run."""
 
     def score(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> tuple[tuple[Score, ...], ...]:
-        """Rate each emitted token by one forward pass of this engine's model over prompt + output."""
+        """Rate each emitted token by one forward pass of this engine's model over prompt + output.
+
+        Where `min_tokens` withholds an end, tokens are rated among the others.
+        """
 
     def park(self) -> None:
         """Give the device's memory up, but stay loaded."""

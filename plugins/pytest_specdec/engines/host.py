@@ -30,8 +30,20 @@ LAST_WORDS_LINES = 12
 class WorkerEngine:
     """An engine that lives in a worker process."""
 
-    def __init__(self, spec: EngineSpec, load_timeout: float, timeout: float, resolve: Callable[[str], str]) -> None:
-        """Start the worker and load the engine. `resolve` turns a model reference into what the engine can open."""
+    def __init__(
+        self,
+        spec: EngineSpec,
+        load_timeout: float,
+        timeout: float,
+        resolve: Callable[[str], str],
+        source: str | None = None,
+    ) -> None:
+        """Start the worker and load the engine. Raises EngineError.
+
+        `load_timeout`, `timeout`: limits in seconds for loading and for each call. `resolve` turns a model reference
+        into what the engine can open. `source`: the text of the backend's module, by default that of `spec.backend`.
+        """
+        self._source = backend_source(spec.backend) if source is None else source
         self.spec = spec
         self._timeout = timeout
         self._log = Path(tempfile.mkdtemp(prefix="specdec-")) / "engine.log"
@@ -50,7 +62,7 @@ class WorkerEngine:
     def _start_message(self, config: dict[str, Any]) -> dict[str, Any]:
         return {
             "backend": self.spec.backend,
-            "source": backend_source(self.spec.backend),
+            "source": self._source,
             "config": config,
             "environment": dict(self.spec.environment),
             "log": str(self._log),
@@ -74,9 +86,17 @@ class WorkerEngine:
         return Run.from_wire(self._call("collect"))
 
     def score(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> tuple[tuple[Score, ...], ...]:
-        """Rate each emitted token by this engine's model alone."""
-        pairs = [(list(request.prompt_ids), list(output)) for request, output in zip(requests, outputs, strict=True)]
-        return scores_from_wire(self._call("score", pairs))
+        """Rate each emitted token by this engine's model alone, among the tokens that were permitted there."""
+        asked = [
+            (list(request.prompt_ids), list(output), self._withheld(request))
+            for request, output in zip(requests, outputs, strict=True)
+        ]
+        return scores_from_wire(self._call("score", asked))
+
+    def _withheld(self, request: Request) -> tuple[int, list[int]]:
+        """How many tokens at the start must not be ends, and which ids are ends."""
+        ends = request.ends(self.description.details.get("eos_token_ids") or ())
+        return request.min_tokens if ends else 0, sorted(ends)
 
     def park(self) -> None:
         """Give the device's memory up, but stay loaded."""

@@ -48,6 +48,7 @@ class Planned(NamedTuple):
     max_tokens: int
     stop_ids: frozenset[int]
     detokenise: bool
+    seed: int | None
 
 
 class Arrivals:
@@ -388,7 +389,8 @@ class TransformersBackend:
             **({"assistant_model": self._draft} if self._draft is not None else {}),
         }
         prompt_ids, detokenise = list(request["prompt_ids"]), bool(request["stop"])
-        return Planned(arguments, prompt_ids, request["max_tokens"], frozenset(stop_ids), detokenise)
+        seed = request["sampling"].get("seed")
+        return Planned(arguments, prompt_ids, request["max_tokens"], frozenset(stop_ids), detokenise, seed)
 
     def _check(self, index: int, request: Mapping[str, Any]) -> None:
         prompt, size = request["prompt_ids"], vocabulary_of(self._target)
@@ -401,7 +403,7 @@ class TransformersBackend:
         if length > self._context:
             parts = f"{len(prompt)} prompt + {request['max_tokens']} output tokens"
             raise ValueError(f"request {index}: {parts} exceed the context of {self._context}; shorten either")
-        check_fields(f"request {index}, sampling", request["sampling"])
+        check_fields(f"request {index}, sampling", set(request["sampling"]) - {"seed"})
         self._check_stop(index, request)
 
     def _check_stop(self, index: int, request: Mapping[str, Any]) -> None:
@@ -436,6 +438,11 @@ class TransformersBackend:
         self._decoded = decoded
 
     def _decode(self, planned: Planned, started: float) -> Decoded:
+        """A request's seed restarts torch's own generator, since `generate` takes none."""
+        import torch
+
+        if planned.seed is not None:
+            torch.manual_seed(planned.seed)
         arrivals = Arrivals(started)
         output = self._target.generate(**planned.arguments, streamer=arrivals)
         return Decoded(output[0, len(planned.prompt_ids) :].tolist(), arrivals.chunks)
@@ -466,14 +473,19 @@ class TransformersBackend:
             "text": self._tokenizer.decode(decoded.token_ids, skip_special_tokens=True) if planned.detokenise else None,
         }
 
-    def score(self, sequences: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[list[list[Any]]]:
-        """Per (prompt, output) and per output token: [gap to the highest logit, highest logit, its token id].
+    def score(
+        self, sequences: Sequence[tuple[Sequence[int], Sequence[int], tuple[int, Sequence[int]]]]
+    ) -> list[list[list[Any]]]:
+        """Per (prompt, output, withheld) and output token: [gap to the highest logit, highest logit, its token id].
 
-        One forward pass of the target over prompt + output, logits in float32. Raises ValueError for an empty prompt.
+        One forward pass of the target over prompt + output, logits in float32. `withheld` is (n, ids): before token n
+        these ids, the ends, are not permitted. Raises ValueError for an empty prompt.
         """
-        return [self._rate(list(prompt), list(output)) if output else [] for prompt, output in sequences]
+        return [
+            self._rate(list(prompt), list(output), withheld) if output else [] for prompt, output, withheld in sequences
+        ]
 
-    def _rate(self, prompt: list[int], output: list[int]) -> list[list[Any]]:
+    def _rate(self, prompt: list[int], output: list[int], withheld: tuple[int, Sequence[int]]) -> list[list[Any]]:
         import torch
 
         if not prompt:
@@ -482,6 +494,7 @@ class TransformersBackend:
         with torch.no_grad():
             logits = self._target(input_ids=ids, use_cache=False, **self._last_rows(len(output))).logits
         rows = logits[0, -len(output) :].float()
+        rows[: withheld[0], list(withheld[1])] = float("-inf")
         top, argmax = rows.max(dim=-1)
         chosen = rows.gather(1, torch.tensor(output, device=rows.device).unsqueeze(1)).squeeze(1)
         return list(map(list, zip((top - chosen).tolist(), top.tolist(), argmax.tolist())))  # noqa: B905 - Python 3.9
@@ -523,7 +536,7 @@ class TransformersBackend:
 
 def sampling_fields(sampling: Mapping[str, Any]) -> dict[str, Any]:
     """The sampling fields as Transformers wants them: a temperature means sampling, and temperature 0 means greedy."""
-    fields = dict(sampling)
+    fields = {name: value for name, value in sampling.items() if name != "seed"}
     if fields.get("temperature") == 0:
         del fields["temperature"]
     return {"do_sample": "temperature" in fields, **fields}

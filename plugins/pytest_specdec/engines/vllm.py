@@ -209,14 +209,18 @@ class VllmBackend:
                 values[COUNTERS[metric.name]] = list(metric.values) if hasattr(metric, "values") else metric.value
         return values
 
-    def score(self, sequences: list[tuple[list[int], list[int]]]) -> list[list[list[Any]]]:
-        """For each emitted token [gap, top logit, argmax] by prompt logprobs: one prefill over prompt + output."""
-        from vllm import SamplingParams
+    def score(self, sequences: list[tuple[list[int], list[int], tuple[int, list[int]]]]) -> list[list[list[Any]]]:
+        """For each emitted token [gap, top logit, argmax] by prompt logprobs: one prefill over prompt + output.
 
-        sampling = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=1, detokenize=False)
-        prompts = [{"prompt_token_ids": prompt + output} for prompt, output in sequences]
+        The third part of a sequence is (n, ids): before token n these ids, the ends, are not permitted.
+        """
+        prompts = [{"prompt_token_ids": prompt + output} for prompt, output, _ in sequences]
+        sampling = [_rating(withheld) for _, _, withheld in sequences]
         results = self._llm.generate(prompts, sampling, use_tqdm=False)
-        return [_scored(output, result.prompt_logprobs) for (_, output), result in zip(sequences, results, strict=True)]
+        return [
+            _scored(output, result.prompt_logprobs, withheld)
+            for (_, output, withheld), result in zip(sequences, results, strict=True)
+        ]
 
     def park(self) -> None:
         """Weights to host memory, KV cache dropped (vLLM's sleep level 1); nothing to do on a CPU."""
@@ -296,9 +300,20 @@ def _difference(after: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]
     return moved
 
 
-def _scored(output: list[int], prompt_logprobs: list[Any]) -> list[list[Any]]:
+def _rating(withheld: tuple[int, list[int]]) -> Any:
+    """Ask for as many of the best tokens as leave one when the ends are taken away."""
+    from vllm import SamplingParams
+
+    best = 1 + (len(withheld[1]) if withheld[0] else 0)
+    return SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=best, detokenize=False)
+
+
+def _scored(output: list[int], prompt_logprobs: list[Any], withheld: tuple[int, list[int]]) -> list[list[Any]]:
+    until, ends = withheld
     rows: list[list[Any]] = []
     for token, row in zip(output, prompt_logprobs[-len(output) :] if output else [], strict=True):
-        argmax, best = max(row.items(), key=lambda item: item[1].logprob)
+        early = len(rows) < until
+        permitted = [item for item in row.items() if not (early and item[0] in ends)]
+        argmax, best = max(permitted, key=lambda item: item[1].logprob)
         rows.append([best.logprob - row[token].logprob, best.logprob, argmax])
     return rows

@@ -52,6 +52,8 @@ def shards(listed: Sequence[Weight], element_bytes: int, limit: int = SHARD_BYTE
 
 def layers_share(recipe: Constructed) -> float:
     """How large the layers' part of the last hidden state is, relative to the embedding's."""
+    if isinstance(recipe, TargetRecipe) and recipe.layers_share is not None:
+        return recipe.layers_share
     if isinstance(recipe, TargetRecipe) and recipe.margin is not None:
         return min(LAYERS_SHARE, recipe.margin * sqrt(recipe.shape.hidden) / 10)
     return LAYERS_SHARE

@@ -84,15 +84,22 @@ class TargetRecipe(ConstructedRecipe):
     π is followed at any margin ≥ 0.0001. The top logit is about 10, where bfloat16 steps by 0.0625: margin = 0.02 is a
     gap of three steps, and margin = 0.003 half a step, a tie that rounding decides. None builds no runner-up: every
     other logit is small and random.
+
+    `layers_share`: how much all layers together write, relative to the embedding. None is 0.05, or less where a small
+    margin asks for it, and π is certain. A larger share brings real arithmetic into every logit: with a margin, the
+    context then decides between π and ρ, and some choices are near-ties that rounding decides.
     """
 
     kind: ClassVar[str] = "target"
     margin: float | None = None
+    layers_share: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.margin is not None and not 1e-4 <= self.margin < 1:
             raise ModelError(f"{self.name}: margin={self.margin} is not within [0.0001, 1)")
+        if self.layers_share is not None and not 0 < self.layers_share <= 10:
+            raise ModelError(f"{self.name}: layers_share={self.layers_share} is not within (0, 10]")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ Record = dict[str, Any]
 DASH = "–"
 SHORT = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 SPEED = ("tokens_per_second", "speedup")
-PASSING = ("identical", "tie")
+PASSING = ("identical", "tie", "consistent")
 
 
 def _number(key: str, form: str) -> Callable[[Record], str]:

@@ -1,1 +1,1 @@
-"""Verdicts: is every emitted token the target's own greedy choice?"""
+"""Verdicts: is the output the target's own, token by token, or in distribution?"""

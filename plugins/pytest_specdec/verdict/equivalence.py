@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from pytest_specdec.generation import Chunk, Generation, Run, Score
-from pytest_specdec.verdict.limits import Facts, broken_limit, overdue_end, permitted, reshaping_fields
+from pytest_specdec.verdict.limits import Facts, broken_limit, due, overdue_end, reshaping_fields
 from pytest_specdec.verdict.noise import LEVEL, NearTies, NoiseFloor, compare_near_ties, largest_gap
 from pytest_specdec.workloads.workload import Request, Workload
 
@@ -123,7 +123,7 @@ def _rescored(cases: Sequence[Case], rescore: Rescore) -> Sequence[Sequence[Scor
 def _near_ties(control: Control, cases: Sequence[Case], scores: dict[int, Sequence[Score]]) -> NearTies:
     """Near-ties over the distinct outputs of each request: rounds that repeat an output are one observation."""
     distinct = {(case.index, case.seen.token_ids): case for case in cases if not reshaping_fields(case.request)}
-    rows = [case.allowed(scores.get(id(case)) or case.certified_scores) for case in distinct.values()]
+    rows = [case.due(scores.get(id(case)) or case.certified_scores) for case in distinct.values()]
     return compare_near_ties(control.floor, sum(score.gap > 0 for row in rows for score in row), sum(map(len, rows)))
 
 
@@ -171,9 +171,9 @@ class Case:
         candidates = [each.generation for each in self.control.certified[self.index]]
         return max(candidates, key=lambda generation: agreement(generation.token_ids, self.seen.token_ids))
 
-    def allowed(self, scores: Sequence[Score]) -> tuple[Score, ...]:
-        """Scores with those put right where the target wanted an end too soon."""
-        return permitted(self.request, scores, self.control.facts)
+    def due(self, scores: Sequence[Score]) -> tuple[Score, ...]:
+        """Scores without those where an end was due: a matter of length, not of noise."""
+        return due(self.request, self.seen.token_ids, scores, self.control.facts)
 
     def settled(self) -> Finding | None:
         """What can be said without rescoring: wrong inputs, a broken limit, an early or late end."""
@@ -187,9 +187,9 @@ class Case:
             return self.finding(Outcome.LENGTH, self._ended_elsewhere() + self._same_text())
         return None
 
-    def rated(self, scores: Sequence[Score]) -> Finding:
+    def rated(self, rows: Sequence[Score]) -> Finding:
         """Tie, divergent or overdue, by the target's rating of every emitted token."""
-        rows, bound = self.allowed(scores), self.control.floor.bound
+        bound = self.control.floor.bound
         if overdue := overdue_end(self.request, self.seen, rows, self.control.facts, bound):
             return self.finding(Outcome.LENGTH, overdue, largest_gap(rows))
         if fields := reshaping_fields(self.request):

@@ -7,7 +7,7 @@ and finish reasons are held against the request itself, and where the target was
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.generation import Generation, Score
@@ -30,7 +30,7 @@ class Facts:
 
     def ends(self, request: Request) -> frozenset[int]:
         """Token ids that end this request's answer."""
-        return frozenset(request.stop_token_ids) | (frozenset() if request.ignore_eos else self.end_ids)
+        return request.ends(self.end_ids)
 
 
 def reshaping_fields(request: Request) -> list[str]:
@@ -96,12 +96,13 @@ def _reason(request: Request, generation: Generation, facts: Facts) -> str | Non
     return None
 
 
-def permitted(request: Request, scores: Sequence[Score], facts: Facts) -> tuple[Score, ...]:
-    """The scores with those put right where the target wanted an end that `min_tokens` did not permit yet."""
+def due(request: Request, tokens: Sequence[int], scores: Sequence[Score], facts: Facts) -> tuple[Score, ...]:
+    """The scores without those where the target wanted a permitted end that the engine did not take."""
     ends = facts.ends(request)
     return tuple(
-        replace(score, gap=0.0) if at < request.min_tokens and score.argmax in ends else score
-        for at, score in enumerate(scores)
+        score
+        for at, (token, score) in enumerate(zip(tokens, scores, strict=True))
+        if not (at >= request.min_tokens and score.argmax in ends and token not in ends)
     )
 
 

@@ -15,7 +15,7 @@ from pytest_specdec.engines.engine import Engine
 from pytest_specdec.generation import Generation, Run, Score
 from pytest_specdec.measure.rounds import Clock, Rounds, one_pass
 from pytest_specdec.verdict.equivalence import Certified, Control
-from pytest_specdec.verdict.limits import Facts, permitted, reshaping_fields
+from pytest_specdec.verdict.limits import Facts, due, reshaping_fields
 from pytest_specdec.verdict.noise import NoiseFloor, noise_floor
 from pytest_specdec.workloads.workload import Request, Workload
 
@@ -68,7 +68,7 @@ def _control(
 ) -> Control:
     facts = Facts.of(engine.description)
     scores = [
-        permitted(request, each.scores, facts)
+        due(request, each.generation.token_ids, each.scores, facts)
         for request, several in zip(workload.requests, certified, strict=True)
         for each in several
         if not reshaping_fields(request)

@@ -56,7 +56,7 @@ class Backend:
                 for r in self.requests]
         return {"generations": rows, "speculation": None, "seconds": 0.5}
     def score(self, sequences):
-        return [[(0.0, 10.0, token) for token in output] for _, output in sequences]
+        return [[(0.0, 10.0, token) for token in output] for _, output, _ in sequences]
     def close(self):
         pass
 """

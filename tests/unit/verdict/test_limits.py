@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_specdec.generation import Generation, Score
-from pytest_specdec.verdict.limits import Facts, broken_limit, overdue_end, permitted
+from pytest_specdec.verdict.limits import Facts, broken_limit, due, overdue_end
 from pytest_specdec.workloads.workload import Request
 
 PROMPT = (5, 6)
@@ -56,10 +56,10 @@ def test_each_limit(request_: Request, tokens: list[int], finish: str, broken: s
     assert broken_limit(request_, generation(tokens, finish), FACTS) == broken
 
 
-def test_an_end_that_min_tokens_does_not_permit_yet_is_no_gap() -> None:
+def test_where_an_end_was_due_is_no_matter_of_noise() -> None:
     asked = Request(PROMPT, 8, min_tokens=1, ignore_eos=False)
-    scores = [Score(5.0, 10.0, EOS), Score(5.0, 10.0, EOS)]
-    assert [score.gap for score in permitted(asked, scores, FACTS)] == [0.0, 5.0]
+    scores = [Score(5.0, 10.0, EOS), Score(5.0, 10.0, EOS), Score(0.1, 10.0, 7)]
+    assert due(asked, (1, 2, 3), scores, FACTS) == (scores[0], scores[2])
 
 
 def test_an_end_is_overdue_where_it_is_permitted_and_wanted() -> None:

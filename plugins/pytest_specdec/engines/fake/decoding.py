@@ -1,0 +1,248 @@
+"""Speculative decoding, one method a step, so that a fault is a subclass that overrides one of them.
+
+An answer grows by bursts. In each, tokens are drafted one after another, and each is verified by the target: the first
+that the target would not have chosen is replaced by the target's own and ends the burst; if all are accepted the target
+adds one more, the bonus token. What the model has read (`context`) is kept apart from what is handed out (`output`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from pytest_specdec.engines.fake import shaping
+from pytest_specdec.engines.fake.clock import TIME, clock
+from pytest_specdec.engines.fake.models import LanguageModel, argmax, hashed, with_two_highest_swapped
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.generation import Chunk, Generation, Score, Speculation
+from pytest_specdec.workloads.workload import Request, Workload
+
+PADDED_LOGIT = 0.0
+Answer = tuple[Generation, Speculation]
+
+
+@dataclass
+class Progress:
+    """One answer under way.
+
+    `index`: the request's place in the workload. `concurrency`: of the workload. `shape`: of the batches. `warm`:
+    whether this prompt was decoded before. `context`: prompt and tokens as the model has read them. `output`: what is
+    handed out. `longest`: how many drafts the present burst may verify. `rejected`: the draft that ended the burst
+    before, None if none was rejected. `struck`: whether a fault that strikes once has struck.
+    """
+
+    request: Request
+    index: int
+    concurrency: int
+    shape: str
+    warm: bool
+    random: Random
+    context: list[int]
+    output: list[int] = field(default_factory=list)
+    chunks: list[Chunk] = field(default_factory=list)
+    counted: Speculation = field(default_factory=lambda: Speculation(0, 0, 0, ()))
+    longest: int = 0
+    rejected: int | None = None
+    reason: str | None = None
+    struck: bool = False
+
+    @property
+    def temperature(self) -> float:
+        """0 is greedy."""
+        return float(self.request.sampling.get("temperature", 0.0))
+
+    def position(self, burst: Sequence[int]) -> int:
+        """The index in the output of the token after this burst."""
+        return len(self.output) + len(burst)
+
+    def is_bonus(self, burst: Sequence[int]) -> bool:
+        """Whether the token after this burst is chosen without a draft to verify."""
+        return len(burst) == self.longest
+
+
+class Decoder:
+    """The sound decoder: target alone where γ is 0, and otherwise by bursts."""
+
+    def __init__(self, spec: EngineSpec, options: Mapping[str, Any], model: LanguageModel) -> None:
+        self.model = model
+        self.gamma = spec.gamma or 0 if spec.speculates else 0
+        self._alpha = float(spec.speculative_options.get("alpha", 0.8))
+        self._options = options
+        self._decoded: set[tuple[int, ...]] = set()
+
+    def take(self, workload: Workload) -> None:
+        """Take the requests, or refuse them."""
+
+    def prompt(self, request: Request) -> tuple[Sequence[int], Sequence[int]]:
+        """The prompt as it is reported, and as the model reads it."""
+        return request.prompt_ids, request.prompt_ids
+
+    def decode(self, workload: Workload, index: int, start: float) -> Answer:
+        """Answer one request; `start` is when the run began."""
+        request = workload.requests[index]
+        reported, read = self.prompt(request)
+        progress = Progress(
+            request=request,
+            index=index,
+            concurrency=workload.concurrency,
+            shape=f"{workload.concurrency}x{self.gamma}",
+            warm=request.prompt_ids in self._decoded,
+            random=Random(f"{request.sampling.get('seed', 0)} {hashed('seed', request.prompt_ids)}"),
+            context=list(read),
+        )
+        while progress.reason is None:
+            self.burst(progress, start)
+        self._decoded.add(request.prompt_ids)
+        return self.answer(progress, tuple(reported)), progress.counted
+
+    def burst(self, progress: Progress, start: float) -> None:
+        """Draft, verify, and hand out what was verified; one step of the target and γ of the drafter."""
+        TIME.advance(float(self._options["step_seconds"]) + self.gamma * float(self._options["draft_seconds"]))
+        progress.longest = max(0, min(self.gamma, self.room(progress) - 1))
+        burst, accepted, rejected = self.verified(progress)
+        self._count(progress, accepted)
+        tokens, reason = self.cut(progress, self.handed_out(burst, rejected is None))
+        progress.context += burst
+        progress.output += tokens
+        progress.rejected = rejected
+        progress.chunks += [Chunk(clock() - start, len(tokens))] if tokens else []
+        progress.reason = reason or ("length" if self.room(progress) <= 0 else None)
+
+    def room(self, progress: Progress) -> int:
+        """How many tokens may still be handed out."""
+        return progress.request.max_tokens - len(progress.output)
+
+    def verified(self, progress: Progress) -> tuple[list[int], int, int | None]:
+        """The burst, how many of its tokens were accepted drafts, and the draft that was rejected."""
+        burst: list[int] = []
+        while not progress.is_bonus(burst):
+            weights = self.draft_weights(progress, burst)
+            draft = shaping.drawn(weights, progress.random) if progress.temperature else argmax(weights)
+            token, accepted = self.verify(progress, burst, draft, weights)
+            burst.append(self.emitted(progress, burst, token))
+            if not accepted:
+                return burst, len(burst) - 1, draft
+        burst.append(self.emitted(progress, burst, self.choice(progress, burst)))
+        return burst, len(burst) - 1, None
+
+    def draft_weights(self, progress: Progress, burst: Sequence[int]) -> list[float]:
+        """The drafter's distribution: the target's, its two likeliest swapped where the drafter is wrong."""
+        logits = self.shaped(progress, burst)
+        right = self.model.agrees((*progress.context, *burst), self._alpha)
+        return shaping.probabilities(logits if right else with_two_highest_swapped(logits), progress.temperature)
+
+    def verify(self, progress: Progress, burst: Sequence[int], draft: int, weights: list[float]) -> tuple[int, bool]:
+        """The token to emit in this place, and whether it is the draft, accepted."""
+        if not progress.temperature:
+            choice = self.choice(progress, burst)
+            return choice, choice == draft
+        wanted = shaping.probabilities(self.shaped(progress, burst), progress.temperature)
+        if progress.random.random() * weights[draft] < wanted[draft]:
+            return draft, True
+        return shaping.drawn(self.residual(wanted, weights), progress.random), False
+
+    def residual(self, target: list[float], draft: list[float]) -> list[float]:
+        """What a rejected draft is replaced from."""
+        return shaping.residual(target, draft)
+
+    def choice(self, progress: Progress, burst: Sequence[int]) -> int:
+        """The target's own token after context and burst."""
+        logits = self.shaped(progress, burst)
+        if not progress.temperature:
+            return argmax(logits)
+        return shaping.drawn(shaping.probabilities(logits, progress.temperature), progress.random)
+
+    def shaped(self, progress: Progress, burst: Sequence[int]) -> list[float]:
+        """The target's logits after context and burst, as the request's sampling fields reshape them."""
+        sampling = progress.request.sampling
+        logits = shaping.biased(
+            self.model.logits(self.read(progress, burst), progress.shape), self.bias(progress, burst)
+        )
+        penalties = float(sampling.get("frequency_penalty", 0.0)), float(sampling.get("presence_penalty", 0.0))
+        logits = shaping.penalised(logits, self.history(progress, burst), *penalties)
+        ends = () if self.may_end(progress, burst) else self.ends(progress.request)
+        return shaping.withheld(logits, ends)
+
+    def read(self, progress: Progress, burst: Sequence[int]) -> tuple[int, ...]:
+        """The prefix that the cache holds."""
+        return (*progress.context, *burst)
+
+    def bias(self, progress: Progress, burst: Sequence[int]) -> Mapping[int, float]:
+        """The request's `logit_bias`."""
+        return {int(token): float(bias) for token, bias in progress.request.sampling.get("logit_bias", {}).items()}
+
+    def history(self, progress: Progress, burst: Sequence[int]) -> list[int]:
+        """The tokens that penalties count."""
+        return [*progress.output, *burst]
+
+    def ends(self, request: Request) -> frozenset[int]:
+        """The ids that end this request's answer."""
+        return request.ends(self.model.eos_ids)
+
+    def may_end(self, progress: Progress, burst: Sequence[int]) -> bool:
+        """Whether `min_tokens` is reached."""
+        return progress.position(burst) >= progress.request.min_tokens
+
+    def emitted(self, progress: Progress, burst: Sequence[int], token: int) -> int:
+        """The token as it leaves verification."""
+        return token
+
+    def handed_out(self, burst: Sequence[int], has_bonus: bool) -> list[int]:
+        """The tokens of a burst as they are handed out."""
+        return list(burst)
+
+    def cut(self, progress: Progress, tokens: list[int]) -> tuple[list[int], str | None]:
+        """The tokens up to the first end among them, and "stop" if there is one."""
+        for length in range(1, len(tokens) + 1):
+            if self.ended(progress, tokens[:length]):
+                return tokens[:length], "stop"
+        return tokens, None
+
+    def ended(self, progress: Progress, tokens: Sequence[int]) -> bool:
+        """Whether the last of these tokens, after the output so far, ends the answer by id or by text."""
+        if progress.position(tokens) < progress.request.min_tokens:
+            return False
+        text = text_of([*progress.output, *tokens])
+        return tokens[-1] in self.ends(progress.request) or any(stop in text for stop in progress.request.stop)
+
+    def answer(self, progress: Progress, prompt: tuple[int, ...]) -> Generation:
+        """The finished answer; text only where a stop text was asked for, and without it."""
+        text = up_to(text_of(progress.output), progress.request.stop) if progress.request.stop else None
+        return Generation(prompt, tuple(progress.output), progress.reason, tuple(progress.chunks), text)
+
+    def in_order(self, answers: list[Answer]) -> list[Answer]:
+        """The answers, each in the place of its request."""
+        return answers
+
+    def rate(self, request: Request, output: Sequence[int]) -> tuple[Score, ...]:
+        """Each token's gap to the argmax of the raw logits among permitted tokens, by a pass over prompt and output."""
+        return tuple(
+            self._score(
+                (*request.prompt_ids, *output[:place]), token, self.ends(request) if place < request.min_tokens else ()
+            )
+            for place, token in enumerate(output)
+        )
+
+    def _score(self, prefix: tuple[int, ...], token: int, withheld: Collection[int]) -> Score:
+        logits = self.model.logits(prefix)
+        best = argmax([-math.inf if at in withheld else logit for at, logit in enumerate(logits)])
+        rated = logits[token] if token < len(logits) else PADDED_LOGIT
+        return Score(logits[best] - rated, logits[best], best)
+
+    def _count(self, progress: Progress, accepted: int) -> None:
+        positions = tuple(int(position < accepted) for position in range(self.gamma))
+        progress.counted += Speculation(int(self.gamma > 0), self.gamma, accepted, positions)
+
+
+def text_of(tokens: Sequence[int]) -> str:
+    """The fake tokenizer's text, e.g. "<5><17>"."""
+    return "".join(f"<{token}>" for token in tokens)
+
+
+def up_to(text: str, stops: Sequence[str]) -> str:
+    """The text before the first stop text."""
+    places = [at for stop in stops if (at := text.find(stop)) >= 0]
+    return text[: min(places)] if places else text

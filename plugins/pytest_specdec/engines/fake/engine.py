@@ -1,0 +1,108 @@
+"""The fake engine: the protocol of an engine without a process, around a decoder that may have a fault."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_specdec.engines.engine import Description
+from pytest_specdec.engines.fake.clock import TIME, clock
+from pytest_specdec.engines.fake.decoding import Decoder
+from pytest_specdec.engines.fake.faults import FAULTS
+from pytest_specdec.engines.fake.models import FIRST_PLAIN_ID, LanguageModel, argmax, language_model
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.errors import EngineError
+from pytest_specdec.generation import Run, Score
+from pytest_specdec.workloads.workload import Request, Workload
+
+DEFAULTS = {
+    "load_seconds": 1000.0,
+    "prepare_seconds": 100.0,
+    "collect_seconds": 100.0,
+    "score_seconds": 100.0,
+    "step_seconds": 1.0,
+    "draft_seconds": 0.25,
+    "vocabulary": 103,
+    "context": 512,
+    "model": "map",
+    "near_tie_rate": 0.02,
+    "close_rate": 0.02,
+    "flip_rate": 0.25,
+    "eos_rate": 0.0,
+}
+
+
+class FakeEngine:
+    """An engine without a process."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        self.spec = spec
+        self._options = {**DEFAULTS, **spec.options}
+        decoder = decoder_of(spec)
+        self._pass("load_seconds")
+        self._model: LanguageModel = language_model(self._options)
+        self._decoder = decoder(spec, self._options, self._model)
+        self.description = Description(
+            vocabulary=self._model.vocabulary,
+            context=int(self._options["context"]),
+            device="fake",
+            versions={"fake": "1"},
+            details={"eos_token_ids": list(self._model.eos_ids)} if self._model.eos_ids else {},
+        )
+        self._workload: Workload | None = None
+        self._run: Run | None = None
+
+    def _pass(self, option: str) -> None:
+        TIME.advance(float(self._options[option]))
+
+    def next_token(self, *prefix: int) -> int:
+        """The target's greedy choice after these tokens."""
+        return argmax(self._model.logits(prefix))
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """One id a word, by its length."""
+        return [[FIRST_PLAIN_ID + len(word) for word in text.split()] for text in texts]
+
+    def prepare(self, workload: Workload) -> None:
+        """Take the requests."""
+        self._pass("prepare_seconds")
+        self._decoder.take(workload)
+        self._workload = workload
+
+    def run(self) -> None:
+        """Decode one request after the other."""
+        assert self._workload is not None, "run() before prepare()"
+        start = clock()
+        workload = self._workload
+        answers = [self._decoder.decode(workload, index, start) for index in range(len(workload.requests))]
+        answers = self._decoder.in_order(answers)
+        counted = [speculation for _, speculation in answers]
+        total = sum(counted[1:], counted[0]) if self.spec.speculates else None
+        self._run = Run(tuple(generation for generation, _ in answers), total, clock() - start)
+
+    def collect(self) -> Run:
+        """What the last run gave."""
+        self._pass("collect_seconds")
+        assert self._run is not None, "collect() before run()"
+        return self._run
+
+    def score(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> tuple[tuple[Score, ...], ...]:
+        """Each token's gap to the argmax of the raw logits, in logits."""
+        self._pass("score_seconds")
+        return tuple(self._decoder.rate(request, output) for request, output in zip(requests, outputs, strict=True))
+
+    def park(self) -> None:
+        """Nothing to give up."""
+
+    def wake(self) -> None:
+        """Nothing to take back."""
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+def decoder_of(spec: EngineSpec) -> type[Decoder]:
+    """The decoder with the fault that the options name; the sound one without. Raises EngineError for another name."""
+    fault = spec.speculative_options.get("fault", spec.options.get("fault"))
+    if fault is not None and fault not in FAULTS:
+        raise EngineError(f"the fake engine has no fault {fault!r}; it has: {', '.join(FAULTS)}")
+    return Decoder if fault is None else FAULTS[fault]

@@ -1,0 +1,56 @@
+"""Faults among requests: an answer goes to another, a prompt is changed, or company corrupts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pytest_specdec.engines.fake.decoding import Answer, Decoder, Progress
+from pytest_specdec.engines.fake.faults.registry import fault
+from pytest_specdec.engines.fake.models import FIRST_PLAIN_ID
+from pytest_specdec.workloads.workload import Request
+
+BOS = 1
+
+
+@fault("answers swapped")
+class AnswersSwapped(Decoder):
+    """The first two requests get each other's tokens."""
+
+    def in_order(self, answers: list[Answer]) -> list[Answer]:
+        """Prompts stay where they were; an answer that is alone stays where it is."""
+        if len(answers) == 1:
+            return answers
+        (one, its), (other, others) = answers[:2]
+        swapped = replace(other, prompt_ids=one.prompt_ids), replace(one, prompt_ids=other.prompt_ids)
+        return [(swapped[0], others), (swapped[1], its), *answers[2:]]
+
+
+@fault("wrong in company")
+class WrongInCompany(Decoder):
+    """At a concurrency above 1, the tenth token of every request but the first is another."""
+
+    def emitted(self, progress: Progress, burst: Sequence[int], token: int) -> int:
+        """The next id, round and round."""
+        if progress.concurrency == 1 or progress.index == 0 or progress.position(burst) != 9:
+            return token
+        return max(FIRST_PLAIN_ID, (token + 1) % self.model.vocabulary)
+
+
+@fault("BOS doubled")
+class BosDoubled(Decoder):
+    """A second BOS is put before the prompt, and reported."""
+
+    def prompt(self, request: Request) -> tuple[Sequence[int], Sequence[int]]:
+        """The same for both."""
+        longer = (BOS, *request.prompt_ids)
+        return longer, longer
+
+
+@fault("BOS doubled unseen")
+class BosDoubledUnseen(Decoder):
+    """A second BOS is put before the prompt that the model reads; the prompt that was sent is reported."""
+
+    def prompt(self, request: Request) -> tuple[Sequence[int], Sequence[int]]:
+        """The model alone reads it."""
+        return request.prompt_ids, (BOS, *request.prompt_ids)

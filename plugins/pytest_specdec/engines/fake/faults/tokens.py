@@ -1,0 +1,136 @@
+"""Faults of verification: a token that is not the target's own is emitted, or one is lost or given twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_specdec.engines.fake.decoding import Decoder, Progress
+from pytest_specdec.engines.fake.faults.registry import fault
+from pytest_specdec.engines.fake.models import (
+    CLOSE,
+    FIRST_PLAIN_ID,
+    argmax,
+    is_near_tie,
+    spacings_between,
+    two_highest,
+)
+
+STRUCK_REQUEST = 7
+
+
+@fault("wrong token")
+class WrongToken(Decoder):
+    """One id stands in for the target's choice after every token that ends in 5."""
+
+    def emitted(self, progress: Progress, burst: Sequence[int], token: int) -> int:
+        """By the token before."""
+        return FIRST_PLAIN_ID if (*progress.context, *burst)[-1] % 10 == 5 else token
+
+
+@fault("wrong token accepted")
+class WrongTokenAccepted(Decoder):
+    """One draft in an answer is accepted although the target would have chosen another token."""
+
+    def verify(self, progress: Progress, burst: Sequence[int], draft: int, weights: list[float]) -> tuple[int, bool]:
+        """Accept the first wrong draft."""
+        token, accepted = super().verify(progress, burst, draft, weights)
+        if accepted or progress.struck:
+            return token, accepted
+        progress.struck = True
+        return draft, True
+
+
+@fault("draft instead of target")
+class DraftInsteadOfTarget(Decoder):
+    """A rejected draft is emitted instead of the target's token."""
+
+    def verify(self, progress: Progress, burst: Sequence[int], draft: int, weights: list[float]) -> tuple[int, bool]:
+        """Reject, and emit the draft all the same."""
+        return draft, super().verify(progress, burst, draft, weights)[1]
+
+
+@fault("nothing accepted")
+class NothingAccepted(Decoder):
+    """Every draft is rejected, also where it is right: slow, and not wrong."""
+
+    def verify(self, progress: Progress, burst: Sequence[int], draft: int, weights: list[float]) -> tuple[int, bool]:
+        """The target's token, and never an acceptance."""
+        return super().verify(progress, burst, draft, weights)[0], False
+
+
+@fault("wrong residual")
+class WrongResidual(Decoder):
+    """When sampling, a rejected draft is replaced from p instead of norm(max(p - q, 0))."""
+
+    def residual(self, target: list[float], draft: list[float]) -> list[float]:
+        """The target's whole distribution."""
+        return target
+
+
+@fault("bonus token dropped")
+class BonusDropped(Decoder):
+    """The bonus token is read by the model, and not handed out."""
+
+    def handed_out(self, burst: Sequence[int], has_bonus: bool) -> list[int]:
+        """Without the last, where all drafts were accepted."""
+        return list(burst[:-1] if has_bonus and len(burst) > 1 else burst)
+
+
+@fault("bonus token doubled")
+class BonusDoubled(Decoder):
+    """The bonus token is handed out twice."""
+
+    def handed_out(self, burst: Sequence[int], has_bonus: bool) -> list[int]:
+        """The last twice, where all drafts were accepted."""
+        return [*burst, burst[-1]] if has_bonus and len(burst) > 1 else list(burst)
+
+
+@fault("runner-up once")
+class RunnerUpOnce(Decoder):
+    """One token of one request is the runner-up, two bfloat16 spacings below the argmax."""
+
+    def choice(self, progress: Progress, burst: Sequence[int]) -> int:
+        """The runner-up at the first close decision of the eighth request."""
+        first, second = two_highest(logits := self.shaped(progress, burst))
+        strikes = progress.index == STRUCK_REQUEST and not progress.struck and spacings_between(logits) == CLOSE
+        progress.struck = progress.struck or strikes
+        return second if strikes else first
+
+
+@fault("every near-tie flipped")
+class EveryNearTieFlipped(Decoder):
+    """Wherever argmax and runner-up are a spacing apart, the runner-up is taken; rounding would do so seldom."""
+
+    def choice(self, progress: Progress, burst: Sequence[int]) -> int:
+        """By the exact logits, whatever the shape of the batch."""
+        first, second = two_highest(logits := self.model.logits(self.read(progress, burst)))
+        return second if is_near_tie(logits) else first
+
+
+@fault("padded id")
+class PaddedId(Decoder):
+    """An id of the padding that fills the model's output head up is emitted, once in an answer."""
+
+    def emitted(self, progress: Progress, burst: Sequence[int], token: int) -> int:
+        """In the sixth place."""
+        return self.model.vocabulary + 1 if progress.position(burst) == 5 else token
+
+
+@fault("NaN in speculation")
+class NotANumberInSpeculation(Decoder):
+    """The verifying pass gives logits that are not numbers, whose argmax is id 0."""
+
+    def choice(self, progress: Progress, burst: Sequence[int]) -> int:
+        """As engines have it."""
+        return 0 if progress.position(burst) == 5 else super().choice(progress, burst)
+
+
+@fault("wrong where an end was withheld")
+class WrongWhereAnEndWasWithheld(Decoder):
+    """Where the target wants an end that min_tokens does not permit yet, a wrong token is emitted."""
+
+    def emitted(self, progress: Progress, burst: Sequence[int], token: int) -> int:
+        """One id for all of them."""
+        wanted = argmax(self.model.logits(self.read(progress, burst)))
+        withheld = wanted in self.ends(progress.request) and not self.may_end(progress, burst)
+        return FIRST_PLAIN_ID if withheld else token

@@ -1,0 +1,162 @@
+"""What the fake target prefers next: a map of the last token, or logits that depend on every token before.
+
+The map is simple enough to follow by hand. It cannot show a fault of the cache, since only the last token matters. The
+context model can: its logits are drawn by a hash of the whole prefix, so a prefix with one token too few or too many
+gives other logits. It also has what real models have: near-ties that rounding decides, and an end of the answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from random import Random
+from typing import Any, Protocol
+
+from pytest_specdec.errors import EngineError
+
+EOS = 2
+FIRST_PLAIN_ID = 3
+MODELS = ("map", "context")
+TOP = 12.0
+SPACING = 0.0625  # of bfloat16 from 8 to 16, where TOP lies
+NEAR, CLOSE = 1, 2
+FAR = range(17, 48)
+LOW = 4.0
+REST = tuple(LOW + SPACING * step for step in range(64))
+MAP_TOP, MAP_GAP = 10.0, 8.0
+
+Logits = tuple[float, ...]
+
+
+class LanguageModel(Protocol):
+    """A target and, by `agrees`, its drafter."""
+
+    vocabulary: int
+    eos_ids: tuple[int, ...]
+
+    def logits(self, prefix: tuple[int, ...], shape: str | None = None) -> Logits:
+        """One logit per id. `shape` names the batch that computes it; None computes without rounding noise."""
+
+    def agrees(self, prefix: tuple[int, ...], alpha: float) -> bool:
+        """Whether a drafter that is right on a share `alpha` of prefixes is right on this one."""
+
+
+def language_model(options: Mapping[str, Any]) -> LanguageModel:
+    """The model that the options ask for. Raises EngineError for an unknown name."""
+    vocabulary = int(options["vocabulary"])
+    if options["model"] == "map":
+        return MapModel(vocabulary)
+    if options["model"] == "context":
+        rates = {name: float(options[name]) for name in ("near_tie_rate", "close_rate", "flip_rate", "eos_rate")}
+        return ContextModel(vocabulary, **rates)
+    raise EngineError(f"the fake engine has no model {options['model']!r}; it has: {', '.join(MODELS)}")
+
+
+class MapModel:
+    """The choice is a fixed map of the last token, 8 logits above everything else; no end, no noise."""
+
+    eos_ids: tuple[int, ...] = ()
+
+    def __init__(self, vocabulary: int) -> None:
+        self.vocabulary = vocabulary
+
+    def logits(self, prefix: tuple[int, ...], shape: str | None = None) -> Logits:
+        """10 for the map's choice, 2 for every other id."""
+        choice = FIRST_PLAIN_ID + (prefix[-1] * 7 + 11) % (self.vocabulary - FIRST_PLAIN_ID)
+        return tuple(MAP_TOP - MAP_GAP * (token != choice) for token in range(self.vocabulary))
+
+    def agrees(self, prefix: tuple[int, ...], alpha: float) -> bool:
+        """By the last token alone."""
+        return (prefix[-1] * 37) % 100 < 100 * alpha
+
+
+class ContextModel:
+    """Logits drawn by a hash of the whole prefix, all of them multiples of one bfloat16 spacing.
+
+    The runner-up lies one spacing below the argmax on a share `near_tie_rate` of prefixes, two spacings on a share
+    `close_rate`, and 17 or more elsewhere. Rounding, which differs with the shape of a batch, swaps the two of a
+    near-tie on a share `flip_rate` of them. The argmax is EOS on a share `eos_rate` of prefixes.
+    """
+
+    eos_ids: tuple[int, ...] = (EOS,)
+
+    def __init__(
+        self, vocabulary: int, near_tie_rate: float, close_rate: float, flip_rate: float, eos_rate: float
+    ) -> None:
+        self.vocabulary = vocabulary
+        self._rates = near_tie_rate, close_rate
+        self._flip_rate = flip_rate
+        self._eos_rate = eos_rate
+        self._exact = lru_cache(maxsize=4096)(self._drawn)
+
+    def logits(self, prefix: tuple[int, ...], shape: str | None = None) -> Logits:
+        """Exact without a shape; with one, a near-tie may be decided the other way."""
+        exact, near_tie = self._exact(prefix)
+        if shape is None or not near_tie or chance(f"shape {shape}", prefix) >= self._flip_rate:
+            return exact
+        return with_two_highest_swapped(exact)
+
+    def agrees(self, prefix: tuple[int, ...], alpha: float) -> bool:
+        """By the whole prefix."""
+        return chance("drafter", prefix) < alpha
+
+    def _drawn(self, prefix: tuple[int, ...]) -> tuple[Logits, bool]:
+        """The logits, and whether they have a near-tie at the top."""
+        draw = Random(hashed("target", prefix))
+        logits = draw.choices(REST, k=self.vocabulary)
+        logits[:FIRST_PLAIN_ID] = [LOW] * FIRST_PLAIN_ID
+        first, second = draw.sample(range(FIRST_PLAIN_ID, self.vocabulary), 2)
+        logits[EOS if draw.random() < self._eos_rate else first] = TOP
+        gap = self._gap(draw)
+        logits[second] = TOP - SPACING * gap
+        return tuple(logits), gap == NEAR
+
+    def _gap(self, draw: Random) -> int:
+        """Spacings between the argmax and the runner-up."""
+        near, close = self._rates
+        kind = draw.random()
+        return NEAR if kind < near else CLOSE if kind < near + close else draw.choice(FAR)
+
+
+def two_highest(logits: Sequence[float]) -> tuple[int, int]:
+    """The argmax and the runner-up; of equals, the lower id first."""
+    first = argmax(logits)
+    second = max((token for token in range(len(logits)) if token != first), key=logits.__getitem__)
+    return first, second
+
+
+def argmax(logits: Sequence[float]) -> int:
+    """The id of the highest logit; of equals, the lowest."""
+    return max(range(len(logits)), key=logits.__getitem__)
+
+
+def with_two_highest_swapped(logits: Sequence[float]) -> Logits:
+    """The runner-up wins, and nothing else changes."""
+    first, second = two_highest(logits)
+    swapped = list(logits)
+    swapped[first], swapped[second] = logits[second], logits[first]
+    return tuple(swapped)
+
+
+def spacings_between(logits: Sequence[float]) -> float:
+    """How many spacings the runner-up lies below the argmax."""
+    first, second = two_highest(logits)
+    return (logits[first] - logits[second]) / SPACING
+
+
+def is_near_tie(logits: Sequence[float]) -> bool:
+    """Whether rounding may decide: argmax and runner-up are one spacing apart."""
+    return spacings_between(logits) <= NEAR
+
+
+def hashed(purpose: str, prefix: Sequence[int]) -> int:
+    """64 bits of the purpose and every token of the prefix."""
+    digest = hashlib.blake2b(array("q", prefix).tobytes(), digest_size=8, person=purpose.encode()[:16])
+    return int.from_bytes(digest.digest(), "big")
+
+
+def chance(purpose: str, prefix: Sequence[int]) -> float:
+    """A number from 0 to 1 that is fixed by purpose and prefix."""
+    return hashed(purpose, prefix) / 2**64

@@ -1,0 +1,89 @@
+"""How one engine's output is judged: token by token under greedy decoding, by distribution under sampling.
+
+Either way the result is the same three things: whether it passes, what the record says of it, and what a person is
+told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from pytest_specdec.engines.engine import Description
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.measure.rounds import Rounds
+from pytest_specdec.results import record
+from pytest_specdec.results.failure import describe_verdict
+from pytest_specdec.session import Session
+from pytest_specdec.verdict.equivalence import Outcome, judge
+from pytest_specdec.verdict.sampling import (
+    Drawing,
+    KnownTarget,
+    SampledTarget,
+    SamplingPlan,
+    Target,
+    is_sampled,
+    judge_sampling,
+    knows_exactly,
+    rescored,
+)
+from pytest_specdec.verdict.suspects import explained
+from pytest_specdec.workloads.workload import Request, Workload
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """`part`: the record's verdict. `words`: complaints, none if it passes. `tie_rate`: share of answers that tie."""
+
+    passes: bool
+    part: dict[str, Any]
+    words: list[str] = field(default_factory=list)
+    tie_rate: float = 0.0
+
+
+def judged(session: Session, spec: EngineSpec, workload: Workload, rounds: Rounds, about: Description) -> Judgement:
+    """Judge what `rounds` decoded. Raises EngineError."""
+    if any(map(is_sampled, workload.requests)):
+        return _by_distribution(session, spec, workload)
+    return _token_by_token(session, spec, workload, rounds, about)
+
+
+def _token_by_token(
+    session: Session, spec: EngineSpec, workload: Workload, rounds: Rounds, about: Description
+) -> Judgement:
+    reference = session.reference(spec, workload)
+    verdict = judge(workload, reference.control, rounds.runs, partial(session.rescore, spec))
+    part = record.outcome_part(verdict, reference)
+    ties = verdict.counts.get(Outcome.TIE.value, 0) / sum(verdict.counts.values())
+    if verdict.passes:
+        return Judgement(True, part, tie_rate=ties)
+    told = explained(verdict, workload, spec.gamma, about, partial(session.alone, spec, workload))
+    return Judgement(False, part, [describe_verdict(told, workload.name)], ties)
+
+
+def _by_distribution(session: Session, spec: EngineSpec, workload: Workload) -> Judgement:
+    """The first sampled request stands for the workload: each test of a distribution takes thousands of samples."""
+    request = next(filter(is_sampled, workload.requests))
+    plan = SamplingPlan.for_gamma(spec.gamma)
+    draw = Drawing(partial(session.pool.using, spec), request, plan.tokens, workload.concurrency)
+    session.announce(f"{spec.label} is sampled up to {plan.samples} times")
+    verdict = judge_sampling(draw, _target(session, spec, request, plan, workload.concurrency), plan)
+    words = [] if verdict.passes else [verdict.in_words()]
+    counted = draw.speculation
+    if spec.speculates and counted is not None and counted.drafts and counted.accepted_tokens == counted.draft_tokens:
+        words.append(
+            "every draft was accepted, so what is sampled after a rejection was never seen: use a poorer draft"
+        )
+    return Judgement(not words, verdict.wire(), words)
+
+
+def _target(session: Session, spec: EngineSpec, request: Request, plan: SamplingPlan, concurrency: int) -> Target:
+    """The target's distribution: rated in full where its vocabulary is small, and else sampled."""
+    enter = partial(session.pool.using, spec.target_only())
+    with enter() as engine:
+        about = engine.description
+    vocabulary = about.details.get("model_vocabulary") or about.vocabulary
+    if knows_exactly(request.sampling, vocabulary):
+        return KnownTarget(rescored(enter, request, vocabulary))
+    return SampledTarget(Drawing(enter, request, plan.tokens, concurrency))

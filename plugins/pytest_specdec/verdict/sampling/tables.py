@@ -1,0 +1,134 @@
+"""The tests: tokens that followed one prefix, against the target's known distribution or against its own samples.
+
+Both are G-tests (log-likelihood ratio) with Williams' correction, which brings the statistic of small expected counts
+back to its χ² distribution. Tokens whose expected count is below 5 share one cell; where that cell itself is below 5,
+the rarest other token joins it. So every token is in some cell, also one that the target never emits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum, log, sqrt
+
+from pytest_specdec.verdict.sampling.tally import Prefix
+
+LEAST_EXPECTED = 5.0
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: `token`, or None for all others together.
+
+    `observed`: samples of the engine in it. `expected`: how many the target lets expect. `target`: samples of the
+    target in it, None where its distribution is known.
+    """
+
+    token: int | None
+    observed: int
+    expected: float
+    target: int | None = None
+
+    @property
+    def surprise(self) -> float:
+        """How far the count lies from what is expected, in about its standard deviations."""
+        return abs(self.observed - self.expected) / sqrt(max(self.expected, 1.0))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What followed one prefix.
+
+    `statistic`: G, corrected; `dof`: degrees of freedom, 0 where one cell holds everything and nothing can be tested.
+    `samples`: the engine's samples with this prefix. `effective`: the number of samples that would tell as much against
+    a known distribution without correction; 0 where `dof` is. `total_variation`: half the sum of absolute differences
+    of the shares of the cells, from 0 to 1.
+    """
+
+    prefix: Prefix
+    cells: tuple[Cell, ...]
+    statistic: float
+    dof: int
+    samples: int
+    effective: float
+    total_variation: float
+
+
+def against_known(prefix: Prefix, observed: Mapping[int, int], known: Sequence[float]) -> Comparison:
+    """Compare counts with probabilities. `known`: the target's probability of each token id."""
+    total = sum(observed.values())
+    expected = {token: total * share for token, share in enumerate(known)}
+    kept = separate_tokens(expected, total)
+    shares = [known[token] for token in kept]
+    shares.append(max(0.0, 1.0 - sum(shares)))
+    counts = _counts(observed, kept, total)
+    cells = tuple(
+        Cell(token, count, total * share) for token, count, share in zip([*kept, None], counts, shares, strict=True)
+    )
+    if not kept:
+        return _untestable(prefix, cells, total)
+    statistic = likelihood_ratio(counts, [cell.expected for cell in cells])
+    correction = 1 + (sum(1 / share for share in shares) - 1) / (6 * total * len(kept))
+    return Comparison(
+        prefix=prefix,
+        cells=cells,
+        statistic=statistic / correction,
+        dof=len(kept),
+        samples=total,
+        effective=total / correction,
+        total_variation=sum(abs(cell.observed - cell.expected) for cell in cells) / (2 * total),
+    )
+
+
+def against_sample(prefix: Prefix, observed: Mapping[int, int], target: Mapping[int, int]) -> Comparison:
+    """Compare counts with the target's own counts, neither of which is the truth."""
+    ours, theirs = sum(observed.values()), sum(target.values())
+    both = ours + theirs
+    smaller = min(ours, theirs) / both if both else 0.0
+    tokens = sorted({*observed, *target})
+    kept = separate_tokens(
+        {token: (observed.get(token, 0) + target.get(token, 0)) * smaller for token in tokens}, both * smaller
+    )
+    rows = _counts(observed, kept, ours), _counts(target, kept, theirs)
+    cells = tuple(
+        Cell(token, mine, (mine + his) * ours / both if both else 0.0, his)
+        for token, mine, his in zip([*kept, None], *rows, strict=True)
+    )
+    if not kept:
+        return _untestable(prefix, cells, ours)
+    expected = [cell.expected for cell in cells]
+    statistic = likelihood_ratio(rows[0], expected)
+    statistic += likelihood_ratio(rows[1], [each * theirs / ours for each in expected])
+    columns = sum(both / (mine + his) for mine, his in zip(*rows, strict=True))
+    correction = 1 + (both / ours + both / theirs - 1) * (columns - 1) / (6 * both * len(kept))
+    return Comparison(
+        prefix=prefix,
+        cells=cells,
+        statistic=statistic / correction,
+        dof=len(kept),
+        samples=ours,
+        effective=ours * theirs / both / correction,
+        total_variation=sum(abs(mine / ours - his / theirs) for mine, his in zip(*rows, strict=True)) / 2,
+    )
+
+
+def likelihood_ratio(observed: Sequence[int], expected: Sequence[float]) -> float:
+    """G: twice the log-likelihood ratio of counts to expected counts, in nats; an empty cell adds nothing."""
+    return 2 * fsum(count * log(count / mean) for count, mean in zip(observed, expected, strict=True) if count)
+
+
+def separate_tokens(expected: Mapping[int, float], total: float) -> list[int]:
+    """The tokens that get a cell of their own, most expected first; all others share one, of at least 5 as well."""
+    kept = sorted((token for token, count in expected.items() if count >= LEAST_EXPECTED), key=lambda t: -expected[t])
+    if kept and total - sum(expected[token] for token in kept) < LEAST_EXPECTED:
+        kept.pop()
+    return kept
+
+
+def _counts(observed: Mapping[int, int], kept: Sequence[int], total: int) -> list[int]:
+    counts = [observed.get(token, 0) for token in kept]
+    return [*counts, total - sum(counts)]
+
+
+def _untestable(prefix: Prefix, cells: tuple[Cell, ...], samples: int) -> Comparison:
+    return Comparison(prefix, cells, statistic=0.0, dof=0, samples=samples, effective=0.0, total_variation=0.0)

@@ -1,0 +1,141 @@
+"""No false alarms: the target against itself, at other batch sizes and in another order, must never be red.
+
+Near-ties are real here: a constructed target whose runner-up is close behind on every token, and SmolLM2 on English
+prompts, both in bfloat16. What was seen is written to docs/false-alarms.md.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from pytest_specdec.hardware import cores, processor
+from pytest_specdec.measure.rounds import Rounds, one_pass
+from pytest_specdec.verdict.equivalence import Outcome, Verdict, judge
+from pytest_specdec.verdict.reference import Reference, take_control
+from pytest_specdec.workloads.workload import Request, Workload
+
+PAGE = Path(__file__).parents[2] / "docs" / "false-alarms.md"
+TOPICS = (
+    *("the sea", "a bicycle", "winter", "an old clock", "bread", "a library", "the moon", "a garden", "rain", "honey"),
+    *("a violin", "chess", "a lighthouse", "a market", "a bridge", "tea", "a map", "a mountain", "a letter", "a train"),
+)
+REQUESTS = (
+    "Write two sentences about {}.",
+    "List five words that go with {}.",
+    "Explain to a child what is special about {}.",
+    "Tell a short story that begins with {}.",
+    "What would you ask someone who knows all about {}?",
+    "Describe {} without naming it.",
+    "Give three facts about {}.",
+    "Write a short poem about {}.",
+    "Compare {} with a cloud.",
+    "Why do people like {}?",
+)
+
+
+def random_prompts(count: int, engine) -> list[tuple[int, ...]]:
+    draw = random.Random(7)
+    return [tuple(draw.randrange(3, engine.description.vocabulary) for _ in range(8)) for _ in range(count)]
+
+
+def english_prompts(count: int, engine) -> list[tuple[int, ...]]:
+    texts = [request.format(topic) for topic in TOPICS for request in REQUESTS][:count]
+    return [tuple(ids) for ids in engine.encode(texts)]
+
+
+def variations(workload: Workload) -> dict[str, Workload]:
+    """The same requests at other batch sizes, and backwards, where each meets other neighbours."""
+    backwards = replace(workload, requests=workload.requests[::-1])
+    return {
+        "the same again": workload,
+        "half the batch": replace(workload, concurrency=max(1, workload.concurrency // 2)),
+        "twice the batch": replace(workload, concurrency=2 * workload.concurrency),
+        "backwards": backwards,
+        "backwards, a third of the batch": replace(backwards, concurrency=max(1, workload.concurrency // 3)),
+    }
+
+
+@pytest.mark.specdec(target="constructed:small?margin=0.003&layers_share=4")
+def test_a_thousand_prompts_with_close_runners_up(specdec_session, vllm_ar):
+    """Zero red over all variations of 1,000 prompts of a constructed target."""
+    never_red(specdec_session, vllm_ar, partial(random_prompts, 1000), max_tokens=16, concurrency=48)
+
+
+@pytest.mark.specdec(target="smollm2")
+def test_two_hundred_english_prompts(specdec_session, vllm_ar):
+    """Zero red over all variations of 200 prompts of SmolLM2."""
+    never_red(specdec_session, vllm_ar, partial(english_prompts, 200), max_tokens=32, concurrency=8)
+
+
+def never_red(session, spec, prompts, max_tokens: int, concurrency: int) -> None:
+    with session.pool.using(spec) as engine:
+        requests = tuple(Request(ids, max_tokens) for ids in prompts(engine))
+        workload = Workload("false alarms", requests, concurrency)
+        rounds = Rounds((one_pass(engine, workload),), ())
+        reference = take_control(engine, workload, rounds, 8, time.perf_counter)
+        verdicts = {name: judged(engine, other, reference, workload) for name, other in variations(workload).items()}
+    tell(spec.label, workload, reference, verdicts)
+    assert {name: verdict.outcome for name, verdict in verdicts.items() if not verdict.passes} == {}
+    assert sum(verdict.counts.get(Outcome.TIE.value, 0) for verdict in verdicts.values()) > 0
+
+
+def judged(engine, variation: Workload, reference: Reference, workload: Workload) -> Verdict:
+    order = [workload.requests.index(request) for request in variation.requests]
+    control = replace(reference.control, certified=tuple(reference.control.certified[at] for at in order))
+    return judge(variation, control, [one_pass(engine, variation)], engine.score)
+
+
+def tell(label: str, workload: Workload, reference: Reference, verdicts: dict[str, Verdict]) -> None:
+    """Write or replace this workload's section of the page."""
+    floor = reference.control.floor
+    section = SECTION.format(
+        label=label,
+        requests=len(workload.requests),
+        max_tokens=workload.requests[0].max_tokens,
+        concurrency=workload.concurrency,
+        floor=floor,
+        versions=", ".join(f"{name} {version}" for name, version in sorted(reference.versions.items())),
+        machine=f"{processor()}, {cores()} cores",
+        histogram=", ".join(f"{spacings}: {tokens}" for spacings, tokens in floor.histogram),
+        rows="\n".join(row(name, verdict) for name, verdict in verdicts.items()),
+    )
+    sections = re.split(r"(?m)^(?=## )", PAGE.read_text()) if PAGE.exists() else [INTRODUCTION]
+    kept = [each for each in sections if not each.startswith(f"## {label}\n")]
+    PAGE.write_text("".join([*kept, section]))
+
+
+def row(name: str, verdict: Verdict) -> str:
+    ties = f"{verdict.near_ties.judged} of {verdict.near_ties.judged_tokens} | {verdict.near_ties.p_value:.2g}"
+    return f"| {name} | {verdict.outcome.value} | {counted(verdict)} | {verdict.max_gap:.4g} | {ties} |"
+
+
+def counted(verdict: Verdict) -> str:
+    return ", ".join(f"{count} {name}" for name, count in Counter(verdict.counts).items() if count)
+
+
+INTRODUCTION = """# No false alarms
+
+The target against itself: other batch sizes and another order change the arithmetic, never the model, so no verdict may
+be red. Written by `tox -e evidence`.
+
+"""
+SECTION = """## {label}
+
+{requests} prompts of {max_tokens} tokens, concurrency {concurrency}, {floor.dtype}; {versions}; {machine}.
+
+Control: {floor.tokens} tokens, {floor.near_ties} of them not the argmax, largest gap {floor.gap:.4g} logits;
+{floor.disagreements} of {floor.compared} prompts differ at batch 1; tokens by gap in spacings: {histogram}.
+
+| target-only against itself | verdict | answers | largest gap | near-ties | p |
+|---|---|---|---|---|---|
+{rows}
+
+"""

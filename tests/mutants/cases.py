@@ -1,0 +1,168 @@
+"""The mutants of the fake engine: for each, the scenario that meets its fault, and what the gate must say of it.
+
+All run on the fake's context model, where every token depends on every token before, some decisions are near-ties that
+rounding flips, and answers end by EOS where a scenario allows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.mutants.trial import RED
+
+from pytest_specdec.engines.fake import FAULTS
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.verdict.equivalence import Outcome
+
+DIVERGENT, LENGTH = Outcome.DIVERGENT.value, Outcome.LENGTH.value
+INPUTS, ERROR = Outcome.INPUTS_DIFFER.value, Outcome.ENGINE_ERROR.value
+UNDECIDABLE = Outcome.UNDECIDABLE.value
+SPECULATION, BOTH_ARMS = "speculation", "both arms"
+ENDING, EXACT, SMALL = {"eos_rate": 0.04}, {"near_tie_rate": 0.0}, {"vocabulary": 31}
+PLAIN = {"count": 8, "max_tokens": 48, "concurrency": 4, "rounds": 2, "warmup_rounds": 0}
+ENDS = {**PLAIN, "ignore_eos": False}
+TEN_THOUSAND = {**PLAIN, "count": 40, "max_tokens": 250, "rounds": 1}
+LONG = {**PLAIN, "count": 2, "max_tokens": 280, "concurrency": 2, "rounds": 1}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A mutant and its demand: the outcome, and a fragment of the message.
+
+    `where`: the arms that have the fault. `options`: of the model. `alpha`: the drafter's. `variant`: what tells this
+    case from another of the same fault.
+    """
+
+    fault: str
+    outcome: str
+    says: str
+    scenario: Mapping[str, Any] = field(default_factory=lambda: PLAIN)
+    where: str = SPECULATION
+    options: Mapping[str, Any] = field(default_factory=dict)
+    alpha: float = 0.8
+    variant: str = ""
+
+    @property
+    def name(self) -> str:
+        """The fault, and what is particular about this case of it."""
+        return f"{self.fault}, {self.variant}" if self.variant else self.fault
+
+    @property
+    def broken(self) -> str:
+        """What is broken, in the words of the fault itself."""
+        return (FAULTS[self.fault].__doc__ or "").partition("\n")[0]
+
+    def spec(self, faulty: bool) -> EngineSpec:
+        """The mutant, or the sound engine that is like it in everything else."""
+        fault = {"fault": self.fault} if faulty else {}
+        return EngineSpec(
+            backend="fake",
+            target="t",
+            draft="d",
+            method="draft_model",
+            gamma=3,
+            options={"model": "context", **self.options, **(fault if self.where == BOTH_ARMS else {})},
+            speculative_options={"alpha": self.alpha, **(fault if self.where == SPECULATION else {})},
+        )
+
+    def toml(self) -> str:
+        """The scenario file."""
+        lines = [f"{key} = {_toml(value)}" for key, value in self.scenario.items()]
+        return "\n".join(['source = { format = "random", length = 8 }', *lines, ""])
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + " }"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else f"[{_toml(value[0])}]" if isinstance(value, list) else str(value)
+
+
+CASES = (
+    Case("wrong token", DIVERGENT, "below the target's argmax"),
+    Case("wrong token", UNDECIDABLE, "strays", where=BOTH_ARMS, variant="in both arms"),
+    Case("wrong token accepted", DIVERGENT, "; 1 of 48 tokens are beyond the floor"),
+    Case("draft instead of target", DIVERGENT, "tokens are beyond the floor"),
+    Case("rollback one too many", DIVERGENT, "tokens are beyond the floor"),
+    Case("rollback one too few", DIVERGENT, "tokens are beyond the floor"),
+    Case("bonus token dropped", DIVERGENT, "tokens are beyond the floor"),
+    Case("bonus token doubled", DIVERGENT, "tokens are beyond the floor"),
+    Case("EOS passed over", LENGTH, "continued past EOS at", ENDS, options=ENDING),
+    Case("max_tokens overshot", LENGTH, "more than max_tokens = 48"),
+    Case("stop text's tail kept", LENGTH, "text equal, ids differ", {**PLAIN, "stop": ["7>"]}),
+    Case(
+        "min_tokens released late",
+        LENGTH,
+        "min_tokens = 6 permits it there",
+        {**ENDS, "min_tokens": 6},
+        BOTH_ARMS,
+        {"eos_rate": 0.2},
+    ),
+    Case(
+        "min_tokens released late",
+        LENGTH,
+        "min_tokens = 6 permits it there",
+        {**ENDS, "min_tokens": 6},
+        BOTH_ARMS,
+        {"eos_rate": 0.2, "near_tie_rate": 0.0, "close_rate": 1.0},
+        variant="by two spacings",
+    ),
+    Case(
+        "wrong where an end was withheld",
+        DIVERGENT,
+        "tokens are beyond the floor",
+        {**ENDS, "min_tokens": 24},
+        options=ENDING,
+    ),
+    Case(
+        "min_tokens ignored",
+        LENGTH,
+        "fewer than min_tokens = 24",
+        {**ENDS, "min_tokens": 24},
+        BOTH_ARMS,
+        ENDING,
+    ),
+    Case(
+        "penalties see the last of a burst",
+        DIVERGENT,
+        "differs from the target alone under frequency_penalty",
+        {**PLAIN, "sampling": {"frequency_penalty": 4.0}},
+        options={**EXACT, "vocabulary": 8},
+    ),
+    Case(
+        "bias on the bonus token only",
+        DIVERGENT,
+        "differs from the target alone under logit_bias",
+        {**PLAIN, "sampling": {"logit_bias": {"17": 3.0}}},
+        options=EXACT,
+    ),
+    Case("nothing accepted", RED, "acceptance_rate 0 is below", {**PLAIN, "min_acceptance_rate": 0.5}, alpha=1.0),
+    Case("dead drafter", RED, "nothing was drafted in"),
+    Case("answers swapped", DIVERGENT, "tokens are beyond the floor"),
+    Case("wrong in company", DIVERGENT, "first difference at token 9"),
+    Case("stale prefix cache", DIVERGENT, "round 1: divergent"),
+    Case("wrong past position 256", DIVERGENT, "tokens are beyond the floor", LONG),
+    Case("runner-up once", DIVERGENT, "is 0.125 below the target's argmax", TEN_THOUSAND, options=SMALL),
+    Case("empty output", LENGTH, "0 tokens delivered"),
+    Case("NaN in speculation", DIVERGENT, "token 5 is 8 below the target's argmax"),
+    Case("NaN logits", UNDECIDABLE, "the target's own logits are not numbers", where=BOTH_ARMS),
+    Case("BOS doubled", INPUTS, "the engine put token 1 before the prompt"),
+    Case("BOS doubled unseen", DIVERGENT, "tokens are beyond the floor"),
+    Case("BOS doubled unseen", UNDECIDABLE, "strays", where=BOTH_ARMS, variant="in both arms"),
+    Case("padded id", LENGTH, "token 5 is 104, and the vocabulary has 103 tokens"),
+    Case("stops early", LENGTH, "47 tokens delivered where 48 were asked for"),
+    Case("dies", ERROR, "the fake engine died while decoding"),
+    Case("wrong finish reason", LENGTH, "finished by 'stop'"),
+    Case("every near-tie flipped", DIVERGENT, "near-ties", {**TEN_THOUSAND, "max_tokens": 64}, options=SMALL),
+    Case(
+        "wrong residual",
+        "different",
+        "different",
+        {**PLAIN, "sampling": {"temperature": 2.0}},
+        options={**EXACT, "vocabulary": 8},
+        alpha=0.0,
+    ),
+)

@@ -1,0 +1,20 @@
+"""A session of the fake engine, as a test that is not run by the plugin would have it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pytest_specdec.engines.fake import FakeEngine, clock
+from pytest_specdec.engines.pool import Pool
+from pytest_specdec.session import Session
+from pytest_specdec.settings import Settings
+
+
+@pytest.fixture(scope="session")
+def fake_session() -> Iterator[Session]:
+    """Engines and references of the fake, kept from test to test, and what they announce unheard."""
+    pool = Pool(FakeEngine)
+    yield Session(Settings.resolve({}, {}, {}), pool, clock, lambda text: None)
+    pool.close()

@@ -1,0 +1,63 @@
+"""The table of kills in docs/mutants.md: one section for each suite, written by the suite, and checked against it.
+
+A committed section that differs from what the suite would write fails its test. To rewrite it, run the suite with
+MUTANTS=write: `MUTANTS=write pytest tests/mutants tests/gate/test_mutants.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "mutants.md"
+REWRITE = "MUTANTS"
+HEAD = ("mutant", "what is broken", "where", "demanded", "got")
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One row: the mutant, what is broken, in which arm, the outcome demanded and the outcome got."""
+
+    mutant: str
+    broken: str
+    where: str
+    demanded: str
+    got: str
+
+    def row(self) -> str:
+        """As a row of a Markdown table."""
+        return f"| {self.mutant} | {self.broken} | {self.where} | {self.demanded} | {self.got} |"
+
+
+def section(kills: Iterable[Kill]) -> str:
+    """The table of one suite."""
+    head = [f"| {' | '.join(HEAD)} |", "|---" * len(HEAD) + "|"]
+    return "\n".join([*head, *(kill.row() for kill in kills)])
+
+
+def committed(title: str) -> str:
+    """The table under this title as it stands in the document."""
+    return "\n".join(line for line in _under(title)[1] if _is_row(line))
+
+
+def rewrite_if_asked(title: str, table: str) -> None:
+    """Put the table into the document, after the words under its title, where the environment says so."""
+    if os.environ.get(REWRITE) == "write":
+        before, body, after = _under(title)
+        words = "\n".join(line for line in body if not _is_row(line)).strip()
+        lines = [*before, "", *words.splitlines(), "", *table.splitlines(), *(["", *after] if after else [])]
+        DOCUMENT.write_text("\n".join(lines) + "\n", "utf-8")
+
+
+def _is_row(line: str) -> bool:
+    return line.startswith("|")
+
+
+def _under(title: str) -> tuple[list[str], list[str], list[str]]:
+    """The document's lines up to and with the title, those under it, and those from the next title on."""
+    lines = DOCUMENT.read_text("utf-8").splitlines()
+    begin = lines.index(f"## {title}") + 1
+    end = next((at for at in range(begin, len(lines)) if lines[at].startswith("## ")), len(lines))
+    return lines[:begin], lines[begin:end], lines[end:]

@@ -1,0 +1,118 @@
+"""The gate tested by mutation: an engine with a fault must be named by the right outcome, its sound twin must pass.
+
+A mutant that survives, or that is killed under another name than its own, fails its test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from tests.mutants.cases import CASES, PLAIN, Case
+from tests.mutants.kills import Kill, committed, rewrite_if_asked, section
+from tests.mutants.trial import SURVIVED, Trial, put_to_the_gate
+
+from pytest_specdec.engines.fake import FAULTS
+from pytest_specdec.session import Session
+from pytest_specdec.workloads.scenario import load_scenario
+
+TITLE = "On the fake engine"
+NOT_THE_GATES = {"does not load", "unsupported"}
+Try = Callable[[Case, bool], Trial]
+
+
+@pytest.fixture(scope="session")
+def tried(fake_session: Session, tmp_path_factory: pytest.TempPathFactory) -> Try:
+    """Put a case's mutant, or its sound twin, to the gate; each once."""
+    folder = tmp_path_factory.mktemp("scenarios")
+    trials: dict[tuple[str, str], Trial] = {}
+
+    def once(case: Case, faulty: bool) -> Trial:
+        key = case.spec(faulty).key, case.toml()
+        if key not in trials:
+            path = folder / f"s{len(trials)}.toml"
+            path.write_text(case.toml(), "utf-8")
+            trials[key] = put_to_the_gate(fake_session, case.spec(faulty), load_scenario(path))
+        return trials[key]
+
+    return once
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_mutant_is_killed_under_its_own_name(tried: Try, case: Case) -> None:
+    """The outcome is the one demanded, and the message says what is wrong."""
+    trial = tried(case, True)
+    assert (trial.outcome, case.says in trial.message) == (case.outcome, True), trial.message
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_its_sound_twin_passes(tried: Try, case: Case) -> None:
+    """The same engine on the same scenario without the fault: else the kill would prove nothing."""
+    trial = tried(case, False)
+    assert (trial.outcome, trial.record.get("gate")) == (SURVIVED, "green"), trial.message
+
+
+def test_every_fault_is_tried() -> None:
+    """A fault that nobody puts to the gate is no test of it."""
+    assert {case.fault for case in CASES} == set(FAULTS) - NOT_THE_GATES
+
+
+def test_a_drafter_that_is_never_right_is_seen_in_the_record(tried: Try) -> None:
+    """Slow and right is green where the scenario sets no limit, and the record says that nothing was accepted."""
+    case = replace(named("nothing accepted"), scenario=PLAIN)
+    trial = tried(case, True)
+    assert (trial.outcome, trial.record["acceptance_rate"]) == (SURVIVED, 0.0)
+    assert trial.record["drafts"] > 0
+
+
+def test_company_alone_is_what_corrupts(tried: Try) -> None:
+    """At concurrency 1 the same engine passes."""
+    assert tried(replace(named("wrong in company"), scenario={**PLAIN, "concurrency": 1}), True).outcome == SURVIVED
+
+
+def test_a_first_round_is_not_enough(tried: Try) -> None:
+    """The stale cache is right as long as nothing is in it: every finding is of the second round."""
+    case = named("stale prefix cache")
+    assert "round 0: divergent" not in tried(case, True).message
+    assert tried(replace(case, scenario={**PLAIN, "rounds": 1}), True).outcome == SURVIVED
+
+
+def test_a_single_token_in_ten_thousand_is_found(tried: Try) -> None:
+    """Ten thousand tokens, all within the floor but one."""
+    trial = tried(named("runner-up once"), True)
+    assert trial.record["tokens"] == 10_000
+    assert trial.record["verdict"]["counts"]["divergent"] == 1
+    assert "; 1 of 250 tokens are beyond the floor" in trial.message
+
+
+def test_flipped_near_ties_are_each_within_the_floor(tried: Try) -> None:
+    """No token alone convicts this mutant; their number does."""
+    counts = tried(named("every near-tie flipped"), True).record["verdict"]["counts"]
+    assert set(counts) <= {"identical", "tie"}
+    assert counts["tie"] > 0
+
+
+def test_the_noise_is_noise(tried: Try) -> None:
+    """The sound engine disagrees with the target at some near-ties, and passes by the floor, not by being identical."""
+    counts = tried(named("every near-tie flipped"), False).record["verdict"]["counts"]
+    assert counts["tie"] > 0
+
+
+def test_flips_among_few_tokens_cannot_be_told_from_noise(tried: Try) -> None:
+    """What the count of near-ties does not show: at 512 tokens the same mutant stays within what chance allows."""
+    case = named("every near-tie flipped")
+    few = replace(case, scenario={**case.scenario, "count": 8})
+    assert tried(few, True).outcome == SURVIVED
+
+
+def test_the_table_of_kills_is_up_to_date(tried: Try) -> None:
+    """docs/mutants.md has what this suite found; MUTANTS=write rewrites it."""
+    table = section(Kill(case.name, case.broken, case.where, case.outcome, tried(case, True).outcome) for case in CASES)
+    rewrite_if_asked(TITLE, table)
+    assert table == committed(TITLE)
+
+
+def named(fault: str) -> Case:
+    """The case of this fault."""
+    return next(case for case in CASES if case.fault == fault)

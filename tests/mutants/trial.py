@@ -1,0 +1,72 @@
+"""One engine put to the gate, without pytest around it: the gate, the session and the pool are the real ones.
+
+pytest-benchmark alone is stood in for, by a stopwatch that makes the rounds and times them. So a trial is the same with
+`--benchmark-disable` and under pytest-xdist, where pytest-benchmark would run one round.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.errors import EngineError
+from pytest_specdec.gate import Gate, GateFailed
+from pytest_specdec.session import Session
+from pytest_specdec.workloads.scenario import Scenario
+
+SURVIVED = "survived"
+RED = "red gate"
+PASSING = ("identical", "tie", "consistent")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What the gate said. `outcome`: the verdict's where it does not pass; else RED or SURVIVED. `message`: why."""
+
+    outcome: str
+    message: str
+    record: dict[str, Any]
+
+
+class Stopwatch:
+    """As much of pytest-benchmark's fixture as a gate uses."""
+
+    disabled = False
+
+    def __init__(self) -> None:
+        self.stats = SimpleNamespace(stats=SimpleNamespace(data=[]))
+
+    def pedantic(
+        self,
+        run: Callable[[], Any],
+        setup: Callable[[], Any],
+        teardown: Callable[[], Any],
+        rounds: int,
+        iterations: int,
+    ) -> None:
+        """Time `run` alone."""
+        assert iterations == 1, "a round is one pass"
+        for _ in range(rounds):
+            setup()
+            began = time.perf_counter()
+            run()
+            self.stats.stats.data.append(time.perf_counter() - began)
+            teardown()
+
+
+def put_to_the_gate(session: Session, spec: EngineSpec, scenario: Scenario) -> Trial:
+    """Gate the engine; a gate that is not green is a result, and not an error."""
+    kept: list[dict[str, Any]] = []
+    message = ""
+    try:
+        Gate(session, Stopwatch(), kept.append)(spec, scenario)
+    except (GateFailed, EngineError) as error:
+        message = str(error)
+    outcome = kept[-1]["verdict"]["outcome"]
+    if outcome in PASSING:
+        outcome = RED if message else SURVIVED
+    return Trial(outcome, message, kept[-1])
