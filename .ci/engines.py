@@ -197,7 +197,7 @@ def set_up(engines: Engines, wheel: Path, extras: str) -> None:
 
 
 def wheels_of(packages: Sequence[str]) -> list[Path]:
-    """Return the wheel among what tox installs; none where it names dependencies alone, since they come with the wheel."""
+    """Return the wheel among what tox installs; none where it names dependencies alone, which come with it."""
     sources = [package for package in packages if package.endswith((".tar.gz", ".zip"))]
     if sources:
         raise SetupError(f"tox built {sources[0]}, not a wheel: the environment needs 'package = wheel' in tox.ini")

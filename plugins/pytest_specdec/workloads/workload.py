@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -25,6 +25,10 @@ class Request:
     stop_token_ids: tuple[int, ...] = ()
     stop: tuple[str, ...] = ()
     sampling: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def ends(self, eos_token_ids: Iterable[int]) -> frozenset[int]:
+        """Token ids that end this answer, given the model's own."""
+        return frozenset(self.stop_token_ids) | (frozenset() if self.ignore_eos else frozenset(eos_token_ids))
 
     def wire(self) -> dict[str, Any]:
         """Plain values, as they cross to a worker."""
