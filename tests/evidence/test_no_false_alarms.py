@@ -54,10 +54,13 @@ def english_prompts(count: int, engine) -> list[tuple[int, ...]]:
 def variations(workload: Workload) -> dict[str, Workload]:
     """The same requests at other batch sizes, and backwards, where each meets other neighbours."""
     backwards = replace(workload, requests=workload.requests[::-1])
+    first = replace(workload, requests=workload.requests[:250])
     return {
         "the same again": workload,
+        "one at a time, the first 250": replace(first, concurrency=1),
         "half the batch": replace(workload, concurrency=max(1, workload.concurrency // 2)),
         "twice the batch": replace(workload, concurrency=2 * workload.concurrency),
+        "three at a time": replace(workload, concurrency=3),
         "backwards": backwards,
         "backwards, a third of the batch": replace(backwards, concurrency=max(1, workload.concurrency // 3)),
     }

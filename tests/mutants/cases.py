@@ -108,7 +108,7 @@ CASES = (
         {**ENDS, "min_tokens": 6},
         BOTH_ARMS,
         {"eos_rate": 0.2, "near_tie_rate": 0.0, "close_rate": 1.0},
-        variant="by two spacings",
+        variant="by three spacings",
     ),
     Case(
         "wrong where an end was withheld",
@@ -145,7 +145,7 @@ CASES = (
     Case("wrong in company", DIVERGENT, "first difference at token 9"),
     Case("stale prefix cache", DIVERGENT, "round 1: divergent"),
     Case("wrong past position 256", DIVERGENT, "tokens are beyond the floor", LONG),
-    Case("runner-up once", DIVERGENT, "is 0.125 below the target's argmax", TEN_THOUSAND, options=SMALL),
+    Case("runner-up once", DIVERGENT, "is 0.1875 below the target's argmax", TEN_THOUSAND, options=SMALL),
     Case("empty output", LENGTH, "0 tokens delivered"),
     Case("NaN in speculation", DIVERGENT, "token 5 is 8 below the target's argmax"),
     Case("NaN logits", UNDECIDABLE, "the target's own logits are not numbers", where=BOTH_ARMS),

@@ -44,8 +44,13 @@ class NoiseFloor:
 
     @property
     def bound(self) -> float:
-        """The largest gap, in logits, that still counts as a tie: the measured floor, but at least one spacing."""
-        return max(self.gap, self.spacing or 0.0)
+        """The largest gap, in logits, that still counts as a tie.
+
+        One spacing above the largest gap of the control, and at least two spacings: gaps come in whole spacings, and a
+        control of a few hundred tokens need not have met the largest.
+        """
+        spacing = self.spacing or 0.0
+        return max(self.gap, spacing) + spacing
 
     @property
     def insane(self) -> str | None:

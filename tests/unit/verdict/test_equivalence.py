@@ -57,15 +57,15 @@ def test_the_same_tokens_are_identical_without_rescoring() -> None:
 
 
 def test_a_difference_within_the_floor_is_a_tie_and_is_told() -> None:
-    verdict = verdict_on(generation([1, 9, 3]), generation([1, 2, 3]), gaps(0.0, 0.125, 0.0))
-    assert (verdict.outcome, verdict.passes, verdict.max_gap) == (Outcome.TIE, True, 0.125)
-    assert (verdict.findings[0].position, verdict.findings[0].gap, verdict.findings[0].worst) == (1, 0.125, 1)
+    verdict = verdict_on(generation([1, 9, 3]), generation([1, 2, 3]), gaps(0.0, 0.1875, 0.0))
+    assert (verdict.outcome, verdict.passes, verdict.max_gap) == (Outcome.TIE, True, 0.1875)
+    assert (verdict.findings[0].position, verdict.findings[0].gap, verdict.findings[0].worst) == (1, 0.1875, 1)
 
 
 def test_a_difference_beyond_the_floor_is_divergent() -> None:
-    verdict = verdict_on(generation([1, 9, 3]), generation([1, 2, 3]), gaps(0.0, 0.126, 0.0))
+    verdict = verdict_on(generation([1, 9, 3]), generation([1, 2, 3]), gaps(0.0, 0.188, 0.0))
     assert (verdict.outcome, verdict.passes) == (Outcome.DIVERGENT, False)
-    assert verdict.findings[0].detail.startswith("token 1 is 0.126 below the target's argmax 1")
+    assert verdict.findings[0].detail.startswith("token 1 is 0.188 below the target's argmax 1")
 
 
 def test_a_fault_after_a_tie_is_still_found() -> None:

@@ -37,11 +37,11 @@ def test_spacing_is_none_where_it_is_not_known(magnitude: float, dtype: str) -> 
 
 def test_the_floor_is_the_largest_gap_of_the_control() -> None:
     floor = noise_floor([Score(0.0, 10.0, 1), Score(0.25, 20.0, 2)], "bfloat16", disagreements=1, compared=4)
-    assert (floor.gap, floor.spacing, floor.tokens, floor.near_ties, floor.bound) == (0.25, 0.125, 2, 1, 0.25)
+    assert (floor.gap, floor.spacing, floor.tokens, floor.near_ties, floor.bound) == (0.25, 0.125, 2, 1, 0.375)
 
 
-def test_one_spacing_is_a_tie_even_if_the_control_saw_none() -> None:
-    assert noise_floor([Score(0.0, 20.0, 1)], "bfloat16", 0, 1).bound == 0.125
+def test_two_spacings_are_a_tie_even_if_the_control_saw_none() -> None:
+    assert noise_floor([Score(0.0, 20.0, 1)], "bfloat16", 0, 1).bound == 0.25
 
 
 def test_without_logits_the_measured_gap_is_the_bound() -> None:

@@ -21,7 +21,7 @@ FIRST_PLAIN_ID = 3
 MODELS = ("map", "context")
 TOP = 12.0
 SPACING = 0.0625  # of bfloat16 from 8 to 16, where TOP lies
-NEAR, CLOSE = 1, 2
+NEAR, CLOSE = 1, 3
 FAR = range(17, 48)
 LOW = 4.0
 REST = tuple(LOW + SPACING * step for step in range(64))
@@ -75,7 +75,7 @@ class MapModel:
 class ContextModel:
     """Logits drawn by a hash of the whole prefix, all of them multiples of one bfloat16 spacing.
 
-    The runner-up lies one spacing below the argmax on a share `near_tie_rate` of prefixes, two spacings on a share
+    The runner-up lies one spacing below the argmax on a share `near_tie_rate` of prefixes, three spacings on a share
     `close_rate`, and 17 or more elsewhere. Rounding, which differs with the shape of a batch, swaps the two of a
     near-tie on a share `flip_rate` of them. The argmax is EOS on a share `eos_rate` of prefixes.
     """

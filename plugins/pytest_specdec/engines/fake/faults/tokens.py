@@ -87,7 +87,7 @@ class BonusDoubled(Decoder):
 
 @fault("runner-up once")
 class RunnerUpOnce(Decoder):
-    """One token of one request is the runner-up, two bfloat16 spacings below the argmax."""
+    """One token of one request is the runner-up, three bfloat16 spacings below the argmax."""
 
     def choice(self, progress: Progress, burst: Sequence[int]) -> int:
         """The runner-up at the first close decision of the eighth request."""
