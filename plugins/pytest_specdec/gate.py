@@ -14,7 +14,12 @@ from pytest_specdec.engines.spec import NO_SPECULATION, EngineSpec
 from pytest_specdec.errors import EngineError, SpecdecError, Unsupported
 from pytest_specdec.hardware import hardware
 from pytest_specdec.judgement import Judgement, judged
-from pytest_specdec.measure.rounds import Rounds, benchmarked
+from pytest_specdec.measure.acceptance import acceptance_part
+from pytest_specdec.measure.energy import meter_for
+from pytest_specdec.measure.latency import latency_part
+from pytest_specdec.measure.memory import peak_memory_of, told_memory
+from pytest_specdec.measure.rounds import Plan, Rounds, benchmarked
+from pytest_specdec.measure.speedup import Arm, advice, speedup_part
 from pytest_specdec.results import record
 from pytest_specdec.session import Session
 from pytest_specdec.workloads.workload import Workload
@@ -51,9 +56,9 @@ class Gate:
     def _gated(self, spec: EngineSpec, scenario: Scenario) -> Record:
         session = self._session
         workload = session.workload(spec, scenario)
-        plan = session.rounds(scenario), session.warmup(scenario)
-        base = session.target_rounds(spec, workload, *plan) if spec.speculates else None
-        rounds, about = self._measured(spec, workload, *plan)
+        plan = session.plan(scenario)
+        base = session.target_rounds(spec, workload, plan) if spec.speculates else None
+        rounds, about, memory = self._measured(spec, workload, plan)
         if base is None:
             session.keep_target_rounds(spec, workload, rounds)
         judgement = judged(session, spec, workload, rounds, about)
@@ -62,9 +67,12 @@ class Gate:
             **record.engine_part(about),
             **record.workload_part(workload),
             "verdict": judgement.part,
-            **record.throughput_part(rounds, base, judgement.passes),
-            **record.speculation_part(rounds),
-            "energy": {"joules": None, "reason": record.NO_ENERGY},
+            **record.throughput_part(rounds),
+            **acceptance_part(rounds, spec.gamma),
+            **latency_part(rounds, workload.concurrency, judgement.passes),
+            **self._speedup(spec, workload, rounds, base, judgement.passes),
+            "energy": record.energy_part(rounds),
+            **memory,
             "hardware": hardware(),
         }
         complaints = judgement.words + failures(kept, scenario) + too_many_ties(judgement, scenario)
@@ -74,12 +82,30 @@ class Gate:
             raise GateFailed("\n".join(complaints))
         return kept
 
-    def _measured(self, spec: EngineSpec, workload: Workload, rounds: int, warmup: int) -> tuple[Rounds, Description]:
+    def _speedup(
+        self, spec: EngineSpec, workload: Workload, rounds: Rounds, base: Rounds | None, passes: bool
+    ) -> Record:
+        """The speed-up over the target alone, explained by the sweep of γ measured so far."""
+        arm = _arm(rounds, spec, passes)
+        target = _arm(base, spec.target_only(), True) if base is not None else None
+        return speedup_part(arm, target, self._session.sweep(spec, workload, arm))
+
+    def _measured(self, spec: EngineSpec, workload: Workload, plan: Plan) -> tuple[Rounds, Description, Record]:
+        """The rounds, what the engine said of itself, and the peaks of its memory."""
         with self._session.pool.using(spec) as engine:
-            self._session.announce(
-                f"{spec.label} decodes {workload.name}, {rounds} rounds of {len(workload.requests)} requests"
-            )
-            return benchmarked(self._benchmark, engine, workload, rounds, warmup), engine.description
+            told = f"{spec.label} decodes {workload.name}, {plan.rounds} rounds of {len(workload.requests)} requests"
+            self._session.announce(told)
+            memory = peak_memory_of(engine)
+            memory.start()
+            rounds = benchmarked(self._benchmark, engine, workload, plan, meter_for(engine))
+            return rounds, engine.description, {**memory.stop(), **told_memory(engine.description.details)}
+
+
+def _arm(rounds: Rounds, spec: EngineSpec, passes: bool) -> Arm:
+    energy = rounds.energy
+    return Arm(
+        rounds, spec.gamma or 0, spec.dtype, tuple(energy.get("scope") or ()), passes, energy.get("joules_per_token")
+    )
 
 
 def failures(kept: Record, scenario: Scenario) -> list[str]:
@@ -102,10 +128,14 @@ def missed_limits(kept: Record, scenario: Scenario) -> list[str]:
         "mean_accepted_length": scenario.min_mean_accepted_length,
     }
     return [
-        f"{figure} {kept[figure]:.3g} is below min_{figure} = {limit:g} of {scenario.path}"
+        f"{figure} {kept[figure]:.3g} is below min_{figure} = {limit:g} of {scenario.path}{_advice(figure, kept)}"
         for figure, limit in limits.items()
         if limit is not None and kept[figure] is not None and kept[figure] < limit
     ]
+
+
+def _advice(figure: str, kept: Record) -> str:
+    return f"; {advice(kept)}" if figure == "speedup" else ""
 
 
 def too_many_ties(judgement: Judgement, scenario: Scenario) -> list[str]:

@@ -26,7 +26,8 @@ class Generation:
     `prompt_ids`: the prompt as the engine saw it. `token_ids`: the delivered tokens, in order; stop and EOS tokens are
     part of it where the engine delivers them. `finish_reason`: "length", "stop", or what else the engine says. `text`:
     None when the engine did not detokenise. `chunks`: arrival times, relative to the start of the run; their token
-    counts sum to `len(token_ids)` where the engine streams, and are empty where it does not.
+    counts sum to `len(token_ids)` where the engine streams, and are empty where it does not. `started_s`: seconds after
+    the run began at which the request was submitted; None where the engine does not tell.
     """
 
     prompt_ids: tuple[int, ...]
@@ -34,12 +35,21 @@ class Generation:
     finish_reason: str | None
     chunks: tuple[Chunk, ...] = ()
     text: str | None = None
+    started_s: float | None = None
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Generation:
         """Build from the plain dictionary that a worker sends."""
         chunks = tuple(Chunk(float(at), int(tokens)) for at, tokens in wire.get("chunks", ()))
-        return cls(tuple(wire["prompt_ids"]), tuple(wire["token_ids"]), wire["finish_reason"], chunks, wire.get("text"))
+        started = wire.get("started_s")
+        return cls(
+            prompt_ids=tuple(wire["prompt_ids"]),
+            token_ids=tuple(wire["token_ids"]),
+            finish_reason=wire["finish_reason"],
+            chunks=chunks,
+            text=wire.get("text"),
+            started_s=None if started is None else float(started),
+        )
 
 
 @dataclass(frozen=True)

@@ -8,30 +8,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_specdec import hookspecs
-from pytest_specdec.errors import ConfigurationError, SpecdecError, Unsupported
+from pytest_specdec import fixtures, hookspecs
+from pytest_specdec.errors import ConfigurationError
+from pytest_specdec.fixtures import ENGINE_FIXTURES, PROPERTY, SETTINGS, WITHHELD, withhold
 from pytest_specdec.settings import OPTIONS, Settings
 
 if TYPE_CHECKING:
     from pytest_specdec.engines.engine import Engine
     from pytest_specdec.engines.spec import EngineSpec
-    from pytest_specdec.session import Session
-    from pytest_specdec.workloads.scenario import Scenario
 
-ENGINE_FIXTURES = {
-    "vllm_spec": ("vllm", True),
-    "vllm_ar": ("vllm", False),
-    "transformers_spec": ("transformers", True),
-    "transformers_ar": ("transformers", False),
-    "spec_engine": (None, True),
-    "ar_engine": (None, False),
-}
 MARKS = (
     "specdec(**keys): engines of this test: target, draft, method, gamma, dtype, options, …; more marks add engines",
     "gpu: needs an NVIDIA GPU",
@@ -47,10 +37,7 @@ MEASURING_OPTIONS = (
     "benchmark_compare_fail",
 )
 NEEDS = frozenset({"gpu", "cpu", "multi_gpu", "engine"})
-SETTINGS = pytest.StashKey[Settings]()
-WITHHELD = pytest.StashKey[set[str]]()
 
-PROPERTY = "specdec"
 BY_TARGET = "specdec_by_target"
 PLAIN_WIDTH = 120
 
@@ -80,6 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
     except ConfigurationError as error:
         raise pytest.UsageError(str(error)) from None
     config.stash[WITHHELD] = set()
+    config.pluginmanager.register(fixtures, fixtures.__name__)
     _keep_engines_together(config)
 
 
@@ -123,7 +111,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def _is_ours(fixture: str, function: pytest.Item) -> bool:
     """Whether the function asks for this plugin's fixture, not for one of its own by the same name."""
     definitions = function._fixtureinfo.name2fixturedefs.get(fixture, ())  # type: ignore[attr-defined]
-    return bool(definitions) and definitions[-1].func.__module__ == __name__
+    return bool(definitions) and definitions[-1].func.__module__ == fixtures.__name__
 
 
 def _distinct_labels(specs: list[EngineSpec]) -> list[str]:
@@ -232,156 +220,12 @@ def _needs_of(item: pytest.Item) -> list[tuple[str, tuple[Any, ...]]]:
     return [(mark.name, mark.args) for mark in item.iter_markers() if mark.name in NEEDS]
 
 
-@pytest.fixture(scope="session")
-def specdec_session(request: pytest.FixtureRequest) -> Iterator[Session]:
-    """Engines, workloads and references of this session; every engine's process has ended when the session has."""
-    from pytest_specdec.engines.pool import Pool
-    from pytest_specdec.session import Session
-
-    announce = _announcer(request.config)
-    pool = Pool(_starter(request.config, announce))
-    try:
-        yield Session(request.config.stash[SETTINGS], pool, _clock(request.config), announce)
-    finally:
-        pool.close()
-
-
-def _starter(config: pytest.Config, announce: Callable[[str], None]) -> Callable[[EngineSpec], Engine]:
-    import time
-
-    def start(spec: EngineSpec) -> Engine:
-        announce(f"loading {spec.label} ({spec.backend}, {spec.dtype})")
-        began = time.monotonic()
-        engine: Engine = config.hook.pytest_specdec_start_engine(spec=spec, settings=config.stash[SETTINGS])
-        announce(f"{spec.label} is ready after {time.monotonic() - began:.1f} s")
-        return engine
-
-    return start
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_specdec_start_engine(spec: EngineSpec, settings: Settings) -> Engine:
     """The engines of this package: a worker process for vLLM and Transformers, or the fake one."""
     from pytest_specdec.engines.start import start
 
     return start(spec, settings)
-
-
-def _clock(config: pytest.Config) -> Callable[[], float]:
-    """The clock that pytest-benchmark was told to use."""
-    from pytest_benchmark.utils import load_timer
-
-    timer = config.getoption("benchmark_timer")
-    return load_timer(str(timer)).target  # type: ignore[no-any-return]
-
-
-def _announcer(config: pytest.Config) -> Callable[[str], None]:
-    """Progress on the terminal while engines load and decode, past pytest's capturing; silent with -q and -n."""
-    reporter = config.pluginmanager.get_plugin("terminalreporter")
-    capture = config.pluginmanager.get_plugin("capturemanager")
-
-    def announce(text: str) -> None:
-        if reporter is None or capture is None or config.option.verbose < 0 or hasattr(config, "workerinput"):
-            return
-        with capture.global_and_fixture_disabled():
-            reporter.ensure_newline()
-            reporter.write_line(f"  specdec: {text}", cyan=True)
-
-    return announce
-
-
-def _engine(request: pytest.FixtureRequest) -> EngineSpec:
-    return request.param  # type: ignore[no-any-return]
-
-
-@pytest.fixture(scope="session")
-def vllm_spec(request: pytest.FixtureRequest) -> EngineSpec:
-    """vLLM with speculation; loaded when a gate first uses it."""
-    return _engine(request)
-
-
-@pytest.fixture(scope="session")
-def vllm_ar(request: pytest.FixtureRequest) -> EngineSpec:
-    """vLLM, target only (autoregressive)."""
-    return _engine(request)
-
-
-@pytest.fixture(scope="session")
-def transformers_spec(request: pytest.FixtureRequest) -> EngineSpec:
-    """Transformers with assisted generation."""
-    return _engine(request)
-
-
-@pytest.fixture(scope="session")
-def transformers_ar(request: pytest.FixtureRequest) -> EngineSpec:
-    """Transformers, target only (autoregressive)."""
-    return _engine(request)
-
-
-@pytest.fixture(scope="session")
-def spec_engine(request: pytest.FixtureRequest) -> EngineSpec:
-    """An engine of the backend that --specdec-engine names, with speculation."""
-    return _engine(request)
-
-
-@pytest.fixture(scope="session")
-def ar_engine(request: pytest.FixtureRequest) -> EngineSpec:
-    """An engine of the backend that --specdec-engine names, target only."""
-    return _engine(request)
-
-
-@pytest.fixture(scope="session")
-def scenario(request: pytest.FixtureRequest) -> Scenario:
-    """One scenario file, read."""
-    from pytest_specdec.workloads.scenario import load_scenario
-
-    try:
-        return load_scenario(request.param)
-    except ConfigurationError as error:
-        problem = str(error)
-    pytest.fail(problem, pytrace=False)
-
-
-@pytest.fixture
-def specdec(
-    request: pytest.FixtureRequest, specdec_session: Session, benchmark: Any
-) -> Callable[[EngineSpec, Scenario], dict[str, Any]]:
-    """The gate: `specdec(engine, scenario)` judges, measures and records, or fails the test."""
-    from pytest_specdec.gate import Gate
-    from pytest_specdec.results.record import json_safe
-
-    def keep(record: dict[str, Any]) -> None:
-        benchmark.extra_info["specdec"] = json_safe(record)
-        request.node.user_properties.append((PROPERTY, json.dumps(json_safe(record), sort_keys=True)))
-
-    benchmark.params = _labelled(benchmark.params)
-    gate = Gate(specdec_session, benchmark, keep)
-    gated: list[str] = []
-
-    def check(engine: EngineSpec, scenario: Scenario) -> dict[str, Any]:
-        if gated:
-            pytest.fail(f"specdec() measures once a test, and has measured {gated[0]}: parametrize", pytrace=False)
-        gated.append(engine.label)
-        try:
-            return gate(engine, scenario)
-        except SpecdecError as error:
-            problem = error
-        _withhold(request.node, benchmark)
-        if isinstance(problem, Unsupported):
-            pytest.skip(str(problem))
-        pytest.fail(str(problem), pytrace=False)
-
-    return check
-
-
-def _labelled(params: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A test's parameters as its id has them: engines and scenarios by name, others as they are."""
-    if params is None:
-        return None
-    shown = {name: params[name].label for name in ENGINE_FIXTURES if hasattr(params.get(name), "label")}
-    if isinstance(params.get("scenario"), Path):
-        shown["scenario"] = params["scenario"].stem
-    return {**params, **shown}
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -392,15 +236,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if benchmark is None or "specdec" not in getattr(item, "fixturenames", ()):
         return report
     if report.failed or call.excinfo is not None:
-        _withhold(item, benchmark)
+        withhold(item, benchmark)
     benchmark.skipped = benchmark.has_error or benchmark.disabled
     return report
-
-
-def _withhold(item: pytest.Item, benchmark: Any) -> None:
-    """Keep a test's timing out of what pytest-benchmark stores, and out of its ranking."""
-    benchmark.has_error = True
-    item.config.stash[WITHHELD].add(item.nodeid)
 
 
 @pytest.hookimpl(optionalhook=True, wrapper=True)

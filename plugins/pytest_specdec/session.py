@@ -6,12 +6,15 @@ Everything is made when it is first asked for, and once. This module knows no py
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_specdec.engines.pool import Pool
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.generation import Generation, Score
-from pytest_specdec.measure.rounds import Clock, Rounds, clocked, one_pass
+from pytest_specdec.measure.energy import meter_for
+from pytest_specdec.measure.rounds import Clock, Plan, Rounds, clocked, one_pass
+from pytest_specdec.measure.speedup import Arm
 from pytest_specdec.settings import Settings
 from pytest_specdec.verdict.reference import Reference, take_control
 from pytest_specdec.workloads.workload import Request, Workload
@@ -33,6 +36,7 @@ class Session:
         self._workloads: dict[tuple[str, str], Workload] = {}
         self._rounds: dict[tuple[str, str], Rounds] = {}
         self._references: dict[tuple[str, str], Reference] = {}
+        self._sweeps: dict[tuple[str, str], list[Arm]] = {}
 
     def workload(self, spec: EngineSpec, scenario: Scenario) -> Workload:
         """The scenario as token ids of this target; encoded by the target-only engine."""
@@ -43,22 +47,19 @@ class Session:
                 self._workloads[key] = scenario.realise(about.vocabulary, about.context, engine.encode)
         return self._workloads[key]
 
-    def rounds(self, scenario: Scenario) -> int:
-        """Timed rounds: the setting, or else the scenario's."""
-        return self.settings.rounds or scenario.rounds
+    def plan(self, scenario: Scenario) -> Plan:
+        """Rounds and warm-up: the settings', or else the scenario's."""
+        rounds = self.settings.rounds or scenario.rounds
+        return Plan(rounds, scenario.warmup_rounds if self.settings.warmup is None else self.settings.warmup)
 
-    def warmup(self, scenario: Scenario) -> int:
-        """Untimed rounds before them: the setting, or else the scenario's."""
-        return scenario.warmup_rounds if self.settings.warmup is None else self.settings.warmup
-
-    def target_rounds(self, spec: EngineSpec, workload: Workload, rounds: int, warmup: int) -> Rounds:
+    def target_rounds(self, spec: EngineSpec, workload: Workload, plan: Plan) -> Rounds:
         """The target alone on this workload, timed now if no test has done so."""
         target_only = spec.target_only()
         key = (target_only.key, workload.digest)
         if key not in self._rounds:
             with self.pool.using(target_only) as engine:
                 self.announce(f"{target_only.label} decodes {workload.name} for reference")
-                self._rounds[key] = clocked(self._clock, engine, workload, rounds, warmup)
+                self._rounds[key] = clocked(self._clock, engine, workload, plan, meter_for(engine))
         return self._rounds[key]
 
     def keep_target_rounds(self, spec: EngineSpec, workload: Workload, rounds: Rounds) -> None:
@@ -75,6 +76,13 @@ class Session:
                 rounds = self._rounds[key]
                 self._references[key] = take_control(engine, workload, rounds, self.settings.control, self._clock)
         return self._references[key]
+
+    def sweep(self, spec: EngineSpec, workload: Workload, arm: Arm) -> list[Arm]:
+        """The arms measured so far that differ from this one in γ alone, this one included if its verdict passes."""
+        arms = self._sweeps.setdefault((replace(spec, gamma=None).key, workload.digest), [])
+        if arm.passes and spec.speculates:
+            arms.append(arm)
+        return arms
 
     def alone(self, spec: EngineSpec, workload: Workload, request: int) -> Generation:
         """One request once more, by itself at batch 1: does what went wrong depend on its neighbours?"""

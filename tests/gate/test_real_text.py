@@ -37,7 +37,7 @@ def test_transformers_prompt_lookup(specdec, transformers_spec, scenario):
     specdec(transformers_spec, scenario)
 
 
-@pytest.mark.specdec(draft="smollm2?layers=4", method="draft_model")
+@pytest.mark.specdec(draft="smollm2?layers=4", method="draft_model", scenario="scenarios/rejected.toml")
 def test_transformers_poor_drafter(specdec, transformers_spec, scenario):
     """A drafter cut from the target's first layers is nearly always rejected, and the output must not suffer."""
     assert specdec(transformers_spec, scenario)["acceptance_rate"] < 0.5

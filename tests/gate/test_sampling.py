@@ -55,7 +55,6 @@ def load(config):
 """
 
 pytestmark = [
-    pytest.mark.cpu,
     pytest.mark.specdec(
         target=f"constructed:tiny?vocab={VOCABULARY}&margin=0.1&dtype=float32",
         draft=f"constructed:tiny:draft?vocab={VOCABULARY}&dtype=float32",

@@ -13,7 +13,7 @@ from tests.mutants.cases import CASES, PLAIN, Case
 from tests.mutants.kills import Kill, committed, rewrite_if_asked, section
 from tests.mutants.trial import SURVIVED, Trial, put_to_the_gate
 
-from pytest_specdec.engines.fake import FAULTS
+from pytest_specdec.engines.fake import FAULTS, clock
 from pytest_specdec.session import Session
 from pytest_specdec.workloads.scenario import load_scenario
 
@@ -33,7 +33,7 @@ def tried(fake_session: Session, tmp_path_factory: pytest.TempPathFactory) -> Tr
         if key not in trials:
             path = folder / f"s{len(trials)}.toml"
             path.write_text(case.toml(), "utf-8")
-            trials[key] = put_to_the_gate(fake_session, case.spec(faulty), load_scenario(path))
+            trials[key] = put_to_the_gate(fake_session, case.spec(faulty), load_scenario(path), clock)
         return trials[key]
 
     return once

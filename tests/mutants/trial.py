@@ -37,7 +37,8 @@ class Stopwatch:
 
     disabled = False
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
         self.stats = SimpleNamespace(stats=SimpleNamespace(data=[]))
 
     def pedantic(
@@ -52,18 +53,20 @@ class Stopwatch:
         assert iterations == 1, "a round is one pass"
         for _ in range(rounds):
             setup()
-            began = time.perf_counter()
+            began = self._clock()
             run()
-            self.stats.stats.data.append(time.perf_counter() - began)
+            self.stats.stats.data.append(self._clock() - began)
             teardown()
 
 
-def put_to_the_gate(session: Session, spec: EngineSpec, scenario: Scenario) -> Trial:
+def put_to_the_gate(
+    session: Session, spec: EngineSpec, scenario: Scenario, clock: Callable[[], float] = time.perf_counter
+) -> Trial:
     """Gate the engine; a gate that is not green is a result, and not an error."""
     kept: list[dict[str, Any]] = []
     message = ""
     try:
-        Gate(session, Stopwatch(), kept.append)(spec, scenario)
+        Gate(session, Stopwatch(clock), kept.append)(spec, scenario)
     except (GateFailed, EngineError) as error:
         message = str(error)
     outcome = kept[-1]["verdict"]["outcome"]

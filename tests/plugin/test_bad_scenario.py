@@ -28,7 +28,7 @@ def outcome(project: Project, bad: str) -> list[str]:
 def test_a_misspelt_key_is_told_with_its_line_and_a_suggestion(project: Project) -> None:
     """The file, the line, the key as written, and the key that was meant."""
     lines = outcome(project, SOURCE + "max_tokens = 8\nconcurency = 2\n")
-    (said,) = [line for line in lines if "bad.toml:3: unknown key 'concurency'" in line]
+    said = next(line for line in lines if "bad.toml:3: unknown key 'concurency'" in line)
     assert "did you mean 'concurrency'?" in said
 
 

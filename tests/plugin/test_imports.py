@@ -57,6 +57,7 @@ def test_a_run_without_the_fixtures_imports_next_to_nothing(project: Project) ->
     assert {name for name in modules if name.split(".")[0] == "pytest_specdec"} == {
         "pytest_specdec",
         "pytest_specdec.plugin",
+        "pytest_specdec.fixtures",
         "pytest_specdec.hookspecs",
         "pytest_specdec.errors",
         "pytest_specdec.settings",

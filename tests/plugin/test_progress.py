@@ -62,12 +62,14 @@ def test_the_table_has_the_verdict_before_the_speed(project: Project) -> None:
     """Target-only first, then what it is compared with: 16 tokens in 16 s, and in 7 s with every draft accepted."""
     project.tests(BOTH_ARMS)
     result = project.run()
-    result.stdout.fnmatch_lines(["*scenario*target*engine*method*γ*verdict*tokens/s*speed-up*accepted*length*J/token*"])
+    result.stdout.fnmatch_lines(
+        ["*scenario*target*engine*method*γ*verdict*tokens/s*speed-up*itl ms*accepted*length*J/token*"]
+    )
     assert [row[:9] for row in table(result)] == [
         ["short", "t", "bf16", "fake", "none", "–", "identical", "1.0", "–"],
         ["short", "t", "bf16", "fake", "draft_model", "3", "identical", "2.3", "2.29"],
     ]
-    assert table(result)[1][9:11] == ["100.0%", "4.00"]
+    assert table(result)[1][9:12] == ["437.5", "100.0%", "4.00"]
 
 
 def test_the_notes_say_what_the_columns_mean(project: Project) -> None:

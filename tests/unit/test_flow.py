@@ -22,9 +22,10 @@ FLOORS = (
     ("session",),
     ("judgement",),
     ("gate",),
+    ("fixtures",),
     ("plugin",),
 )
-KNOW_PYTEST = {"plugin", "hookspecs"}
+KNOW_PYTEST = {"plugin", "fixtures", "hookspecs"}
 SHIPPED = ("engines/vllm.py", "engines/transformers.py", "engines/worker.py")
 
 

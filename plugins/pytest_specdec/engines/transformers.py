@@ -70,10 +70,11 @@ class Arrivals:
 
 
 class Decoded(NamedTuple):
-    """What came out of one request: the token ids after the prompt, and their arrivals."""
+    """What came out of one request: the token ids after the prompt, their arrivals, and when its decoding began."""
 
     token_ids: list[int]
     chunks: list[list[float]]
+    started_s: float | None = None
 
 
 class Rounds:
@@ -443,9 +444,9 @@ class TransformersBackend:
 
         if planned.seed is not None:
             torch.manual_seed(planned.seed)
-        arrivals = Arrivals(started)
+        arrivals, began = Arrivals(started), time.perf_counter() - started
         output = self._target.generate(**planned.arguments, streamer=arrivals)
-        return Decoded(output[0, len(planned.prompt_ids) :].tolist(), arrivals.chunks)
+        return Decoded(output[0, len(planned.prompt_ids) :].tolist(), arrivals.chunks, began)
 
     def _synchronise(self) -> None:
         import torch
@@ -471,6 +472,7 @@ class TransformersBackend:
             "finish_reason": finish_reason(planned, decoded.token_ids),
             "chunks": decoded.chunks,
             "text": self._tokenizer.decode(decoded.token_ids, skip_special_tokens=True) if planned.detokenise else None,
+            "started_s": decoded.started_s,
         }
 
     def score(

@@ -174,7 +174,7 @@ class VllmBackend:
         try:
             while waiting or under_way:
                 while waiting and len(under_way) < self._concurrency:
-                    self._submit(waiting.pop()[1], under_way)
+                    self._submit(waiting.pop()[1], under_way, time.perf_counter() - start)
                 for output in self._engine.step():
                     answer = under_way[output.request_id]
                     answer.take(output, time.perf_counter() - start)
@@ -185,8 +185,9 @@ class VllmBackend:
             raise
         self._seconds = time.perf_counter() - start
 
-    def _submit(self, answer: _Answer, under_way: dict[str, _Answer]) -> None:
+    def _submit(self, answer: _Answer, under_way: dict[str, _Answer], at_s: float) -> None:
         self._serial += 1
+        answer.started_s = at_s
         name = str(self._serial)
         self._engine.add_request(name, {"prompt_token_ids": answer.request["prompt_ids"]}, answer.sampling)
         under_way[name] = answer
@@ -240,7 +241,7 @@ class VllmBackend:
 
 
 class _Answer:
-    """One request while it is decoded: its tokens and when they came."""
+    """One request while it is decoded: when it was submitted, its tokens and when they came."""
 
     def __init__(self, request: dict[str, Any], sampling: Any) -> None:
         self.request = request
@@ -248,6 +249,7 @@ class _Answer:
         self.prompt_ids: list[int] = []
         self.token_ids: list[int] = []
         self.chunks: list[tuple[float, int]] = []
+        self.started_s: float | None = None
         self.finish_reason: str | None = None
         self.text: str | None = None
 
@@ -269,6 +271,7 @@ class _Answer:
             "finish_reason": self.finish_reason,
             "chunks": self.chunks,
             "text": self.text,
+            "started_s": self.started_s,
         }
 
 

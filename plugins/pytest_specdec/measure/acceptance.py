@@ -1,15 +1,31 @@
-"""How much of what was drafted the target accepted, from the engine's own counters.
+"""How much of what was drafted the target accepted, from the engine's own counters, and what of it was delivered.
 
 Definitions as in vLLM's metrics (vllm/v1/spec_decode/metrics.py): acceptance rate = accepted / drafted tokens; mean
-accepted length = 1 + accepted tokens / drafts, the bonus token included.
+accepted length = 1 + accepted tokens / drafts, the bonus token included. The marginal rate of a position is its share
+of all drafts, the conditional one its share of the drafts whose tokens before it were accepted.
+
+Accepted is not delivered: a token accepted behind an EOS is counted by the engine and thrown away. So delivered tokens
+a step stand beside, with the difference taken apart. No figure is ever clamped: counters that contradict each other
+are refused.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from pytest_specdec.generation import Speculation
+from pytest_specdec.measure.contradiction import Contradiction
+from pytest_specdec.measure.rounds import Rounds
+
+NO_SPECULATION = "the engine does not speculate"
+NOTHING_DRAFTED = "nothing was drafted"
+NO_POSITIONS = "the engine does not count by position"
+NOT_BY_REQUEST = "the engine counts over all requests together"
+NO_STEPS = "the engine does not tell in which steps tokens came"
+SEVERAL_STEPS = "more tokens came than accepted ones and one a chunk: a chunk carried several steps"
 
 
 @dataclass(frozen=True)
@@ -21,11 +37,50 @@ class Acceptance:
     per_position: tuple[float, ...]
 
 
+@dataclass(frozen=True)
+class Delivery:
+    """What became of the accepted tokens. Every step gives one token of the target's own beside the accepted ones.
+
+    `delivered`: token ids handed out. `steps`: chunks in which they came. `drafts`, `accepted`: the engine's counters.
+    """
+
+    delivered: int
+    steps: int
+    drafts: int
+    accepted: int
+
+    @property
+    def per_step(self) -> float:
+        """Delivered tokens a step."""
+        return self.delivered / self.steps
+
+    @property
+    def discarded(self) -> int:
+        """Tokens accepted or added by the target, but not delivered; negative if a chunk carried several steps."""
+        return self.steps + self.accepted - self.delivered
+
+    @property
+    def undrafted_steps(self) -> int:
+        """Steps in which nothing was drafted, such as the prompt's own."""
+        return self.steps - self.drafts
+
+    def in_words(self) -> str:
+        """Why delivered tokens a step differ from the mean accepted length."""
+        length = 1 + self.accepted / self.drafts
+        return (
+            f"{self.per_step:.3g} tokens a step were delivered, the mean accepted length is {length:.3g}: "
+            f"{self.undrafted_steps} of {self.steps} steps drafted nothing, "
+            f"{self.discarded} tokens lay behind an end and were thrown away"
+        )
+
+
 def acceptance(counted: Speculation | None) -> Acceptance | None:
-    """None where nothing was drafted. Raises ValueError if the counters contradict each other."""
-    if counted is None or counted.drafts == 0 or counted.draft_tokens == 0:
+    """None where nothing was drafted. Raises Contradiction, a ValueError, if the counters contradict each other."""
+    if counted is None:
         return None
     _refuse_contradictions(counted)
+    if counted.drafts == 0 or counted.draft_tokens == 0:
+        return None
     return Acceptance(
         rate=counted.accepted_tokens / counted.draft_tokens,
         mean_accepted_length=1 + counted.accepted_tokens / counted.drafts,
@@ -33,13 +88,118 @@ def acceptance(counted: Speculation | None) -> Acceptance | None:
     )
 
 
+def conditional(counted: Speculation) -> tuple[float | None, ...]:
+    """For each position the share accepted among drafts accepted up to it; None where there were none such."""
+    reached = (counted.drafts, *counted.accepted_per_position)
+    return tuple(later / earlier if earlier else None for earlier, later in pairwise(reached))
+
+
+def per_token(counted: Speculation | None) -> float | None:
+    """The chance that a verified draft token is accepted, the α of the speed-up model; None without positions.
+
+    Most likely value if that chance is the same at each position: acceptances over trials, where a token is tried if
+    all before it were accepted.
+    """
+    if counted is None or not counted.accepted_per_position or not counted.drafts:
+        return None
+    trials = counted.drafts + sum(counted.accepted_per_position[:-1])
+    return sum(counted.accepted_per_position) / trials
+
+
+def acceptance_part(rounds: Rounds, gamma: int | None) -> dict[str, Any]:
+    """The record's speculation: raw counters over the timed rounds, rates, and delivered tokens a step.
+
+    `gamma`: draft tokens asked for a round, None without speculation. Raises Contradiction.
+    """
+    counted = rounds.speculation
+    rates = acceptance(counted)
+    if counted is not None and gamma is not None:
+        _refuse_beyond(counted, gamma)
+    reason = NO_SPECULATION if counted is None else NOTHING_DRAFTED
+    return {
+        "drafts": counted.drafts if counted else None,
+        "draft_tokens": counted.draft_tokens if counted else None,
+        "accepted_tokens": counted.accepted_tokens if counted else None,
+        "accepted_per_position": list(counted.accepted_per_position) if counted else None,
+        "acceptance_rate": rates.rate if rates else None,
+        "mean_accepted_length": rates.mean_accepted_length if rates else None,
+        "mean_accepted_length_without_bonus": rates.mean_accepted_length - 1 if rates else None,
+        **({} if rates else {"acceptance_reason": reason}),
+        **_positions_part(counted, rates, reason),
+        "acceptance_rate_per_request": None,
+        "acceptance_rate_per_request_reason": NOT_BY_REQUEST if rates else reason,
+        **_delivery_part(rounds, counted if rates else None),
+    }
+
+
+def _positions_part(counted: Speculation | None, rates: Acceptance | None, reason: str) -> dict[str, Any]:
+    if counted is None or rates is None or not rates.per_position:
+        why = NO_POSITIONS if rates else reason
+        return {"marginal_acceptance": None, "conditional_acceptance": None, "per_position_reason": why}
+    return {"marginal_acceptance": list(rates.per_position), "conditional_acceptance": list(conditional(counted))}
+
+
+def _delivery_part(rounds: Rounds, counted: Speculation | None) -> dict[str, Any]:
+    steps = _steps(rounds)
+    if steps is None:
+        nothing = ("delivered_tokens_per_step", "delivered_tokens_per_step_per_request", "discarded_tokens")
+        return {**dict.fromkeys(nothing), "delivered_tokens_per_step_reason": NO_STEPS}
+    part = {
+        "delivered_tokens_per_step": rounds.tokens / steps,
+        "delivered_tokens_per_step_per_request": _per_request(rounds),
+    }
+    if counted is None:
+        return part
+    delivery = Delivery(rounds.tokens, steps, counted.drafts, counted.accepted_tokens)
+    if delivery.discarded < 0 or delivery.undrafted_steps < 0:
+        return {**part, "discarded_tokens": None, "discarded_tokens_reason": _unexplained(delivery)}
+    return {**part, "discarded_tokens": delivery.discarded, "delivered_explained": delivery.in_words()}
+
+
+def _unexplained(delivery: Delivery) -> str:
+    if delivery.discarded < 0:
+        return SEVERAL_STEPS
+    return f"{-delivery.undrafted_steps} drafts delivered no token at all, so chunks are not the engine's steps"
+
+
+def _steps(rounds: Rounds) -> int | None:
+    """Chunks of all requests; None unless every delivered token came in one."""
+    answers = [answer for run in rounds.runs for answer in run.generations]
+    if any(answer.token_ids and not answer.chunks for answer in answers):
+        return None
+    return sum(len(answer.chunks) for answer in answers) or None
+
+
+def _per_request(rounds: Rounds) -> list[float | None]:
+    """A ratio of totals over the rounds for each request; None for one that never delivered."""
+    return [_ratio(answers) for answers in zip(*(run.generations for run in rounds.runs), strict=True)]
+
+
+def _ratio(answers: Sequence[Any]) -> float | None:
+    steps = sum(len(answer.chunks) for answer in answers)
+    return sum(len(answer.token_ids) for answer in answers) / steps if steps else None
+
+
 def _refuse_contradictions(counted: Speculation) -> None:
     positions = counted.accepted_per_position
+    if min(counted.drafts, counted.draft_tokens, counted.accepted_tokens, *positions) < 0:
+        raise Contradiction(f"a counter ran backwards, the engine was reset meanwhile: {counted}")
+    if counted.draft_tokens and not counted.drafts:
+        raise Contradiction(f"{counted.draft_tokens} tokens were drafted in no draft at all")
     if counted.accepted_tokens > counted.draft_tokens:
-        raise ValueError(f"more tokens accepted ({counted.accepted_tokens}) than drafted ({counted.draft_tokens})")
+        raise Contradiction(f"more tokens accepted ({counted.accepted_tokens}) than drafted ({counted.draft_tokens})")
     if positions and sum(positions) != counted.accepted_tokens:
-        raise ValueError(
+        raise Contradiction(
             f"accepted per position {positions} does not add up to {counted.accepted_tokens} accepted tokens"
         )
     if any(later > earlier for earlier, later in pairwise(positions)):
-        raise ValueError(f"a later draft position was accepted more often than an earlier one: {positions}")
+        raise Contradiction(f"a later draft position was accepted more often than an earlier one: {positions}")
+    if positions and positions[0] > counted.drafts:
+        raise Contradiction(f"the first position was accepted {positions[0]} times in {counted.drafts} drafts")
+
+
+def _refuse_beyond(counted: Speculation, gamma: int) -> None:
+    if counted.draft_tokens > counted.drafts * gamma:
+        raise Contradiction(f"{counted.draft_tokens} tokens in {counted.drafts} drafts are more than γ = {gamma} each")
+    if any(counted.accepted_per_position[gamma:]):
+        raise Contradiction(f"a position past γ = {gamma} was accepted: {counted.accepted_per_position}")

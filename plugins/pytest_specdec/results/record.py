@@ -11,7 +11,6 @@ from typing import Any
 
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.engines.spec import EngineSpec
-from pytest_specdec.measure.acceptance import acceptance
 from pytest_specdec.measure.rounds import Rounds
 from pytest_specdec.verdict.equivalence import LEVEL, Verdict
 from pytest_specdec.verdict.noise import NoiseFloor
@@ -19,7 +18,6 @@ from pytest_specdec.verdict.reference import Reference
 from pytest_specdec.workloads.workload import Workload
 
 SCHEMA = 1
-NO_ENERGY = "no energy counter was read"
 NOT_TIMED = "pytest-benchmark is disabled (--benchmark-disable, or pytest-xdist), so nothing was timed"
 
 
@@ -76,44 +74,21 @@ def control_part(floor: NoiseFloor, reference: Reference) -> dict[str, Any]:
     }
 
 
-def throughput_part(rounds: Rounds, reference: Rounds | None, passes: bool) -> dict[str, Any]:
-    """Tokens, seconds and their ratio; a speed-up over target-only only where the verdict passes."""
-    rate, base = rounds.tokens_per_second, reference.tokens_per_second if reference else None
-    compared = rate is not None and base is not None and passes
+def throughput_part(rounds: Rounds) -> dict[str, Any]:
+    """Delivered tokens, measured seconds, and their ratio."""
+    rate = rounds.tokens_per_second
     return {
         "rounds": len(rounds.runs),
         "tokens": rounds.tokens,
         "seconds": sum(rounds.seconds) if rounds.measured else None,
         "tokens_per_second": rate,
         "tokens_per_second_reason": None if rate is not None else NOT_TIMED,
-        "speedup": rate / base if compared and rate and base else None,
-        "speedup_reason": None if compared else _no_speedup(reference, rate, passes),
     }
 
 
-def _no_speedup(reference: Rounds | None, rate: float | None, passes: bool) -> str:
-    if not passes:
-        return "the output is not the target's: a wrong answer has no speed"
-    return (
-        NOT_TIMED
-        if rate is None
-        else "target-only is the base line"
-        if reference is None
-        else "target-only was not timed"
-    )
-
-
-def speculation_part(rounds: Rounds) -> dict[str, Any]:
-    """The engine's counters over all rounds, and the rates that follow; null where nothing was drafted."""
-    counted, rates = rounds.speculation, acceptance(rounds.speculation)
-    return {
-        "drafts": counted.drafts if counted else None,
-        "draft_tokens": counted.draft_tokens if counted else None,
-        "accepted_tokens": counted.accepted_tokens if counted else None,
-        "accepted_per_position": list(counted.accepted_per_position) if counted else None,
-        "acceptance_rate": rates.rate if rates else None,
-        "mean_accepted_length": rates.mean_accepted_length if rates else None,
-    }
+def energy_part(rounds: Rounds) -> dict[str, Any]:
+    """What the meter read over the timed rounds; null with its reason."""
+    return dict(rounds.energy) if rounds.energy else {"joules": None, "reason": NOT_TIMED}
 
 
 def workload_part(workload: Workload) -> dict[str, Any]:

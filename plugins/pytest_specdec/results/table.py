@@ -23,6 +23,14 @@ def _number(key: str, form: str) -> Callable[[Record], str]:
     return shown
 
 
+def _median_ms(key: str) -> Callable[[Record], str]:
+    def shown(record: Record) -> str:
+        median = None if record.get("gate") == "red" else (record.get(key) or {}).get("p50")
+        return DASH if median is None else f"{1000 * median:.1f}"
+
+    return shown
+
+
 def _verdict(record: Record) -> str:
     outcome = str(record["verdict"]["outcome"])
     return outcome if record.get("gate") != "red" or outcome not in PASSING else f"{outcome}, red"
@@ -42,6 +50,7 @@ COLUMNS: tuple[tuple[str, Callable[[Record], str]], ...] = (
     ("verdict", _verdict),
     ("tokens/s", _number("tokens_per_second", ".1f")),
     ("speed-up", _number("speedup", ".2f")),
+    ("itl ms", _median_ms("itl_s")),
     ("accepted", _number("acceptance_rate", ".1%")),
     ("length", _number("mean_accepted_length", ".2f")),
     ("J/token", _energy),
@@ -65,7 +74,7 @@ def _table(records: Sequence[Record]) -> Any:
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
     for title, _ in COLUMNS:
         table.add_column(title, justify="left" if title in LEFT_ALIGNED else "right", overflow="fold")
     for record in sorted(records, key=_order):
@@ -90,7 +99,7 @@ def footnotes(records: Sequence[Record]) -> list[str]:
     """Why figures are missing, and what the columns mean, said once each."""
     notes = [
         "speed-up: tokens/s over target-only of the same engine; "
-        "length: mean accepted length, tokens a round, the bonus token included"
+        "length: mean accepted length, tokens a round, the bonus token included; itl: median time from token to token"
     ]
     notes += sorted(
         {f"J/token: {record['energy']['reason']}" for record in records if record.get("energy", {}).get("reason")}

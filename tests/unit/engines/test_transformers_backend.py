@@ -28,6 +28,7 @@ FIRST_WORD = 3
 WORDS = VOCABULARY - FIRST_WORD
 CONTEXT = 128
 PROMPT = [5, 40, 17, 23]
+FREE: tuple[int, list[int]] = (0, [])  # no end is withheld
 
 Table = Callable[[int], int]
 
@@ -349,7 +350,7 @@ class TestScore:
     def test_of_own_output_is_zero(self, load: Any) -> None:
         engine = load("random")
         ids = tokens(engine)
-        rows = engine.score([(PROMPT, ids), (PROMPT, [])])
+        rows = engine.score([(PROMPT, ids, FREE), (PROMPT, [], FREE)])
         assert [(gap, token) for gap, _, token in rows[0]] == [(0.0, token) for token in ids]
         assert rows[1] == []
 
@@ -357,15 +358,22 @@ class TestScore:
         engine = load("random")
         ids = tokens(engine)
         replaced = [*ids[:4], (ids[4] + 1) % VOCABULARY, *ids[5:]]
-        gap, top, argmax = engine.score([(PROMPT, replaced)])[0][4]
+        gap, top, argmax = engine.score([(PROMPT, replaced, FREE)])[0][4]
         logits = engine._target(torch.tensor([PROMPT + ids[:4]])).logits[0, -1].detach()
         assert (argmax, top) == (ids[4], pytest.approx(float(logits.max()), abs=1e-4))
         assert gap == pytest.approx(float(logits.max() - logits[replaced[4]]), abs=1e-4)
         assert gap > 0.01
 
+    def test_is_among_permitted_tokens_where_an_end_is_withheld(self, load: Any) -> None:
+        engine = load("random")
+        ids = tokens(engine)
+        first, second = engine.score([(PROMPT, ids, (1, [ids[0], ids[1]]))])[0][:2]
+        assert first[2] != ids[0]
+        assert (second[0], second[2]) == (0.0, ids[1])
+
     def test_is_the_targets_with_a_drafter_too(self, load: Any) -> None:
         ids = words_after(23, 5)
-        assert [gap for gap, _, _ in load("counts", "half").score([(PROMPT, ids)])[0]] == [0.0] * 5
+        assert [gap for gap, _, _ in load("counts", "half").score([(PROMPT, ids, FREE)])[0]] == [0.0] * 5
 
 
 class TestDescription:

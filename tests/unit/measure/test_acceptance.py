@@ -1,11 +1,21 @@
-"""Acceptance from counters: the definitions, and that contradictions are refused instead of clamped."""
+"""Acceptance from counters: the definitions, what was delivered of it, and that contradictions are never clamped."""
 
 from __future__ import annotations
 
 import pytest
 
-from pytest_specdec.generation import Speculation
-from pytest_specdec.measure.acceptance import Acceptance, acceptance
+from pytest_specdec.generation import Chunk, Generation, Run, Speculation
+from pytest_specdec.measure.acceptance import (
+    NO_SPECULATION,
+    NO_STEPS,
+    Acceptance,
+    acceptance,
+    acceptance_part,
+    conditional,
+    per_token,
+)
+from pytest_specdec.measure.contradiction import Contradiction
+from pytest_specdec.measure.rounds import Rounds
 
 
 def test_rates_follow_from_the_counters() -> None:
@@ -32,3 +42,107 @@ def test_counters_that_contradict_each_other_are_refused(counted: Speculation, m
 
 def test_counters_of_rounds_add_up() -> None:
     assert Speculation(1, 2, 1, (1, 0)) + Speculation(2, 8, 3, (2, 1, 0, 0)) == Speculation(3, 10, 4, (3, 1, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("counted", "message"),
+    [
+        (Speculation(10, 40, 20, (11, 6, 2, 1)), "first position was accepted 11 times in 10 drafts"),
+        (Speculation(0, 4, 0, ()), "in no draft at all"),
+        (Speculation(-3, 4, 0, ()), "ran backwards"),
+    ],
+)
+def test_more_than_everything_is_an_error(counted: Speculation, message: str) -> None:
+    """Above 100 %, or below nothing, is never clamped."""
+    with pytest.raises(Contradiction, match=message):
+        acceptance(counted)
+
+
+@pytest.mark.parametrize(
+    ("counted", "message"),
+    [
+        (Speculation(10, 41, 0, ()), "more than γ = 4 each"),
+        (Speculation(10, 40, 5, (1, 1, 1, 1, 1)), "a position past γ = 4"),
+    ],
+)
+def test_more_drafts_than_asked_for_are_an_error(counted: Speculation, message: str) -> None:
+    with pytest.raises(Contradiction, match=message):
+        acceptance_part(decoded((1, 1), counted=counted), 4)
+
+
+def decoded(*sizes: tuple[int, ...], counted: Speculation | None) -> Rounds:
+    """A round of requests that came in chunks of these sizes, one a second."""
+    answers = tuple(
+        Generation((7,), (1,) * sum(each), "stop", tuple(Chunk(at + 1.0, size) for at, size in enumerate(each)))
+        for each in sizes
+    )
+    return Rounds((Run(answers, counted, 9.0),), (9.0,))
+
+
+def test_rates_by_position_are_told_both_ways() -> None:
+    """Marginal: of all drafts. Conditional: of those accepted so far. The length is 1 + the sum of the marginals."""
+    part = acceptance_part(decoded((1, 5, 5), counted=Speculation(10, 40, 16, (8, 6, 2, 0))), 4)
+    assert part["marginal_acceptance"] == [0.8, 0.6, 0.2, 0.0]
+    assert part["conditional_acceptance"] == [0.8, 0.75, pytest.approx(1 / 3), 0.0]
+    assert part["mean_accepted_length"] == pytest.approx(1 + sum(part["marginal_acceptance"]))
+    assert part["mean_accepted_length_without_bonus"] == pytest.approx(1.6)
+
+
+def test_a_position_that_was_never_reached_has_no_conditional_rate() -> None:
+    assert conditional(Speculation(4, 12, 4, (4, 0, 0))) == (1.0, 0.0, None)
+
+
+def test_the_chance_per_token_is_acceptances_over_trials() -> None:
+    """At α = 1/2 and γ = 3, of 8 drafts 4, 2, 1 get so far: 7 acceptances in 14 trials."""
+    assert per_token(Speculation(8, 24, 7, (4, 2, 1))) == 0.5
+    assert per_token(Speculation(8, 24, 7, ())) is None
+
+
+def test_drafts_accepted_behind_an_eos_are_not_delivered() -> None:
+    """[d1, d2, EOS, d4, d5, bonus]: five accepted and a bonus, three delivered; the engine's length is 6."""
+    part = acceptance_part(decoded((3,), counted=Speculation(1, 5, 5, (1, 1, 1, 1, 1))), 5)
+    assert (part["mean_accepted_length"], part["delivered_tokens_per_step"]) == (6.0, 3.0)
+    assert part["discarded_tokens"] == 3
+    assert "3 tokens lay behind an end and were thrown away" in part["delivered_explained"]
+
+
+def test_steps_without_a_draft_explain_the_rest() -> None:
+    """A prompt's own step gives one token: 1 + 5 in two steps, though every round gave 5."""
+    part = acceptance_part(decoded((1, 5), counted=Speculation(1, 4, 4, (1, 1, 1, 1))), 4)
+    assert (part["delivered_tokens_per_step"], part["discarded_tokens"]) == (3.0, 0)
+    assert "1 of 2 steps drafted nothing" in part["delivered_explained"]
+
+
+def test_tokens_are_counted_for_each_request_of_all_rounds() -> None:
+    """A ratio of totals; a request that delivered nothing has none."""
+    once = decoded((1, 5), (1,), (), counted=Speculation(1, 4, 4, (1, 1, 1, 1)))
+    twice = Rounds((*once.runs, *once.runs), (9.0, 9.0))
+    assert acceptance_part(twice, 4)["delivered_tokens_per_step_per_request"] == [3.0, 1.0, None]
+
+
+def test_merged_steps_leave_no_count_of_discarded_tokens() -> None:
+    part = acceptance_part(decoded((12,), counted=Speculation(3, 12, 9, (3, 2, 2, 2))), 4)
+    assert part["discarded_tokens"] is None
+    assert part["discarded_tokens_reason"] == "more tokens came than accepted ones and one a chunk: " + (
+        "a chunk carried several steps"
+    )
+
+
+def test_token_ids_are_counted_and_not_their_text() -> None:
+    """Fifteen spaces are fifteen tokens, though a tokenizer would make fewer of the text."""
+    spaces = Generation((7,), (220,) * 15, "length", (Chunk(1.0, 15),), " " * 15)
+    seen = Rounds((Run((spaces,), None, 1.0),), (1.0,))
+    assert (seen.tokens, acceptance_part(seen, None)["delivered_tokens_per_step"]) == (15, 15.0)
+
+
+def test_the_target_alone_has_no_rates_and_says_why() -> None:
+    part = acceptance_part(decoded((1, 1), counted=None), None)
+    assert (part["acceptance_rate"], part["acceptance_reason"]) == (None, NO_SPECULATION)
+    assert (part["marginal_acceptance"], part["per_position_reason"]) == (None, NO_SPECULATION)
+    assert part["delivered_tokens_per_step"] == 1.0
+
+
+def test_an_engine_that_does_not_stream_has_no_steps() -> None:
+    silent = Rounds((Run((Generation((7,), (1, 2), "length"),), None, 1.0),), (1.0,))
+    part = acceptance_part(silent, None)
+    assert (part["delivered_tokens_per_step"], part["delivered_tokens_per_step_reason"]) == (None, NO_STEPS)

@@ -30,8 +30,9 @@ class Progress:
 
     `index`: the request's place in the workload. `concurrency`: of the workload. `shape`: of the batches. `warm`:
     whether this prompt was decoded before. `context`: prompt and tokens as the model has read them. `output`: what is
-    handed out. `longest`: how many drafts the present burst may verify. `rejected`: the draft that ended the burst
-    before, None if none was rejected. `struck`: whether a fault that strikes once has struck.
+    handed out. `longest`: how many drafts the present burst may verify. `started_s`: seconds after the run began at
+    which this answer was begun. `rejected`: the draft that ended the burst before, None if none was rejected.
+    `struck`: whether a fault that strikes once has struck.
     """
 
     request: Request
@@ -45,6 +46,7 @@ class Progress:
     chunks: list[Chunk] = field(default_factory=list)
     counted: Speculation = field(default_factory=lambda: Speculation(0, 0, 0, ()))
     longest: int = 0
+    started_s: float = 0.0
     rejected: int | None = None
     reason: str | None = None
     struck: bool = False
@@ -92,6 +94,7 @@ class Decoder:
             warm=request.prompt_ids in self._decoded,
             random=Random(f"{request.sampling.get('seed', 0)} {hashed('seed', request.prompt_ids)}"),
             context=list(read),
+            started_s=clock() - start,
         )
         while progress.reason is None:
             self.burst(progress, start)
@@ -211,7 +214,8 @@ class Decoder:
     def answer(self, progress: Progress, prompt: tuple[int, ...]) -> Generation:
         """The finished answer; text only where a stop text was asked for, and without it."""
         text = up_to(text_of(progress.output), progress.request.stop) if progress.request.stop else None
-        return Generation(prompt, tuple(progress.output), progress.reason, tuple(progress.chunks), text)
+        chunks, started = tuple(progress.chunks), progress.started_s
+        return Generation(prompt, tuple(progress.output), progress.reason, chunks, text, started)
 
     def in_order(self, answers: list[Answer]) -> list[Answer]:
         """The answers, each in the place of its request."""

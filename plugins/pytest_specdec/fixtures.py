@@ -1,0 +1,185 @@
+"""What a test asks for by name: engines, scenarios, and the gate.
+
+An engine fixture gives the specification of an engine, not a loaded one; the gate loads it inside the test, so what
+goes wrong is that test's error.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_specdec.errors import ConfigurationError, SpecdecError, Unsupported
+from pytest_specdec.settings import Settings
+
+if TYPE_CHECKING:
+    from pytest_specdec.engines.engine import Engine
+    from pytest_specdec.engines.spec import EngineSpec
+    from pytest_specdec.session import Session
+    from pytest_specdec.workloads.scenario import Scenario
+
+ENGINE_FIXTURES = {
+    "vllm_spec": ("vllm", True),
+    "vllm_ar": ("vllm", False),
+    "transformers_spec": ("transformers", True),
+    "transformers_ar": ("transformers", False),
+    "spec_engine": (None, True),
+    "ar_engine": (None, False),
+}
+SETTINGS = pytest.StashKey[Settings]()
+WITHHELD = pytest.StashKey[set[str]]()
+PROPERTY = "specdec"
+
+
+@pytest.fixture(scope="session")
+def specdec_session(request: pytest.FixtureRequest) -> Iterator[Session]:
+    """Engines, workloads and references of this session; every engine's process has ended when the session has."""
+    from pytest_specdec.engines.pool import Pool
+    from pytest_specdec.session import Session
+
+    announce = _announcer(request.config)
+    pool = Pool(_starter(request.config, announce))
+    try:
+        yield Session(request.config.stash[SETTINGS], pool, _clock(request.config), announce)
+    finally:
+        pool.close()
+
+
+def _starter(config: pytest.Config, announce: Callable[[str], None]) -> Callable[[EngineSpec], Engine]:
+    import time
+
+    def start(spec: EngineSpec) -> Engine:
+        announce(f"loading {spec.label} ({spec.backend}, {spec.dtype})")
+        began = time.monotonic()
+        engine: Engine = config.hook.pytest_specdec_start_engine(spec=spec, settings=config.stash[SETTINGS])
+        announce(f"{spec.label} is ready after {time.monotonic() - began:.1f} s")
+        return engine
+
+    return start
+
+
+def _clock(config: pytest.Config) -> Callable[[], float]:
+    """The clock that pytest-benchmark was told to use."""
+    from pytest_benchmark.utils import load_timer
+
+    timer = config.getoption("benchmark_timer")
+    return load_timer(str(timer)).target  # type: ignore[no-any-return]
+
+
+def _announcer(config: pytest.Config) -> Callable[[str], None]:
+    """Progress on the terminal while engines load and decode, past pytest's capturing; silent with -q and -n."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    capture = config.pluginmanager.get_plugin("capturemanager")
+
+    def announce(text: str) -> None:
+        if reporter is None or capture is None or config.option.verbose < 0 or hasattr(config, "workerinput"):
+            return
+        with capture.global_and_fixture_disabled():
+            reporter.ensure_newline()
+            reporter.write_line(f"  specdec: {text}", cyan=True)
+
+    return announce
+
+
+def _engine(request: pytest.FixtureRequest) -> EngineSpec:
+    return request.param  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="session")
+def vllm_spec(request: pytest.FixtureRequest) -> EngineSpec:
+    """vLLM with speculation; loaded when a gate first uses it."""
+    return _engine(request)
+
+
+@pytest.fixture(scope="session")
+def vllm_ar(request: pytest.FixtureRequest) -> EngineSpec:
+    """vLLM, target only (autoregressive)."""
+    return _engine(request)
+
+
+@pytest.fixture(scope="session")
+def transformers_spec(request: pytest.FixtureRequest) -> EngineSpec:
+    """Transformers with assisted generation."""
+    return _engine(request)
+
+
+@pytest.fixture(scope="session")
+def transformers_ar(request: pytest.FixtureRequest) -> EngineSpec:
+    """Transformers, target only (autoregressive)."""
+    return _engine(request)
+
+
+@pytest.fixture(scope="session")
+def spec_engine(request: pytest.FixtureRequest) -> EngineSpec:
+    """An engine of the backend that --specdec-engine names, with speculation."""
+    return _engine(request)
+
+
+@pytest.fixture(scope="session")
+def ar_engine(request: pytest.FixtureRequest) -> EngineSpec:
+    """An engine of the backend that --specdec-engine names, target only."""
+    return _engine(request)
+
+
+@pytest.fixture(scope="session")
+def scenario(request: pytest.FixtureRequest) -> Scenario:
+    """One scenario file, read."""
+    from pytest_specdec.workloads.scenario import load_scenario
+
+    try:
+        return load_scenario(request.param)
+    except ConfigurationError as error:
+        problem = str(error)
+    pytest.fail(problem, pytrace=False)
+
+
+@pytest.fixture
+def specdec(
+    request: pytest.FixtureRequest, specdec_session: Session, benchmark: Any
+) -> Callable[[EngineSpec, Scenario], dict[str, Any]]:
+    """The gate: `specdec(engine, scenario)` judges, measures and records, or fails the test."""
+    from pytest_specdec.gate import Gate
+    from pytest_specdec.results.record import json_safe
+
+    def keep(record: dict[str, Any]) -> None:
+        benchmark.extra_info["specdec"] = json_safe(record)
+        request.node.user_properties.append((PROPERTY, json.dumps(json_safe(record), sort_keys=True)))
+
+    benchmark.params = _labelled(benchmark.params)
+    gate = Gate(specdec_session, benchmark, keep)
+    gated: list[str] = []
+
+    def check(engine: EngineSpec, scenario: Scenario) -> dict[str, Any]:
+        if gated:
+            pytest.fail(f"specdec() measures once a test, and has measured {gated[0]}: parametrize", pytrace=False)
+        gated.append(engine.label)
+        try:
+            return gate(engine, scenario)
+        except SpecdecError as error:
+            problem = error
+        withhold(request.node, benchmark)
+        if isinstance(problem, Unsupported):
+            pytest.skip(str(problem))
+        pytest.fail(str(problem), pytrace=False)
+
+    return check
+
+
+def _labelled(params: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A test's parameters as its id has them: engines and scenarios by name, others as they are."""
+    if params is None:
+        return None
+    shown = {name: params[name].label for name in ENGINE_FIXTURES if hasattr(params.get(name), "label")}
+    if isinstance(params.get("scenario"), Path):
+        shown["scenario"] = params["scenario"].stem
+    return {**params, **shown}
+
+
+def withhold(item: pytest.Item, benchmark: Any) -> None:
+    """Keep a test's timing out of what pytest-benchmark stores, and out of its ranking."""
+    benchmark.has_error = True
+    item.config.stash[WITHHELD].add(item.nodeid)

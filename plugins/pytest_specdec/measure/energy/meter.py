@@ -1,0 +1,53 @@
+"""What every meter does, and the one that does nothing and says why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from pytest_specdec.measure.energy.reading import not_measured
+
+Clock = Callable[[], float]
+Sleep = Callable[[float], None]
+
+IDLE_SECONDS = 1.0
+
+
+class MeterFault(Exception):
+    """A source of readings failed; the message says which, and becomes the reason in the record."""
+
+
+class Meter(Protocol):
+    """One measurement of one engine's energy, from `start` over its rounds to `stop`; a failed reading never raises."""
+
+    def start(self) -> None:
+        """Measure the idle power of the loaded engine, for at least a second. It must not be decoding."""
+
+    def begin_round(self) -> None:
+        """A round begins when this returns."""
+
+    def end_round(self) -> None:
+        """The round ended when this was called."""
+
+    def stop(self, tokens: int) -> dict[str, Any]:
+        """The record's `energy`; `tokens`: delivered token ids over all rounds."""
+
+
+class NoMeter:
+    """Nothing can be measured, for this reason."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+    def start(self) -> None:
+        """Nothing."""
+
+    def begin_round(self) -> None:
+        """Nothing."""
+
+    def end_round(self) -> None:
+        """Nothing."""
+
+    def stop(self, tokens: int) -> dict[str, Any]:
+        """Null figures and the reason."""
+        return not_measured(self.reason)
