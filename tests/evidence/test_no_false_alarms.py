@@ -27,6 +27,7 @@ TOPICS = (
     *("the sea", "a bicycle", "winter", "an old clock", "bread", "a library", "the moon", "a garden", "rain", "honey"),
     *("a violin", "chess", "a lighthouse", "a market", "a bridge", "tea", "a map", "a mountain", "a letter", "a train"),
 )
+ALONE = 50
 REQUESTS = (
     "Write two sentences about {}.",
     "List five words that go with {}.",
@@ -54,15 +55,13 @@ def english_prompts(count: int, engine) -> list[tuple[int, ...]]:
 def variations(workload: Workload) -> dict[str, Workload]:
     """The same requests at other batch sizes, and backwards, where each meets other neighbours."""
     backwards = replace(workload, requests=workload.requests[::-1])
-    first = replace(workload, requests=workload.requests[:250])
+    first = replace(workload, requests=workload.requests[:ALONE])
     return {
         "the same again": workload,
-        "one at a time, the first 250": replace(first, concurrency=1),
-        "half the batch": replace(workload, concurrency=max(1, workload.concurrency // 2)),
-        "twice the batch": replace(workload, concurrency=2 * workload.concurrency),
+        f"one at a time, the first {ALONE}": replace(first, concurrency=1),
         "three at a time": replace(workload, concurrency=3),
+        "twice the batch": replace(workload, concurrency=2 * workload.concurrency),
         "backwards": backwards,
-        "backwards, a third of the batch": replace(backwards, concurrency=max(1, workload.concurrency // 3)),
     }
 
 

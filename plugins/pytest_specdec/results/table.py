@@ -105,9 +105,20 @@ def footnotes(records: Sequence[Record]) -> list[str]:
         {f"J/token: {record['energy']['reason']}" for record in records if record.get("energy", {}).get("reason")}
     )
     notes += sorted({note for record in records if (note := _versions_note(record))})
+    costs = [cost for record in records if (cost := _rescoring_cost(record)) is not None]
+    notes += (
+        [f"rescoring took {min(costs):.2f} to {max(costs):.2f} of the time of decoding what it certified"]
+        if costs
+        else []
+    )
     ties = [record for record in records if record["verdict"]["outcome"] == "tie"]
     notes += [_tie_note(record) for record in sorted(ties, key=_order)]
     return notes
+
+
+def _rescoring_cost(record: Record) -> float | None:
+    cost = record["verdict"].get("control", {}).get("rescoring_over_decoding")
+    return None if cost is None else float(cost)
 
 
 def _versions_note(record: Record) -> str | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -105,7 +106,8 @@ def _processor_meter(instruments: Instruments) -> Meter:
 
 def _gpu_meter(subject: Subject, instruments: Instruments) -> Meter:
     devices, is_ours = own_gpus(subject, instruments)
-    watch = GpuWatch(devices, is_ours, [] if is_ours else [HIDDEN], instruments.ticker)
+    at_home = (lambda pid: subject.owns(pid) or started_here(pid)) if is_ours else None
+    watch = GpuWatch(devices, at_home, [] if is_ours else [HIDDEN], instruments.ticker)
     if all(device.has_energy_counter() for device in devices):
         counters = [Counter(device.uuid, device.millijoules, 1e-3) for device in devices]
         return CounterMeter(NVML_COUNTER, counters, watch, instruments.clock, instruments.sleep)
@@ -113,6 +115,17 @@ def _gpu_meter(subject: Subject, instruments: Instruments) -> Meter:
         watts = {device.uuid: device.watts for device in devices}
         return PowerMeter(watts, watch, instruments.clock, instruments.sleep, instruments.ticker)
     raise MeterFault("NVML gives neither an energy counter nor instant power for the engine's GPUs")
+
+
+def started_here(pid: int) -> bool:
+    """Whether this very process started it: another engine of the session, parked, is no stranger on the GPU."""
+    try:
+        import psutil
+    except ImportError:  # on another host, where no engine is this process's child
+        return False
+    with suppress(psutil.Error):
+        return os.getpid() in {parent.pid for parent in psutil.Process(pid).parents()}
+    return False
 
 
 def own_gpus(subject: Subject, instruments: Instruments) -> tuple[list[Device], IsOurs | None]:
