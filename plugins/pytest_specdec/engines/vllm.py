@@ -215,13 +215,11 @@ class VllmBackend:
 
         The third part of a sequence is (n, ids): before token n these ids, the ends, are not permitted.
         """
-        prompts = [{"prompt_token_ids": prompt + output} for prompt, output, _ in sequences]
-        sampling = [_rating(withheld) for _, _, withheld in sequences]
-        results = self._llm.generate(prompts, sampling, use_tqdm=False)
-        return [
-            _scored(output, result.prompt_logprobs, withheld)
-            for (_, output, withheld), result in zip(sequences, results, strict=True)
-        ]
+        context = self._engine.model_config.max_model_len
+        asked = [_Rating(list(prompt), list(output), withheld, context) for prompt, output, withheld in sequences]
+        prompts = [{"prompt_token_ids": each.ids} for each in asked]
+        results = self._llm.generate(prompts, [each.sampling() for each in asked], use_tqdm=False)
+        return [each.rows(result) for each, result in zip(asked, results, strict=True)]
 
     def park(self) -> None:
         """Weights to host memory, KV cache dropped (vLLM's sleep level 1); nothing to do on a CPU."""
@@ -303,20 +301,36 @@ def _difference(after: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]
     return moved
 
 
-def _rating(withheld: tuple[int, list[int]]) -> Any:
-    """Ask for as many of the best tokens as leave one when the ends are taken away."""
-    from vllm import SamplingParams
+class _Rating:
+    """One sequence to be rated: what vLLM is asked, and how its answer is read.
 
-    best = 1 + (len(withheld[1]) if withheld[0] else 0)
-    return SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=best, detokenize=False)
+    vLLM rates a prompt only if there is room for one token more. Where prompt and output fill the context, the last
+    token is generated instead, forced, and its raw logits are read there.
+    """
 
+    def __init__(self, prompt: list[int], output: list[int], withheld: tuple[int, list[int]], context: int) -> None:
+        self._output, (self._until, self._ends) = output, withheld
+        self._forced = output[-1:] if len(prompt) + len(output) >= context else []
+        self.ids = prompt + output[: len(output) - len(self._forced)]
 
-def _scored(output: list[int], prompt_logprobs: list[Any], withheld: tuple[int, list[int]]) -> list[list[Any]]:
-    until, ends = withheld
-    rows: list[list[Any]] = []
-    for token, row in zip(output, prompt_logprobs[-len(output) :] if output else [], strict=True):
-        early = len(rows) < until
-        permitted = [item for item in row.items() if not (early and item[0] in ends)]
+    def sampling(self) -> Any:
+        """Ask for as many of the best tokens as leave one when the ends are taken away."""
+        from vllm import SamplingParams
+
+        best = 1 + (len(self._ends) if self._until else 0)
+        forced = {"logprobs": best, "allowed_token_ids": self._forced} if self._forced else {}
+        return SamplingParams(
+            temperature=0.0, max_tokens=1, ignore_eos=True, prompt_logprobs=best, detokenize=False, **forced
+        )
+
+    def rows(self, result: Any) -> list[list[Any]]:
+        """[gap, top logit, argmax] for each emitted token."""
+        count = len(self._output) - len(self._forced)
+        told = list(result.prompt_logprobs[-count:]) if count else []
+        told += list(result.outputs[0].logprobs) if self._forced else []
+        return [self._row(at, token, row) for at, (token, row) in enumerate(zip(self._output, told, strict=True))]
+
+    def _row(self, at: int, token: int, row: Any) -> list[Any]:
+        permitted = [item for item in row.items() if not (at < self._until and item[0] in self._ends)]
         argmax, best = max(permitted, key=lambda item: item[1].logprob)
-        rows.append([best.logprob - row[token].logprob, best.logprob, argmax])
-    return rows
+        return [best.logprob - row[token].logprob, best.logprob, argmax]

@@ -1,0 +1,27 @@
+"""Edges at which decoders break, all at once, on real vLLM: chunked prefill, a full context, a warm prefix cache."""
+
+import pytest
+
+pytestmark = pytest.mark.specdec(
+    target="constructed:tiny",
+    draft="constructed:tiny:draft",
+    method="draft_model",
+    gamma=4,
+    max_model_len=256,
+    options={"enable_prefix_caching": True, "max_num_batched_tokens": 64, "max_num_seqs": 8},
+    scenario="scenarios/edges.toml",
+)
+
+
+def test_the_target_alone_fills_its_context(specdec, vllm_ar, scenario):
+    """Every token is rated, the one that fills the context too."""
+    record = specdec(vllm_ar, scenario)
+    assert record["verdict"]["control"]["tokens"] == 2 * 56
+
+
+def test_a_drafter_near_the_end_of_the_context(specdec, vllm_spec, scenario):
+    """Drafts past the end are the engine's to avoid; the record says what was on."""
+    record = specdec(vllm_spec, scenario)
+    assert record["verdict"]["outcome"] == "identical"
+    assert record["engine_details"]["prefix_caching"] is True
+    assert record["engine_details"]["prefill_chunk"] == 64
