@@ -29,8 +29,9 @@ class NoiseFloor:
     `gap`: largest gap of a target-only token to the target's argmax, in logits. `spacing`: the dtype's spacing at the
     largest logit seen, in logits; None where the engine gives no logits. `tokens`: how many tokens were rescored.
     `near_ties`: how many of them were not the argmax. `histogram`: tokens by gap in whole spacings of the dtype at the
-    logit's own magnitude. `disagreements` of `compared`: requests whose output differs between batch 1 and the
-    workload's concurrency.
+    logit's own magnitude. `rate`: (near-ties, tokens) at that of the control's batch sizes where they are most
+    frequent, since how often rounding decides depends on the shape of the batch. `disagreements` of `compared`:
+    requests whose output differs between batch 1 and the workload's concurrency.
     """
 
     gap: float
@@ -41,6 +42,7 @@ class NoiseFloor:
     compared: int
     dtype: str
     histogram: tuple[tuple[int, int], ...] = ()
+    rate: tuple[int, int] = (0, 0)
 
     @property
     def bound(self) -> float:
@@ -68,8 +70,9 @@ class NoiseFloor:
         return None
 
 
-def noise_floor(scores: Sequence[Score], dtype: str, disagreements: int, compared: int) -> NoiseFloor:
-    """The floor of a control whose tokens got these scores."""
+def noise_floor(shapes: Sequence[Sequence[Score]], dtype: str, disagreements: int, compared: int) -> NoiseFloor:
+    """The floor of a control whose tokens got these scores, a row for each batch size."""
+    scores = [score for shape in shapes for score in shape]
     tops = [abs(score.top) for score in scores if score.top is not None]
     return NoiseFloor(
         gap=largest_gap(scores),
@@ -80,7 +83,12 @@ def noise_floor(scores: Sequence[Score], dtype: str, disagreements: int, compare
         compared=compared,
         dtype=dtype,
         histogram=gaps_in_spacings(scores, dtype),
+        rate=max(map(_rate, shapes), key=lambda rate: (rate[0] / max(rate[1], 1), rate[1]), default=(0, 0)),
     )
+
+
+def _rate(scores: Sequence[Score]) -> tuple[int, int]:
+    return sum(score.gap > 0 for score in scores), len(scores)
 
 
 def largest_gap(scores: Sequence[Score]) -> float:
@@ -129,13 +137,13 @@ class NearTies:
 
 def compare_near_ties(floor: NoiseFloor, judged: int, judged_tokens: int) -> NearTies:
     """Is `judged` of `judged_tokens` more than the control's rate allows?"""
-    return NearTies(floor.near_ties, floor.tokens, judged, judged_tokens, _p_value(floor, judged, judged_tokens))
+    return NearTies(*floor.rate, judged, judged_tokens, _p_value(floor.rate, judged, judged_tokens))
 
 
-def _p_value(floor: NoiseFloor, judged: int, judged_tokens: int) -> float:
-    together = floor.near_ties + judged
-    if not judged or not floor.tokens:
+def _p_value(control: tuple[int, int], judged: int, judged_tokens: int) -> float:
+    near_ties, tokens = control
+    if not judged or not tokens:
         return 1.0
     from scipy.stats import binom
 
-    return float(binom.sf(judged - 1, together, judged_tokens / (floor.tokens + judged_tokens)))
+    return float(binom.sf(judged - 1, near_ties + judged, judged_tokens / (tokens + judged_tokens)))

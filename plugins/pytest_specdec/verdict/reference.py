@@ -16,7 +16,7 @@ from pytest_specdec.generation import Generation, Run, Score
 from pytest_specdec.measure.rounds import Clock, Rounds, one_pass
 from pytest_specdec.verdict.equivalence import Certified, Control
 from pytest_specdec.verdict.limits import Facts, due, reshaping_fields
-from pytest_specdec.verdict.noise import NoiseFloor, noise_floor
+from pytest_specdec.verdict.noise import noise_floor
 from pytest_specdec.workloads.workload import Request, Workload
 
 
@@ -66,19 +66,21 @@ def _certified(engine: Engine, requests: Sequence[Request], generations: Sequenc
 def _control(
     engine: Engine, workload: Workload, certified: Sequence[Sequence[Certified]], alone: Run, together: Run
 ) -> Control:
+    """Both batch sizes side by side; an output that is the same at both has one certificate and counts at each."""
     facts = Facts.of(engine.description)
-    scores = [
-        due(request, each.generation.token_ids, each.scores, facts)
-        for request, several in zip(workload.requests, certified, strict=True)
-        for each in several
-        if not reshaping_fields(request)
-    ]
-    floor = _floor(list(chain.from_iterable(scores)), engine.spec.dtype, alone, together)
+    shapes = [_scores(workload.requests, [several[0] for several in certified], facts)]
+    if workload.concurrency > 1:
+        shapes.append(
+            _scores(workload.requests, [several[-1] for several in certified[: len(alone.generations)]], facts)
+        )
+    pairs = zip(together.generations, alone.generations, strict=False)
+    disagreements = sum(mine.token_ids != other.token_ids for mine, other in pairs)
+    floor = noise_floor(shapes, engine.spec.dtype, disagreements, len(alone.generations))
     return Control(tuple(tuple(several) for several in certified), floor, facts)
 
 
-def _floor(scores: Sequence[Score], dtype: str, alone: Run, together: Run) -> NoiseFloor:
-    pairs = zip(together.generations, alone.generations, strict=False)
-    return noise_floor(
-        scores, dtype, sum(mine.token_ids != other.token_ids for mine, other in pairs), len(alone.generations)
-    )
+def _scores(requests: Sequence[Request], certified: Sequence[Certified], facts: Facts) -> list[Score]:
+    """The scores that speak of noise: not where an end was due, nor where sampling fields reshape the choice."""
+    pairs = [pair for pair in zip(requests, certified, strict=False) if not reshaping_fields(pair[0])]
+    rows = (due(request, each.generation.token_ids, each.scores, facts) for request, each in pairs)
+    return list(chain.from_iterable(rows))

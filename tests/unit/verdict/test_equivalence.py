@@ -15,7 +15,9 @@ from pytest_specdec.verdict.noise import NoiseFloor
 from pytest_specdec.workloads.workload import Request, Workload
 
 PROMPT = (5, 6, 7)
-FLOOR = NoiseFloor(gap=0.125, spacing=0.0625, tokens=100, near_ties=3, disagreements=1, compared=4, dtype="bfloat16")
+FLOOR = NoiseFloor(
+    gap=0.125, spacing=0.0625, tokens=100, near_ties=3, disagreements=1, compared=4, dtype="bfloat16", rate=(3, 100)
+)
 
 
 def request_for(tokens: Sequence[int], **limits: object) -> Request:
