@@ -27,7 +27,9 @@ class Generation:
     part of it where the engine delivers them. `finish_reason`: "length", "stop", or what else the engine says. `text`:
     None when the engine did not detokenise. `chunks`: arrival times, relative to the start of the run; their token
     counts sum to `len(token_ids)` where the engine streams, and are empty where it does not. `started_s`: seconds after
-    the run began at which the request was submitted; None where the engine does not tell.
+    the run began at which the request was submitted; None where the engine does not tell. `scheduled_s`: seconds after
+    the run began at which it was due; None where no moment was set. `error`: why there is no whole answer, if there is
+    none.
     """
 
     prompt_ids: tuple[int, ...]
@@ -36,19 +38,22 @@ class Generation:
     chunks: tuple[Chunk, ...] = ()
     text: str | None = None
     started_s: float | None = None
+    scheduled_s: float | None = None
+    error: str | None = None
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Generation:
         """Build from the plain dictionary that a worker sends."""
         chunks = tuple(Chunk(float(at), int(tokens)) for at, tokens in wire.get("chunks", ()))
-        started = wire.get("started_s")
         return cls(
             prompt_ids=tuple(wire["prompt_ids"]),
             token_ids=tuple(wire["token_ids"]),
             finish_reason=wire["finish_reason"],
             chunks=chunks,
             text=wire.get("text"),
-            started_s=None if started is None else float(started),
+            started_s=wire.get("started_s"),
+            scheduled_s=wire.get("scheduled_s"),
+            error=wire.get("error"),
         )
 
 

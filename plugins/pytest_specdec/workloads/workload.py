@@ -38,22 +38,27 @@ class Request:
 
 @dataclass(frozen=True)
 class Workload:
-    """Requests in order, and `concurrency`: how many are under way at once."""
+    """Requests in order, and `concurrency`: how many are under way at once.
+
+    `arrivals_s`: for each request the moment at which it is due, in seconds after the run began, never falling; empty
+    where each is due as soon as a place is free.
+    """
 
     name: str
     requests: tuple[Request, ...]
     concurrency: int
+    arrivals_s: tuple[float, ...] = ()
 
     @property
     def digest(self) -> str:
-        """Twelve hex digits over requests and concurrency, not over the name."""
-        canonical = json.dumps([self.concurrency, [request.wire() for request in self.requests]], sort_keys=True)
-        return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+        """Twelve hex digits over requests, concurrency and arrivals, not over the name."""
+        asked = [self.concurrency, [request.wire() for request in self.requests], *self.arrivals_s]
+        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:12]
 
     def one_at_a_time(self, limit: int | None = None) -> Workload:
         """The same requests, the first `limit` of them, at concurrency 1."""
-        return replace(self, requests=self.requests[:limit], concurrency=1)
+        return replace(self, requests=self.requests[:limit], concurrency=1, arrivals_s=())
 
     def only(self, index: int) -> Workload:
         """One request alone."""
-        return replace(self, requests=(self.requests[index],), concurrency=1)
+        return replace(self, requests=(self.requests[index],), concurrency=1, arrivals_s=())
