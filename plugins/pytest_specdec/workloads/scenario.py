@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
@@ -26,6 +26,8 @@ from pydantic import (
 
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.workloads.complaints import all_complaints, complaint
+from pytest_specdec.workloads.load import ClosedLoad, Load, OpenLoad, trace_fault
+from pytest_specdec.workloads.objectives import Objectives
 from pytest_specdec.workloads.preflight import Limits
 from pytest_specdec.workloads.sources import Source
 from pytest_specdec.workloads.sources.source import Drawing, Encode
@@ -70,14 +72,6 @@ def _plain(value: Any) -> Any:
     return value
 
 
-class ClosedLoad(BaseModel):
-    """A closed loop: the next request is sent when one is done, so that `concurrency` of them are always under way."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    kind: Literal["closed"] = Field(description='"closed"', examples=['load = { kind = "closed" }'])
-
-
 class Scenario(BaseModel):
     """One scenario file, checked. Immutable; see docs/scenarios.md for each key's type, unit and default."""
 
@@ -119,8 +113,9 @@ class Scenario(BaseModel):
         description="a table of sampling fields under the engine's own names",
         examples=["sampling = { frequency_penalty = 0.5 }"],
     )
-    load: ClosedLoad = Field(
+    load: Load = Field(
         default=ClosedLoad(kind="closed"),
+        discriminator="kind",
         description="a table that says how requests arrive",
         examples=['load = { kind = "closed" }'],
     )
@@ -142,6 +137,14 @@ class Scenario(BaseModel):
     )
     max_tie_rate: _Share | None = Field(
         default=None, description="a number from 0 to 1", examples=["max_tie_rate = 0.05"]
+    )
+    slo: Objectives = Field(
+        default=Objectives(),
+        description="a table of the longest times that a request may take",
+        examples=["slo = { ttft_ms = 200, tpot_ms = 30, e2e_ms = 2000 }"],
+    )
+    min_goodput: _Share | None = Field(
+        default=None, description="a number from 0 to 1", examples=["min_goodput = 0.95"]
     )
     _path: Path = PrivateAttr(default=Path())
 
@@ -166,6 +169,45 @@ class Scenario(BaseModel):
             raise complaint(f"{min_tokens} exceeds max_tokens = {max_tokens}: lower it, or raise max_tokens")
         return min_tokens
 
+    @field_validator("load")
+    @classmethod
+    def _playable(cls, load: Load, info: ValidationInfo) -> Load:
+        """Refuse a trace that the source does not have."""
+        if not {"source", "count", "seed"} <= info.data.keys():
+            return load
+        source, count = info.data["source"], info.data["count"]
+        times = source.arrivals(count or source.size or 0, info.data["seed"]) if load.needs_times else None
+        if fault := trace_fault(load, times):
+            raise complaint(fault)
+        return load
+
+    @field_validator("concurrency")
+    @classmethod
+    def _has_a_say(cls, concurrency: int, info: ValidationInfo) -> int:
+        """Refuse a concurrency that the load does not heed."""
+        kind = info.data["load"].kind if "load" in info.data else "closed"
+        if kind != "closed" and "concurrency" in (info.context or {}).get("given", ()):
+            raise complaint(
+                f'only a closed load keeps to it: remove it, or write load = {{ kind = "closed" }}, not {kind}'
+            )
+        return concurrency
+
+    @field_validator("min_speedup")
+    @classmethod
+    def _of_throughput(cls, min_speedup: float | None, info: ValidationInfo) -> float | None:
+        """Refuse a limit that could not be missed."""
+        if min_speedup is not None and isinstance(info.data.get("load"), OpenLoad):
+            raise complaint("an open load sets the throughput: ask for slo and min_goodput, or use a closed load")
+        return min_speedup
+
+    @field_validator("min_goodput")
+    @classmethod
+    def _of_objectives(cls, min_goodput: float | None, info: ValidationInfo) -> float | None:
+        """Refuse a share of nothing."""
+        if min_goodput is not None and "slo" in info.data and not info.data["slo"].asked:
+            raise complaint("no objective is given that requests could meet: add for example slo = { ttft_ms = 200 }")
+        return min_goodput
+
     @field_validator("concurrency")
     @classmethod
     def _reachable(cls, concurrency: int, info: ValidationInfo) -> int:
@@ -188,6 +230,22 @@ class Scenario(BaseModel):
         return self.count or self.source.size or 0
 
     @property
+    def _times(self) -> Sequence[float] | None:
+        return self.source.arrivals(self.prompt_count, self.seed) if self.load.needs_times else None
+
+    @property
+    def due_s(self) -> tuple[float, ...]:
+        """When each request of the workload is due, in seconds after the run began; empty where no moment is set."""
+        return self.load.due_s(self.prompt_count, self.seed, self._times)
+
+    def by_rate(self) -> dict[float, Scenario]:
+        """For each rate of the load's sweep, from low to high, this scenario at that rate; empty without a sweep."""
+        load = self.load
+        if not isinstance(load, OpenLoad):
+            return {}
+        return {rate: self.model_copy(update={"load": load.at_rate(rate)}) for rate in load.sweep}
+
+    @property
     def digest(self) -> str:
         """Twelve hex digits over what defines the workload, whatever the target.
 
@@ -198,7 +256,8 @@ class Scenario(BaseModel):
             include={"max_tokens", "min_tokens", "ignore_eos", "stop", "stop_token_ids", "sampling"}
         )
         prompts = self.source.definition(self.prompt_count, self.seed)
-        arrival = {"load": self.load.model_dump(), "concurrency": self.concurrency}
+        times = {"times": self._times} if self.load.needs_times else {}
+        arrival = {"load": self.load.model_dump(), "concurrency": self.concurrency, **times}
         canonical = json.dumps({"prompts": prompts, **request, **arrival}, sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
@@ -208,11 +267,13 @@ class Scenario(BaseModel):
         `encode`: texts to lists of token ids, by the target's tokenizer; not called where the scenario has no text.
         Raises ConfigurationError naming every prompt that is empty, does not fit the context, or has an unknown id.
         """
-        prompts = self.source.draw(Drawing(self.prompt_count, self.seed, vocabulary, encode))
+        due = self.due_s
+        prompts = self.source.draw(Drawing(len(due) or self.prompt_count, self.seed, vocabulary, encode))
         faults = list(self._faults(prompts, Limits(vocabulary, context)))
         if faults:
             raise ConfigurationError("\n".join(_shortened(faults)))
-        return Workload(self.name, tuple(self._request(prompt) for prompt in prompts), self.concurrency)
+        requests = tuple(self._request(prompt) for prompt in prompts)
+        return Workload(self.name, requests, self.load.at_once(self.concurrency, len(requests)), due)
 
     def _faults(self, prompts: list[list[int]], limits: Limits) -> Iterator[str]:
         if strange := limits.unknown_ids(self.stop_token_ids):
@@ -249,7 +310,7 @@ def load_scenario(path: str | Path) -> Scenario:
 def _checked(file: TomlFile) -> Scenario:
     values = {"name": file.path.stem, **file.values}
     try:
-        return Scenario.model_validate(values, context={"folder": file.path.parent})
+        return Scenario.model_validate(values, context={"folder": file.path.parent, "given": frozenset(values)})
     except ValidationError as error:
         raise all_complaints(error, Scenario, file) from None
 

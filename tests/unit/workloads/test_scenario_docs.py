@@ -11,8 +11,11 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel
 
-from pytest_specdec.workloads.scenario import ClosedLoad, Scenario, discover, load_scenario
+from pytest_specdec.workloads.load import Load
+from pytest_specdec.workloads.objectives import Objectives
+from pytest_specdec.workloads.scenario import Scenario, discover, load_scenario
 from pytest_specdec.workloads.sources import Source
+from pytest_specdec.workloads.sources.source import PromptSource
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -23,7 +26,8 @@ ROOT = Path(__file__).parents[3]
 DOCS = (ROOT / "docs" / "scenarios.md").read_text(encoding="utf-8")
 MODELS: list[tuple[str, type[BaseModel]]] = [
     ("", Scenario),
-    ("load.", ClosedLoad),
+    *(("load.", each) for each in get_args(Load)),
+    ("slo.", Objectives),
     *(("source.", each) for each in get_args(Source)),
 ]
 
@@ -84,6 +88,7 @@ def test_the_example_of_every_key_is_valid(tmp_path: Path, key: str, example: st
         "source": 'source = { format = "random", length = 3 }',
         "count": "count = 8",
         "max_tokens": "max_tokens = 99",
+        "slo": "slo = { e2e_ms = 99 }",
         key: example,
     }
     (tmp_path / "x.toml").write_text("\n".join(lines.values()))
@@ -101,6 +106,15 @@ def test_the_blocks_of_the_sources_are_valid(tmp_path: Path, model: type[BaseMod
     (tmp_path / "x.toml").write_text(f"{count}max_tokens = 8\n[source]\n{block}")
     assert set(tomllib.loads(block)) == set(model.model_fields)
     assert isinstance(load_scenario(tmp_path / "x.toml").source, model)
+
+
+@pytest.mark.parametrize("block", [block for block in blocks() if block.startswith("kind =")])
+def test_the_blocks_of_the_loads_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: str) -> None:
+    """Under a [load] head, where a trace finds a source with times."""
+    monkeypatch.setattr(PromptSource, "arrivals", lambda self, count, seed: range(count))
+    source = 'source = { format = "random", length = 3 }'
+    (tmp_path / "x.toml").write_text(f"{source}\ncount = 4\nmax_tokens = 8\n[load]\n{block}")
+    assert load_scenario(tmp_path / "x.toml").due_s
 
 
 def test_the_shipped_scenarios_load_and_say_why_they_exist() -> None:

@@ -13,9 +13,11 @@ from pytest_specdec.workloads.scenario import load_scenario
 RANDOM = 'source = { format = "random", length = 4 }\ncount = 3\nmax_tokens = 8\n'
 KEYS = (
     "name, description, source, seed, count, max_tokens, min_tokens, ignore_eos, stop, stop_token_ids, sampling, load,"
-    " concurrency, rounds, warmup_rounds, min_speedup, min_acceptance_rate, min_mean_accepted_length, max_tie_rate"
+    " concurrency, rounds, warmup_rounds, min_speedup, min_acceptance_rate, min_mean_accepted_length, max_tie_rate,"
+    " slo, min_goodput"
 )
 FORMATS = 'it is one of "random", "text", "ids", "file", for example source = { format = "random", length = 16 }'
+KINDS = 'it is one of "offline", "closed", "open", for example load = { kind = "closed" }'
 LENGTH = "expected tokens per prompt, a whole number of 1 or more, or [low, high] to draw it uniformly"
 TEXTS = "expected a list of one or more texts, none of them empty"
 TEXTS_EXAMPLE = 'write for example prompts = ["Once upon a time", "The capital of France is"]'
@@ -109,7 +111,7 @@ def test_an_unknown_key(key: str, advice: str) -> None:
         ),
         (
             'load = { kind = "closed", rate = 4 }\n[source]\nformat = "ids"\nprompts = [[1]]',
-            "x.toml:3: unknown key 'load.rate': the keys of load are kind",
+            "x.toml:3: unknown key 'load.rate': the keys of load with kind = \"closed\" are kind",
         ),
     ],
 )
@@ -131,7 +133,7 @@ def test_keys_that_are_missing() -> None:
     assert told(RANDOM.replace("count = 3", "")) == (
         "x.toml:1: count: missing, and random prompts have no number of their own: add for example count = 8"
     )
-    assert told(RANDOM + "load = {}") == 'x.toml:4: load.kind is missing: add for example load = { kind = "closed" }'
+    assert told(RANDOM + "load = {}") == f"x.toml:4: load.kind is missing: {KINDS}"
 
 
 @pytest.mark.parametrize(
@@ -267,9 +269,9 @@ def test_a_long_value_is_cut() -> None:
 
 
 def test_an_unknown_kind_of_load() -> None:
-    """There is one so far."""
-    assert told(RANDOM + 'load = { kind = "poisson" }') == (
-        'x.toml:4: load.kind: expected "closed", found "poisson": write for example load = { kind = "closed" }'
+    """The kinds are listed, and the nearest is suggested."""
+    assert told(RANDOM + 'load = { kind = "opn" }') == (
+        f'x.toml:4: load.kind "opn" is unknown: did you mean "open"? {KINDS}'
     )
 
 

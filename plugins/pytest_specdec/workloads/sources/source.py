@@ -42,3 +42,7 @@ class PromptSource(BaseModel):
     @abstractmethod
     def definition(self, count: int, seed: int) -> Any:
         """Plain values that define the first `count` prompts, given a target."""
+
+    def arrivals(self, count: int, seed: int) -> Sequence[float] | None:
+        """When the first `count` prompts are due, in seconds; None where the source has no times."""
+        return None

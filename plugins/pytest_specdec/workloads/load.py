@@ -1,0 +1,185 @@
+"""How requests arrive: all at once, one as another is done, or each at its own moment whatever became of the others.
+
+Only an open load shows what a user of a busy service waits for: a closed one slows down with the engine. Each kind is a
+model here, chosen by `load.kind`, that says when requests are due and how many may be under way at once.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+
+from pytest_specdec.workloads import arrivals
+from pytest_specdec.workloads.complaints import complaint
+
+_Above0 = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+Times = Sequence[float] | None
+
+
+class _Load(BaseModel):
+    """The base of all kinds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    @property
+    def sweep(self) -> tuple[float, ...]:
+        """The rates to measure from low to high; none where there is nothing to sweep."""
+        return ()
+
+    @property
+    def needs_times(self) -> bool:
+        """Whether the source must say when its prompts are due."""
+        return False
+
+    def due_s(self, count: int, seed: int, times: Times) -> tuple[float, ...]:
+        """When the first requests are due, at most `count`; none where each is due as soon as a place is free."""
+        return ()
+
+    @abstractmethod
+    def at_once(self, concurrency: int, requests: int) -> int:
+        """How many of `requests` may be under way at once, given the scenario's `concurrency`."""
+
+
+class OfflineLoad(_Load):
+    """Everything at once: all requests are there from the beginning, and the engine is left to batch them."""
+
+    kind: Literal["offline"] = Field(description='"offline"', examples=['load = { kind = "offline" }'])
+
+    def at_once(self, concurrency: int, requests: int) -> int:
+        """All of them."""
+        return requests
+
+
+class ClosedLoad(_Load):
+    """A closed loop: the next request is sent when one is done, so that `concurrency` of them are always under way."""
+
+    kind: Literal["closed"] = Field(description='"closed"', examples=['load = { kind = "closed" }'])
+
+    def at_once(self, concurrency: int, requests: int) -> int:
+        """As many as the scenario says."""
+        return concurrency
+
+
+class OpenLoad(_Load):
+    """An open loop: each request is sent at its own moment. `rate`, `rates` are in requests a second."""
+
+    kind: Literal["open"] = Field(description='"open"', examples=['load = { kind = "open", rate = 8.0 }'])
+    arrivals: Literal["constant", "poisson", "gamma", "trace"] = Field(
+        default="poisson",
+        description='"constant", "poisson", "gamma" or "trace"',
+        examples=['arrivals = "poisson"'],
+    )
+    rates: tuple[_Above0, ...] | None = Field(
+        default=None,
+        description="a list of requests a second, each above 0",
+        examples=["rates = [2.0, 4.0, 8.0, 16.0]"],
+    )
+    rate: _Above0 | None = Field(
+        default=None, description="a number of requests a second, above 0", examples=["rate = 8.0"]
+    )
+    burstiness: _Above0 = Field(
+        default=1.0, description="the gamma distribution's shape, above 0", examples=["burstiness = 0.5"]
+    )
+    time_scale: _Above0 = Field(
+        default=1.0, description="a factor above 0 on the times of a trace", examples=["time_scale = 0.5"]
+    )
+    max_seconds: _Above0 | None = Field(
+        default=None, description="a number of seconds above 0", examples=["max_seconds = 60.0"]
+    )
+
+    @field_validator("rates")
+    @classmethod
+    def _rising(cls, rates: tuple[float, ...] | None, info: ValidationInfo) -> tuple[float, ...] | None:
+        """A sweep goes from low to high, and a trace has a rate of its own."""
+        if rates is None:
+            return None
+        if info.data.get("arrivals") == "trace":
+            raise complaint('a trace has times of its own: remove `rates`, or write arrivals = "poisson"')
+        if len(rates) < 2 or any(higher <= lower for lower, higher in pairwise(rates)):
+            raise complaint("a sweep goes up: write two rates or more, each higher than the one before")
+        return rates
+
+    @field_validator("rate")
+    @classmethod
+    def _one_way_to_say_it(cls, rate: float | None, info: ValidationInfo) -> float | None:
+        """A rate, rates, or the trace's own times."""
+        if "rates" not in info.data or "arrivals" not in info.data:
+            return rate
+        is_trace, rates = info.data["arrivals"] == "trace", info.data["rates"]
+        if rate is not None and is_trace:
+            raise complaint("a trace has times of its own: remove `rate`, and use time_scale to play it faster")
+        if rate is not None and rates is not None:
+            raise complaint("one rate beside a sweep of `rates`: remove one of them")
+        if rate is None and rates is None and not is_trace:
+            raise complaint("missing: an open load needs requests a second, for example rate = 8.0")
+        return rate
+
+    @field_validator("burstiness")
+    @classmethod
+    def _of_gamma(cls, burstiness: float, info: ValidationInfo) -> float:
+        """Other arrivals have none to choose."""
+        if burstiness != 1 and info.data.get("arrivals", "gamma") != "gamma":
+            raise complaint(f'shapes gamma arrivals only: remove it, or write arrivals = "gamma", not {_of(info)}')
+        return burstiness
+
+    @field_validator("time_scale")
+    @classmethod
+    def _of_a_trace(cls, time_scale: float, info: ValidationInfo) -> float:
+        """What follows a rate is made faster by a higher rate."""
+        if time_scale != 1 and info.data.get("arrivals", "trace") != "trace":
+            raise complaint(f"stretches a trace only: remove it and change `rate`; arrivals are {_of(info)} here")
+        return time_scale
+
+    @property
+    def sweep(self) -> tuple[float, ...]:
+        """`rates`."""
+        return self.rates or ()
+
+    @property
+    def needs_times(self) -> bool:
+        """A trace is the source's own."""
+        return self.arrivals == "trace"
+
+    def at_rate(self, rate: float) -> OpenLoad:
+        """The same load at one rate of its sweep."""
+        return self.model_copy(update={"rate": rate, "rates": None})
+
+    def due_s(self, count: int, seed: int, times: Times) -> tuple[float, ...]:
+        """Moments up to `max_seconds`; of a sweep, those at its lowest rate. `times`: the source's own, in seconds."""
+        due = self._all_due_s(count, seed, times)
+        return due if self.max_seconds is None else tuple(moment for moment in due if moment <= self.max_seconds)
+
+    def _all_due_s(self, count: int, seed: int, times: Times) -> tuple[float, ...]:
+        if self.needs_times:
+            return arrivals.played(times or (), self.time_scale)
+        rate = self.rate or self.sweep[0]
+        if self.arrivals == "constant":
+            return arrivals.evenly(count, rate)
+        return arrivals.at_random(count, rate, self.burstiness, seed)
+
+    def at_once(self, concurrency: int, requests: int) -> int:
+        """No limit: a request is never held back."""
+        return requests
+
+
+def _of(info: ValidationInfo) -> Any:
+    return f'"{info.data["arrivals"]}"'
+
+
+def trace_fault(load: Load, times: Times) -> str | None:
+    """Why a source with these times cannot be played, with the remedy; None if it can, or need not."""
+    if not load.needs_times:
+        return None
+    if times is None:
+        return 'arrivals = "trace" needs a source whose prompts have times: name one, or give a rate'
+    falls = [place for place, (one, other) in enumerate(pairwise(times), start=2) if other < one]
+    return f"the time of prompt {falls[0]} lies before that of the prompt before it: sort the trace" if falls else None
+
+
+Load: TypeAlias = OfflineLoad | ClosedLoad | OpenLoad
+
+__all__ = ["ClosedLoad", "Load", "OfflineLoad", "OpenLoad", "trace_fault"]
