@@ -169,8 +169,8 @@ def bos_doubled(backend: Any) -> None:
     """A BOS is put before the prompt."""
     prepare = type(backend).prepare
 
-    def doubled(engine: Any, requests: Any, concurrency: int) -> Any:
-        return prepare(engine, [{**each, "prompt_ids": [BOS, *each["prompt_ids"]]} for each in requests], concurrency)
+    def doubled(engine: Any, requests: Any, *others: Any) -> Any:
+        return prepare(engine, [{**each, "prompt_ids": [BOS, *each["prompt_ids"]]} for each in requests], *others)
 
     PATCHES.put(type(backend), "prepare", doubled)
 

@@ -42,10 +42,10 @@ class Engine(Protocol):
         """Token ids of each text by the target's tokenizer, special tokens added as the tokenizer says."""
 
     def prepare(self, workload: Workload) -> None:
-        """Send the requests; nothing is decoded yet."""
+        """Send the requests and the moments at which they are due; nothing is decoded yet."""
 
     def run(self) -> None:
-        """Decode what was prepared. This call, and nothing else, is timed."""
+        """Decode what was prepared, each request once it is due. This call, and nothing else, is timed."""
 
     def collect(self) -> Run:
         """Fetch the generations and counters of the last run."""

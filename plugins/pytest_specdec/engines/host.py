@@ -74,8 +74,9 @@ class WorkerEngine:
         return [list(ids) for ids in self._call("encode", list(texts))]
 
     def prepare(self, workload: Workload) -> None:
-        """Send the requests."""
-        self._call("prepare", [request.wire() for request in workload.requests], workload.concurrency)
+        """Send the requests, and when they are due."""
+        requests = [request.wire() for request in workload.requests]
+        self._call("prepare", requests, workload.concurrency, list(workload.arrivals_s))
 
     def run(self) -> None:
         """Decode: one word to the worker, one word back."""

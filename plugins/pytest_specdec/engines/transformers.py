@@ -366,12 +366,19 @@ class TransformersBackend:
         if self._tokenizer is None:
             raise ValueError(f"{purpose} needs a tokenizer, and {self._config['target']!r} holds none; use token ids")
 
-    def prepare(self, requests: Sequence[Mapping[str, Any]], concurrency: int) -> None:
+    def prepare(
+        self, requests: Sequence[Mapping[str, Any]], concurrency: int, arrivals_s: Sequence[float] = ()
+    ) -> None:
         """Check the requests and build what `generate` needs. They are decoded one by one, whatever `concurrency` says.
 
         Raises ValueError that names the request's index: no prompt, an id outside the vocabulary, a length beyond the
-        context, a sampling field that does not exist, or text asked of a model without tokenizer.
+        context, a sampling field that does not exist, or text asked of a model without tokenizer; NotImplementedError
+        where requests have moments at which they are due.
         """
+        if arrivals_s:
+            raise NotImplementedError(
+                "requests that arrive while others are decoded are not supported by `generate`: use a closed load"
+            )
         self._decoded = []
         self._planned = [self._plan(index, request) for index, request in enumerate(requests)]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -160,21 +161,32 @@ class VllmBackend:
         tokenizer = self._llm.get_tokenizer()
         return [list(tokenizer.encode(text)) for text in texts]
 
-    def prepare(self, requests: list[dict[str, Any]], concurrency: int) -> None:
-        """Take the requests, and let vLLM check their sampling parameters, before the clock runs."""
+    def prepare(self, requests: list[dict[str, Any]], concurrency: int, arrivals_s: Sequence[float] = ()) -> None:
+        """Take the requests, and let vLLM check their sampling parameters, before the clock runs.
+
+        `arrivals_s`: when each is due, in seconds after the run begins, never falling; empty for no moment at all.
+        """
         self._requests, self._concurrency = requests, concurrency
-        self._answers = [_Answer(request, _sampling(request)) for request in requests]
+        due: Sequence[float | None] = arrivals_s or [None] * len(requests)
+        self._answers = [_Answer(request, _sampling(request), at) for request, at in zip(requests, due, strict=True)]
         self._counted = self._counters()
 
     def run(self) -> None:
-        """Decode everything, at most `concurrency` requests at a time."""
+        """Decode everything, at most `concurrency` requests at a time, each sent once it is due.
+
+        Moments are counted from the beginning of the run, so that a step or a sleep that takes too long delays what
+        fell due meanwhile and nothing after it.
+        """
         start = time.perf_counter()
-        waiting = list(enumerate(self._answers))[::-1]
+        waiting = self._answers[::-1]
         under_way: dict[str, _Answer] = {}
         try:
             while waiting or under_way:
-                while waiting and len(under_way) < self._concurrency:
-                    self._submit(waiting.pop()[1], under_way, time.perf_counter() - start)
+                while waiting and len(under_way) < self._concurrency and waiting[-1].is_due(start):
+                    self._submit(waiting.pop(), under_way, time.perf_counter() - start)
+                if not under_way:
+                    waiting[-1].wait(start)
+                    continue
                 for output in self._engine.step():
                     answer = under_way[output.request_id]
                     answer.take(output, time.perf_counter() - start)
@@ -239,17 +251,26 @@ class VllmBackend:
 
 
 class _Answer:
-    """One request while it is decoded: when it was submitted, its tokens and when they came."""
+    """One request while it is decoded: when it was due and submitted, its tokens and when they came."""
 
-    def __init__(self, request: dict[str, Any], sampling: Any) -> None:
+    def __init__(self, request: dict[str, Any], sampling: Any, scheduled_s: float | None = None) -> None:
         self.request = request
         self.sampling = sampling
+        self.scheduled_s = scheduled_s
         self.prompt_ids: list[int] = []
         self.token_ids: list[int] = []
         self.chunks: list[tuple[float, int]] = []
         self.started_s: float | None = None
         self.finish_reason: str | None = None
         self.text: str | None = None
+
+    def is_due(self, start: float) -> bool:
+        """Whether it may be submitted in a run that began at `start`."""
+        return self.scheduled_s is None or time.perf_counter() >= start + self.scheduled_s
+
+    def wait(self, start: float) -> None:
+        """Sleep until it is due."""
+        time.sleep(max(0.0, start + (self.scheduled_s or 0.0) - time.perf_counter()))
 
     def take(self, output: Any, at_s: float) -> None:
         completion = output.outputs[0]
@@ -270,6 +291,7 @@ class _Answer:
             "chunks": self.chunks,
             "text": self.text,
             "started_s": self.started_s,
+            "scheduled_s": self.scheduled_s,
         }
 
 

@@ -5,6 +5,9 @@ that are one without speculation: the chunk gap, the time between two chunks, wh
 inter-token latency (ITL), the same time shared evenly by the tokens of the later chunk, which is what throughput
 follows from. Tokens that come with the first one belong to the time to first token (TTFT) and have no gap.
 
+A request that was due at a moment is timed from that moment on, whenever it was sent: who stalls does not get to leave
+the wait out. One that failed has no latency.
+
 A figure that a request does not have (no token: no TTFT) is missing, never zero: it is left out and counted. Before
 any figure is given, arrival times are held against the throughput of the same rounds. Definitions and their sources
 are in docs/measurements.md.
@@ -33,18 +36,26 @@ CLOCK_SLACK_SHARE = 0.01
 LONGEST_TAIL_SHARE = 0.5
 
 
+def asked_at_s(answer: Generation) -> float | None:
+    """The moment from which a request waits: when it was due, or else submitted; None if neither is known."""
+    return answer.started_s if answer.scheduled_s is None else answer.scheduled_s
+
+
 def ttft_s(answer: Generation) -> float | None:
-    """From submission to the first token of any kind; None without a token or a known start."""
-    if not answer.chunks or answer.started_s is None:
-        return None
-    return answer.chunks[0].at_s - answer.started_s
+    """From the moment it was asked to the first token of any kind; None without a token or a known moment."""
+    asked = asked_at_s(answer)
+    return answer.chunks[0].at_s - asked if answer.chunks and asked is not None else None
 
 
 def e2e_s(answer: Generation) -> float | None:
-    """From submission to the last token; None without a token or a known start."""
-    if not answer.chunks or answer.started_s is None:
-        return None
-    return answer.chunks[-1].at_s - answer.started_s
+    """From the moment it was asked to the last token; None without a token or a known moment."""
+    asked = asked_at_s(answer)
+    return answer.chunks[-1].at_s - asked if answer.chunks and asked is not None else None
+
+
+def queue_s(answer: Generation) -> float | None:
+    """From the moment it was due, or else the run's start, to its submission; None if that is not known."""
+    return None if answer.started_s is None else answer.started_s - (answer.scheduled_s or 0.0)
 
 
 def tpot_s(answer: Generation) -> float | None:
@@ -90,18 +101,22 @@ def latency_part(rounds: Rounds, concurrency: int, passes: bool = True) -> dict[
     """
     if passes:
         refuse_contradictions(rounds, concurrency)
-    answers = [answer for run in rounds.runs for answer in run.generations] if passes else []
+    answers = [answer for run in rounds.runs for answer in answered(run)] if passes else []
     reason = _why_none(answers) if passes else WITHHELD
-    starts = [answer.started_s for answer in answers if answer.started_s is not None]
     return {
         "ttft_s": _one_each(answers, ttft_s, reason or NO_START),
         "tpot_s": _one_each(answers, tpot_s, reason or ONE_CHUNK),
         "itl_s": _many_each(answers, itl_s, reason or ONE_CHUNK),
         "chunk_gap_s": _many_each(answers, chunk_gaps_s, reason or ONE_CHUNK),
         "e2e_s": _one_each(answers, e2e_s, reason or NO_START),
-        "queue_s": spread(starts, len(answers) - len(starts), NO_START if passes else WITHHELD),
+        "queue_s": _one_each(answers, queue_s, NO_START if passes else WITHHELD),
         "tokens_per_chunk": _sizes(answers),
     }
+
+
+def answered(run: Run) -> list[Generation]:
+    """The answers of the requests that did not fail."""
+    return [answer for answer in run.generations if answer.error is None]
 
 
 def median_chunk_gap_s(runs: Iterable[Run]) -> float | None:
@@ -111,10 +126,14 @@ def median_chunk_gap_s(runs: Iterable[Run]) -> float | None:
 
 
 def arrivals(runs: Iterable[Run]) -> list[list[dict[str, Any]]]:
-    """Every round's requests in raw form, for a report: {"started_s", "chunks": [[seconds, tokens], …]}."""
+    """Every round's requests in raw form, for a report: {"scheduled_s", "started_s", "chunks": [[s, tokens], …]}."""
     return [
         [
-            {"started_s": answer.started_s, "chunks": [[chunk.at_s, chunk.tokens] for chunk in answer.chunks]}
+            {
+                "scheduled_s": answer.scheduled_s,
+                "started_s": answer.started_s,
+                "chunks": [[chunk.at_s, chunk.tokens] for chunk in answer.chunks],
+            }
             for answer in run.generations
         ]
         for run in runs
@@ -147,7 +166,8 @@ def refuse_contradictions(rounds: Rounds, concurrency: int) -> None:
     """Hold arrivals against token ids, the engine's seconds and the measured ones. Raises Contradiction."""
     for number, run in enumerate(rounds.runs, start=1):
         for index, answer in enumerate(run.generations):
-            _refuse_order(f"round {number}, request {index}", answer)
+            if answer.error is None:
+                _refuse_order(f"round {number}, request {index}", answer)
         _refuse_times(f"round {number}", run, concurrency)
     for number, (run, seconds) in enumerate(zip(rounds.runs, rounds.seconds, strict=False), start=1):
         _refuse_clocks(f"round {number}", run.engine_seconds, seconds)
@@ -159,14 +179,16 @@ def _refuse_order(where: str, answer: Generation) -> None:
         raise Contradiction(f"{where}: {arrived} tokens arrived in chunks, but {len(answer.token_ids)} were delivered")
     if any(chunk.tokens < 1 for chunk in answer.chunks):
         raise Contradiction(f"{where}: a chunk without tokens has an arrival time")
-    times = [answer.started_s or 0.0, *(chunk.at_s for chunk in answer.chunks)]
+    if answer.started_s is not None and answer.started_s < (answer.scheduled_s or 0.0) - CLOCK_SLACK_S:
+        raise Contradiction(f"{where}: sent at {answer.started_s:.6g} s, but due at {answer.scheduled_s:.6g} s only")
+    times = [answer.started_s or answer.scheduled_s or 0.0, *(chunk.at_s for chunk in answer.chunks)]
     if not all(map(math.isfinite, times)) or times[0] < 0 or any(later < earlier for earlier, later in pairwise(times)):
         raise Contradiction(f"{where}: start and arrivals do not follow one another: {times} s")
 
 
 def _refuse_times(where: str, run: Run, concurrency: int) -> None:
     """By Little's law, the requests' seconds over the run's are those under way at once."""
-    last = max((answer.chunks[-1].at_s for answer in run.generations if answer.chunks), default=None)
+    last = max((answer.chunks[-1].at_s for answer in answered(run) if answer.chunks), default=None)
     if last is None:
         return
     if last > _at_most(run.engine_seconds):
@@ -175,7 +197,7 @@ def _refuse_times(where: str, run: Run, concurrency: int) -> None:
         raise Contradiction(
             f"{where}: by arrivals all {run.tokens} tokens took {last:.6g} s, by throughput {run.engine_seconds:.6g} s"
         )
-    spent = sum(seconds for answer in run.generations if (seconds := e2e_s(answer)) is not None)
+    spent = sum(seconds for answer in answered(run) if (seconds := e2e_s(answer)) is not None)
     if spent > _at_most(run.engine_seconds * concurrency):
         under_way = spent / run.engine_seconds
         raise Contradiction(
@@ -193,7 +215,8 @@ def _refuse_clocks(where: str, engine_s: float, measured_s: float) -> None:
 
 
 def _all_stream(run: Run) -> bool:
-    return all(answer.chunks for answer in run.generations)
+    """Whether each request was answered in chunks; one that failed may have kept the run waiting for nothing."""
+    return all(answer.chunks and answer.error is None for answer in run.generations)
 
 
 def _at_most(seconds: float) -> float:

@@ -21,6 +21,7 @@ from pytest_specdec.generation import Run
 from pytest_specdec.measure.acceptance import per_token
 from pytest_specdec.measure.contradiction import Contradiction
 from pytest_specdec.measure.latency import WITHHELD, median_chunk_gap_s
+from pytest_specdec.measure.load import rate_bound
 from pytest_specdec.measure.rounds import Rounds
 
 LARGEST_GAMMA = 16
@@ -175,7 +176,7 @@ def arms_differ(arm: Arm, target: Arm) -> str | None:
         return f"the arms ran on different GPUs: {_listed(arm.gpus)}, and {_listed(target.gpus)} for target-only"
     if arm.dtype != target.dtype:
         return f"the arms have different dtypes: {arm.dtype}, and {target.dtype} for target-only"
-    return _counts_differ(arm.rounds.runs, target.rounds.runs)
+    return rate_bound(arm.rounds, target.rounds) or _counts_differ(arm.rounds.runs, target.rounds.runs)
 
 
 def _requests(arm: Arm) -> list[int]:

@@ -171,7 +171,7 @@ def test_the_step_is_the_median_gap_of_all_requests() -> None:
 
 def test_raw_arrivals_are_kept_for_a_report() -> None:
     told = arrivals(rounds(THREE_ONE_FOUR, seconds=3.0).runs)
-    assert told == [[{"started_s": 0.5, "chunks": [[1.5, 3], [2.0, 1], [3.0, 4]]}]]
+    assert told == [[{"scheduled_s": None, "started_s": 0.5, "chunks": [[1.5, 3], [2.0, 1], [3.0, 4]]}]]
 
 
 class OneTokenAStep:

@@ -31,8 +31,8 @@ class Progress:
     `index`: the request's place in the workload. `concurrency`: of the workload. `shape`: of the batches. `warm`:
     whether this prompt was decoded before. `context`: prompt and tokens as the model has read them. `output`: what is
     handed out. `longest`: how many drafts the present burst may verify. `started_s`: seconds after the run began at
-    which this answer was begun. `rejected`: the draft that ended the burst before, None if none was rejected.
-    `struck`: whether a fault that strikes once has struck.
+    which this answer was begun; `scheduled_s`: at which it was due. `rejected`: the draft that ended the burst before,
+    None if none was rejected. `struck`: whether a fault that strikes once has struck.
     """
 
     request: Request
@@ -47,6 +47,7 @@ class Progress:
     counted: Speculation = field(default_factory=lambda: Speculation(0, 0, 0, ()))
     longest: int = 0
     started_s: float = 0.0
+    scheduled_s: float | None = None
     rejected: int | None = None
     reason: str | None = None
     struck: bool = False
@@ -84,7 +85,8 @@ class Decoder:
 
     def decode(self, workload: Workload, index: int, start: float) -> Answer:
         """Answer one request; `start` is when the run began."""
-        request = workload.requests[index]
+        request, due = workload.requests[index], workload.arrivals_s[index] if workload.arrivals_s else None
+        TIME.advance(max(0.0, start + (due or 0.0) - clock()))
         reported, read = self.prompt(request)
         progress = Progress(
             request=request,
@@ -95,6 +97,7 @@ class Decoder:
             random=Random(f"{request.sampling.get('seed', 0)} {hashed('seed', request.prompt_ids)}"),
             context=list(read),
             started_s=clock() - start,
+            scheduled_s=due,
         )
         while progress.reason is None:
             self.burst(progress, start)
@@ -214,8 +217,8 @@ class Decoder:
     def answer(self, progress: Progress, prompt: tuple[int, ...]) -> Generation:
         """The finished answer; text only where a stop text was asked for, and without it."""
         text = up_to(text_of(progress.output), progress.request.stop) if progress.request.stop else None
-        chunks, started = tuple(progress.chunks), progress.started_s
-        return Generation(prompt, tuple(progress.output), progress.reason, chunks, text, started)
+        chunks, moments = tuple(progress.chunks), (progress.started_s, progress.scheduled_s)
+        return Generation(prompt, tuple(progress.output), progress.reason, chunks, text, *moments)
 
     def in_order(self, answers: list[Answer]) -> list[Answer]:
         """The answers, each in the place of its request."""

@@ -69,7 +69,7 @@ class FakeEngine:
         self._workload = workload
 
     def run(self) -> None:
-        """Decode one request after the other."""
+        """Decode one request after the other, each begun when it is due or, if later, when the one before is done."""
         assert self._workload is not None, "run() before prepare()"
         start = clock()
         workload = self._workload

@@ -1,0 +1,165 @@
+"""Whether an open load was what it was asked to be, and whether the engine kept up with it.
+
+Three rates tell it: as many requests a second were due (asked), were sent, and were completed. Each is the number of
+gaps over the time from the first moment to the last: so a latency, however long, lowers no rate, but one that grows
+from request to request does. That is what saturation is: an engine that completes fewer than it is asked.
+
+The time from the moment a request was due to that at which it was sent is its send lag. It is part of the latencies,
+which count from the moment it was due; past a tolerance it is flagged, since the engine was then loaded otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_specdec.generation import Generation
+from pytest_specdec.measure.latency import (
+    NO_START,
+    NO_TIMES,
+    WITHHELD,
+    answered,
+    e2e_s,
+    percentile,
+    queue_s,
+    spread,
+    tpot_s,
+    ttft_s,
+)
+from pytest_specdec.measure.rounds import Rounds
+
+if TYPE_CHECKING:
+    from pytest_specdec.workloads.scenario import Scenario
+
+SUSTAINED_SHARE = 0.95
+RATE_TOLERANCE = 0.01
+LAG_TOLERANCE_S = 0.005
+NO_MOMENTS = "this load sets no moments at which requests are due"
+NO_TARGET = "target-only is the base line"
+RATE_BOUND = (
+    "the load's rate, not the engine, sets tokens/s below saturation: compare latencies, or measure a closed load"
+)
+COMPARED: dict[str, Callable[[Generation], float | None]] = {"ttft_s": ttft_s, "tpot_s": tpot_s, "e2e_s": e2e_s}
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Requests a second over all rounds: due, sent, completed; None where fewer than two have such a moment."""
+
+    asked: float | None
+    sent: float | None
+    completed: float | None
+
+    @classmethod
+    def of(cls, rounds: Rounds) -> Flow:
+        """By the moments of the generations; a request that failed was sent, and not completed."""
+        return cls(
+            _rate([each.scheduled_s for each in run.generations] for run in rounds.runs),
+            _rate([each.started_s for each in run.generations] for run in rounds.runs),
+            _rate([each.chunks[-1].at_s if each.chunks else None for each in answered(run)] for run in rounds.runs),
+        )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests were due at moments."""
+        return self.asked is not None
+
+    @property
+    def sustained(self) -> bool:
+        """Whether as many were completed as were asked, within SUSTAINED_SHARE."""
+        return bool(self.asked and self.completed and self.completed >= SUSTAINED_SHARE * self.asked)
+
+
+def _rate(runs: Iterable[list[float | None]]) -> float | None:
+    """Gaps over seconds, a ratio of totals."""
+    told = [[moment for moment in run if moment is not None] for run in runs]
+    gaps = sum(len(run) - 1 for run in told if run)
+    seconds = sum(max(run) - min(run) for run in told if run)
+    return gaps / seconds if gaps and seconds > 0 else None
+
+
+def send_lags_s(rounds: Rounds) -> list[float]:
+    """From the moment each request was due to that at which it was sent, sorted."""
+    dated = [answer for run in rounds.runs for answer in run.generations if answer.scheduled_s is not None]
+    return sorted(max(0.0, lag) for answer in dated if (lag := queue_s(answer)) is not None)
+
+
+def load_part(scenario: Scenario, rounds: Rounds, base: Rounds | None, passes: bool) -> dict[str, Any]:
+    """The record's `load`: what was asked, what was sent and completed, the lag of sending, and what is wrong with it.
+
+    `base`: the target's rounds under the same load, None if these are they. What speaks of the engine's speed is
+    withheld where the verdict does not pass.
+    """
+    flow, lags = Flow.of(rounds), send_lags_s(rounds)
+    return {
+        "load": {
+            **scenario.load.model_dump(mode="json", exclude_none=True),
+            "requests_left_out": _left_out(scenario),
+            "asked_per_second": flow.asked,
+            "sent_per_second": flow.sent if flow.is_open else None,
+            "completed_per_second": flow.completed if passes else None,
+            "completed_reason": _why_not_completed(flow, passes),
+            "send_lag_s": _lag(lags),
+            "reason": None if flow.is_open else NO_MOMENTS,
+            "flags": flags(flow, lags),
+            **_over_target(rounds, base, flow, passes),
+        }
+    }
+
+
+def _left_out(scenario: Scenario) -> int:
+    """Requests that were not due within the load's `max_seconds`."""
+    due = scenario.due_s
+    return scenario.prompt_count - len(due) if due else 0
+
+
+def _why_not_completed(flow: Flow, passes: bool) -> str | None:
+    if not passes:
+        return WITHHELD
+    return NO_TIMES if flow.completed is None else None
+
+
+def _lag(lags: list[float]) -> dict[str, float] | None:
+    if not lags:
+        return None
+    return {**{f"p{percent}": percentile(lags, percent) for percent in (50, 90, 99)}, "max": lags[-1]}
+
+
+def flags(flow: Flow, lags: list[float]) -> list[str]:
+    """What makes this load another than the one that was asked for; nothing where all is within tolerance."""
+    found = []
+    if flow.asked and not flow.sent:
+        found.append(NO_START)
+    if flow.asked and flow.sent and abs(off := flow.sent / flow.asked - 1) > RATE_TOLERANCE:
+        told = f"asked {flow.asked:.4g} requests/s, sent {flow.sent:.4g}"
+        found.append(f"{told}: off by {off:+.1%}, more than {RATE_TOLERANCE:.0%}")
+    if lags and (late := percentile(lags, 99)) > LAG_TOLERANCE_S:
+        told = f"p99 of the send lag {1000 * late:.1f} ms, more than {1000 * LAG_TOLERANCE_S:g} ms"
+        found.append(f"requests were sent late: {told}; latencies count from the moment they were due")
+    return found
+
+
+def rate_bound(*arms: Rounds) -> str | None:
+    """Why the arms' tokens/s do not compare: under an open load only who cannot keep up runs at a speed of its own."""
+    flows = [Flow.of(rounds) for rounds in arms]
+    return RATE_BOUND if any(flow.is_open and flow.sustained for flow in flows) else None
+
+
+def _over_target(rounds: Rounds, base: Rounds | None, flow: Flow, passes: bool) -> dict[str, Any]:
+    """Latencies of this arm over those of the target under the same load, by percentile; below 1 is faster."""
+    if not flow.is_open or base is None or not passes:
+        reason = NO_MOMENTS if not flow.is_open else NO_TARGET if base is None else WITHHELD
+        return {"latency_over_target": None, "latency_over_target_reason": reason}
+    ours, theirs = ({name: _spread(each, figure) for name, figure in COMPARED.items()} for each in (rounds, base))
+    ratios = {name: {at: _ratio(ours[name][at], theirs[name][at]) for at in ("p50", "p99")} for name in COMPARED}
+    return {"latency_over_target": ratios, "latency_over_target_reason": None}
+
+
+def _spread(rounds: Rounds, figure: Callable[[Generation], float | None]) -> dict[str, Any]:
+    told = [value for run in rounds.runs for answer in answered(run) if (value := figure(answer)) is not None]
+    return spread(told, 0, NO_TIMES)
+
+
+def _ratio(ours: float | None, theirs: float | None) -> float | None:
+    return ours / theirs if ours is not None and theirs else None
