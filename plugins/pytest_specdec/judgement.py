@@ -6,12 +6,14 @@ told.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.generation import Generation
 from pytest_specdec.measure.rounds import Rounds
 from pytest_specdec.results import record
 from pytest_specdec.results.failure import describe_verdict
@@ -45,7 +47,7 @@ class Judgement:
 def judged(session: Session, spec: EngineSpec, workload: Workload, rounds: Rounds, about: Description) -> Judgement:
     """Judge what `rounds` decoded. Raises EngineError."""
     if any(map(is_sampled, workload.requests)):
-        return _by_distribution(session, spec, workload)
+        return _by_distribution(session, spec, workload, rounds)
     return _token_by_token(session, spec, workload, rounds, about)
 
 
@@ -62,7 +64,7 @@ def _token_by_token(
     return Judgement(False, part, [describe_verdict(told, workload.name)], ties)
 
 
-def _by_distribution(session: Session, spec: EngineSpec, workload: Workload) -> Judgement:
+def _by_distribution(session: Session, spec: EngineSpec, workload: Workload, rounds: Rounds) -> Judgement:
     """The first sampled request stands for the workload: each test of a distribution takes thousands of samples."""
     request = next(filter(is_sampled, workload.requests))
     plan = SamplingPlan.for_gamma(spec.gamma)
@@ -70,12 +72,17 @@ def _by_distribution(session: Session, spec: EngineSpec, workload: Workload) -> 
     session.announce(f"{spec.label} is sampled up to {plan.samples} times")
     verdict = judge_sampling(draw, _target(session, spec, request, plan, workload.concurrency), plan)
     words = [] if verdict.passes else [verdict.in_words()]
+    words += [f"request {at} failed: {each.error}" for at, each in _failed(rounds)][:1]
     counted = draw.speculation
     if spec.speculates and counted is not None and counted.drafts and counted.accepted_tokens == counted.draft_tokens:
         words.append(
             "every draft was accepted, so what is sampled after a rejection was never seen: use a poorer draft"
         )
     return Judgement(not words, verdict.wire(), words)
+
+
+def _failed(rounds: Rounds) -> Iterator[tuple[int, Generation]]:
+    return ((at, each) for run in rounds.runs for at, each in enumerate(run.generations) if each.error is not None)
 
 
 def _target(session: Session, spec: EngineSpec, request: Request, plan: SamplingPlan, concurrency: int) -> Target:

@@ -12,6 +12,7 @@ ADVICE = {
     Outcome.DIVERGENT: "try --specdec-dtype float32: numerics vanish there, a fault stays; then another method or γ",
     Outcome.LENGTH: "look at EOS, stop and max_tokens handling inside a speculation round of this engine",
     Outcome.INPUTS_DIFFER: "look at tokenizer, chat template and BOS handling: both arms must be sent the same ids",
+    Outcome.ENGINE_ERROR: "look at what the engine says of the failed requests, and at its log",
     Outcome.UNDECIDABLE: "run the target-only test alone; until its output is stable, nothing can be said",
 }
 

@@ -167,23 +167,26 @@ class Case:
 
     @property
     def nearest(self) -> Generation:
-        """The certified generation that agrees longest."""
+        """The certified generation that agrees longest; an empty one where the target alone failed on this request."""
         candidates = [each.generation for each in self.control.certified[self.index]]
-        return max(candidates, key=lambda generation: agreement(generation.token_ids, self.seen.token_ids))
+        nothing = Generation(self.request.prompt_ids, (), None)
+        return max(candidates, key=lambda each: agreement(each.token_ids, self.seen.token_ids), default=nothing)
 
     def due(self, scores: Sequence[Score]) -> tuple[Score, ...]:
         """Scores without those where an end was due: a matter of length, not of noise."""
         return due(self.request, self.seen.token_ids, scores, self.control.facts)
 
     def settled(self) -> Finding | None:
-        """What can be said without rescoring: wrong inputs, a broken limit, an early or late end."""
+        """What can be said without rescoring: a failure, wrong inputs, a broken limit, an early or late end."""
+        if self.seen.error is not None:
+            return self.finding(Outcome.ENGINE_ERROR, f"the request failed: {self.seen.error}")
         if self.seen.prompt_ids != self.request.prompt_ids:
             return self.finding(Outcome.INPUTS_DIFFER, self._other_inputs())
         if (broken := broken_limit(self.request, self.seen, self.control.facts)) is not None:
             return self.finding(Outcome.LENGTH, broken + self._same_text())
         if self.certificate is not None:
             return self._certified_but()
-        if self._one_is_a_prefix():
+        if self.control.certified[self.index] and self._one_is_a_prefix():
             return self.finding(Outcome.LENGTH, self._ended_elsewhere() + self._same_text())
         return None
 

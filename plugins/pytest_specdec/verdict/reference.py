@@ -39,7 +39,7 @@ def take_control(engine: Engine, workload: Workload, rounds: Rounds, prompts: in
     """Decode the first `prompts` requests one at a time as well, rescore both outputs, and take the floor."""
     together = rounds.runs[0]
     began = clock()
-    certified = [[each] for each in _certified(engine, workload.requests, together.generations)]
+    certified = [[each] if each else [] for each in _certified(engine, workload.requests, together.generations)]
     spent = clock() - began
     solo = workload.one_at_a_time(prompts)
     alone = one_pass(engine, solo) if workload.concurrency > 1 else Run(together.generations[:prompts], None, 0.0)
@@ -52,15 +52,20 @@ def take_control(engine: Engine, workload: Workload, rounds: Rounds, prompts: in
 def _certified_anew(engine: Engine, solo: Workload, together: Run, alone: Run) -> list[Certified | None]:
     """Certificates of batch-1 outputs, scored only where they differ; an equal one has its certificate already."""
     pairs = list(zip(solo.requests, together.generations, alone.generations, strict=False))
-    differ = [index for index, (_, mine, other) in enumerate(pairs) if mine.token_ids != other.token_ids]
+    differ = [index for index, (_, mine, other) in enumerate(pairs) if mine.error or mine.token_ids != other.token_ids]
     made = _certified(engine, [pairs[at][0] for at in differ], [pairs[at][2] for at in differ])
     by_index = dict(zip(differ, made, strict=True))
     return [by_index.get(index) for index in range(len(pairs))]
 
 
-def _certified(engine: Engine, requests: Sequence[Request], generations: Sequence[Generation]) -> list[Certified]:
-    scores = engine.score(requests, [generation.token_ids for generation in generations]) if requests else ()
-    return [Certified(generation, row) for generation, row in zip(generations, scores, strict=True)]
+def _certified(
+    engine: Engine, requests: Sequence[Request], generations: Sequence[Generation]
+) -> list[Certified | None]:
+    """A certificate for each generation; None for a request that failed, which shows nothing of the target."""
+    whole = [(request, each) for request, each in zip(requests, generations, strict=True) if each.error is None]
+    rows = engine.score([request for request, _ in whole], [each.token_ids for _, each in whole]) if whole else ()
+    scores = iter(rows)
+    return [Certified(each, next(scores)) if each.error is None else None for each in generations]
 
 
 def _control(
@@ -68,19 +73,22 @@ def _control(
 ) -> Control:
     """Both batch sizes side by side; an output that is the same at both has one certificate and counts at each."""
     facts = Facts.of(engine.description)
-    shapes = [_scores(workload.requests, [several[0] for several in certified], facts)]
+    shapes = [_scores(workload.requests, [several[0] if several else None for several in certified], facts)]
     if workload.concurrency > 1:
-        shapes.append(
-            _scores(workload.requests, [several[-1] for several in certified[: len(alone.generations)]], facts)
-        )
-    pairs = zip(together.generations, alone.generations, strict=False)
+        solo = [several[-1] if several else None for several in certified[: len(alone.generations)]]
+        shapes.append(_scores(workload.requests, solo, facts))
+    pairs = [
+        (mine, other)
+        for mine, other in zip(together.generations, alone.generations, strict=False)
+        if not (mine.error or other.error)
+    ]
     disagreements = sum(mine.token_ids != other.token_ids for mine, other in pairs)
-    floor = noise_floor(shapes, engine.spec.dtype, disagreements, len(alone.generations))
+    floor = noise_floor(shapes, engine.spec.dtype, disagreements, len(pairs))
     return Control(tuple(tuple(several) for several in certified), floor, facts)
 
 
-def _scores(requests: Sequence[Request], certified: Sequence[Certified], facts: Facts) -> list[Score]:
+def _scores(requests: Sequence[Request], certified: Sequence[Certified | None], facts: Facts) -> list[Score]:
     """The scores that speak of noise: not where an end was due, nor where sampling fields reshape the choice."""
     pairs = [pair for pair in zip(requests, certified, strict=False) if not reshaping_fields(pair[0])]
-    rows = (due(request, each.generation.token_ids, each.scores, facts) for request, each in pairs)
+    rows = (due(request, each.generation.token_ids, each.scores, facts) for request, each in pairs if each is not None)
     return list(chain.from_iterable(rows))

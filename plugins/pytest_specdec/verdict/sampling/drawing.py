@@ -13,6 +13,7 @@ from math import exp, fsum
 from typing import Any, TypeAlias
 
 from pytest_specdec.engines.engine import Engine
+from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Speculation
 from pytest_specdec.measure.rounds import one_pass
 from pytest_specdec.verdict.sampling.tally import Prefix
@@ -56,6 +57,8 @@ class Drawing:
         """One sample a seed, in order. Raises EngineError."""
         with self._enter() as engine:
             run = one_pass(engine, Workload("sampling", tuple(map(self._seeded, seeds)), self._concurrency))
+        if failed := [generation.error for generation in run.generations if generation.error is not None]:
+            raise EngineError(f"{len(failed)} of {len(run.generations)} samples failed: {failed[0]}")
         if run.speculation is not None:
             self.speculation = run.speculation if self.speculation is None else self.speculation + run.speculation
         return [generation.token_ids for generation in run.generations]
