@@ -16,12 +16,15 @@ from pytest_specdec.hardware import hardware
 from pytest_specdec.judgement import Judgement, judged
 from pytest_specdec.measure.acceptance import acceptance_part
 from pytest_specdec.measure.energy import meter_for
+from pytest_specdec.measure.goodput import failed_part, goodput_part, too_little_goodput
 from pytest_specdec.measure.latency import latency_part
+from pytest_specdec.measure.load import load_part
 from pytest_specdec.measure.memory import peak_memory_of, told_memory
 from pytest_specdec.measure.rounds import Plan, Rounds, benchmarked
 from pytest_specdec.measure.speedup import Arm, advice, speedup_part
 from pytest_specdec.results import record
 from pytest_specdec.session import Session
+from pytest_specdec.sweep import swept
 from pytest_specdec.workloads.workload import Workload
 
 if TYPE_CHECKING:
@@ -55,8 +58,10 @@ class Gate:
 
     def _gated(self, spec: EngineSpec, scenario: Scenario) -> Record:
         session = self._session
-        workload = session.workload(spec, scenario)
         plan = session.plan(scenario)
+        sweep = swept(session, spec, scenario, plan, timed=not self._benchmark.disabled)
+        scenario = sweep.main
+        workload = session.workload(spec, scenario)
         base = session.target_rounds(spec, workload, plan) if spec.speculates else None
         rounds, about, memory = self._measured(spec, workload, plan)
         if base is None:
@@ -71,11 +76,16 @@ class Gate:
             **acceptance_part(rounds, spec.gamma),
             **latency_part(rounds, workload.concurrency, judgement.passes),
             **self._speedup(spec, workload, rounds, base, judgement.passes),
+            **load_part(scenario, rounds, base, judgement.passes),
+            **goodput_part(scenario.slo.asked, rounds, judgement.passes),
+            **failed_part(rounds),
+            **sweep.part,
             "energy": record.energy_part(rounds),
             **memory,
             "hardware": hardware(),
         }
-        complaints = judgement.words + failures(kept, scenario) + too_many_ties(judgement, scenario)
+        complaints = sweep.words + too_little_goodput(kept, scenario.min_goodput, scenario.path)
+        complaints += judgement.words + failures(kept, scenario) + too_many_ties(judgement, scenario)
         kept["gate"] = "red" if complaints else "green"
         self._keep(kept)
         if complaints:

@@ -62,6 +62,12 @@ class Session:
                 self._rounds[key] = clocked(self._clock, engine, workload, plan, meter_for(engine))
         return self._rounds[key]
 
+    def clocked_rounds(self, spec: EngineSpec, workload: Workload, plan: Plan) -> Rounds:
+        """Any engine on this workload, timed by the session's clock; kept by nobody."""
+        with self.pool.using(spec) as engine:
+            self.announce(f"{spec.label} decodes {workload.name}, {len(workload.requests)} requests")
+            return clocked(self._clock, engine, workload, plan, meter_for(engine))
+
     def keep_target_rounds(self, spec: EngineSpec, workload: Workload, rounds: Rounds) -> None:
         """Take what a test of the target alone has measured for the reference of others."""
         self._rounds[spec.key, workload.digest] = rounds

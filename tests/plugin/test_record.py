@@ -25,7 +25,7 @@ KEYS = {
     *("versions", "device", "engine_details", "workload", "requests", "concurrency", "hardware", "verdict", "gate"),
     *("rounds", "tokens", "seconds", "tokens_per_second", "tokens_per_second_reason", "speedup", "speedup_reason"),
     *("drafts", "draft_tokens", "accepted_tokens", "accepted_per_position", "acceptance_rate", "mean_accepted_length"),
-    "energy",
+    *("energy", "load", "goodput", "goodput_reason", "failed_requests", "rate_sweep", "saturation_rate"),
 }
 VERDICT_KEYS = {"outcome", "counts", "max_gap", "noise_floor", "control"}
 

@@ -21,6 +21,7 @@ FLOORS = (
     ("results", "requirements"),
     ("session",),
     ("judgement",),
+    ("sweep",),
     ("gate",),
     ("fixtures",),
     ("plugin",),

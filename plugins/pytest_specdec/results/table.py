@@ -111,6 +111,7 @@ def footnotes(records: Sequence[Record]) -> list[str]:
         if costs
         else []
     )
+    notes += [note for record in sorted(records, key=_order) for note in _load_notes(record)]
     ties = [record for record in records if record["verdict"]["outcome"] == "tie"]
     notes += [_tie_note(record) for record in sorted(ties, key=_order)]
     return notes
@@ -130,9 +131,34 @@ def _versions_note(record: Record) -> str | None:
     return f"two versions: {record['method']} by {named[0]}; target only by {named[1]}"
 
 
+def _load_notes(record: Record) -> list[str]:
+    """What is to be known of an open load: flags, goodput, failures, where the engine saturates."""
+    who = f"{record['scenario']}, {_label(record)}"
+    notes = [f"load: {who}: {flag}" for flag in (record.get("load") or {}).get("flags", ())]
+    failed, good = record.get("failed_requests") or {}, record.get("goodput")
+    if failed.get("count"):
+        told = ", ".join(f"{count} × {error}" for error, count in failed["by_error"].items())
+        notes.append(f"failed: {who}: {failed['count']} of {failed['of']} requests: {told}")
+    if good is not None:
+        notes.append(f"goodput: {who}: {good:.1%}, {record['goodput_requests_per_second']:.3g} requests/s")
+    if record.get("rate_sweep"):
+        saturation = [_saturation(record, arm) for arm in ("", "target_")]
+        notes.append(f"saturation: {who}: {saturation[0]}; target only: {saturation[1]}")
+    return notes
+
+
+def _saturation(record: Record, arm: str) -> str:
+    rate = record[f"{arm}saturation_rate"]
+    return f"{rate:g} requests/s" if rate is not None else str(record[f"{arm}saturation_reason"])
+
+
+def _label(record: Record) -> str:
+    return f"{model_label(record['target'])} {record['dtype']} {record['engine']} {record['method']}"
+
+
 def _tie_note(record: Record) -> str:
     verdict = record["verdict"]
-    label = f"{model_label(record['target'])} {record['dtype']} {record['engine']} {record['method']}"
+    label = _label(record)
     return (
         f"tie: {label}: largest gap {verdict['max_gap']:.4g} within the noise floor {verdict['noise_floor']:.4g} logits"
     )

@@ -1,0 +1,88 @@
+"""Goodput: the share of requests, and how many a second, that met every objective that the scenario gives them.
+
+A request that failed or gave no token met none. One whose tokens all came at once has no time per token, so it kept
+nobody waiting for one. Failed requests are counted by what was said of them, and are part of no latency.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pytest_specdec.generation import Generation
+from pytest_specdec.measure.latency import NO_START, NO_TIMES, WITHHELD, e2e_s, tpot_s, ttft_s
+from pytest_specdec.measure.rounds import Rounds
+
+FIGURES: dict[str, Callable[[Generation], float | None]] = {"ttft_ms": ttft_s, "tpot_ms": tpot_s, "e2e_ms": e2e_s}
+NO_OBJECTIVES = "the scenario gives no objectives (slo)"
+NOT_TIMED = "pytest-benchmark is disabled (--benchmark-disable, or pytest-xdist), so nothing was timed"
+FAILED = "failed"
+LONGEST_ERROR = 200
+
+
+def missed(answer: Generation, objectives: Mapping[str, float]) -> list[str]:
+    """Which objectives (longest times in ms) the request misses; FAILED alone where there is no whole answer."""
+    if answer.error is not None or not answer.token_ids:
+        return [FAILED]
+    times = {key: FIGURES[key](answer) for key in objectives}
+    return [key for key, time in times.items() if time is not None and 1000 * time > objectives[key]]
+
+
+def goodput_part(objectives: Mapping[str, float], rounds: Rounds, passes: bool) -> dict[str, Any]:
+    """The record's goodput over all requests of all rounds: a share, requests a second, and what was missed how often.
+
+    Null with a reason where nothing was asked or timed, the engine tells no times, or the verdict does not pass.
+    """
+    answers = [answer for run in rounds.runs for answer in run.generations]
+    reason = WITHHELD if not passes else _why_none(objectives, rounds, answers)
+    if reason is not None:
+        figures = dict.fromkeys(("goodput", "goodput_requests_per_second", "slo_missed"))
+        return {**figures, "goodput_reason": reason, "slo": dict(objectives)}
+    outcomes = [missed(answer, objectives) for answer in answers]
+    counts = Counter(key for each in outcomes for key in each)
+    return {
+        "goodput": outcomes.count([]) / len(outcomes),
+        "goodput_requests_per_second": outcomes.count([]) / sum(rounds.seconds),
+        "slo_missed": {key: counts[key] for key in (*objectives, FAILED)},
+        "goodput_reason": None,
+        "slo": dict(objectives),
+    }
+
+
+def _why_none(objectives: Mapping[str, float], rounds: Rounds, answers: list[Generation]) -> str | None:
+    if not objectives:
+        return NO_OBJECTIVES
+    if not rounds.measured or sum(rounds.seconds) <= 0:
+        return NOT_TIMED
+    whole = [answer for answer in answers if answer.error is None and answer.token_ids]
+    if not all(answer.chunks for answer in whole):
+        return NO_TIMES
+    unknown = any(ttft_s(answer) is None for answer in whole)
+    return NO_START if unknown and set(objectives) - {"tpot_ms"} else None
+
+
+def too_little_goodput(kept: Mapping[str, Any], asked: float | None, path: Path) -> list[str]:
+    """The complaint that fewer requests than `asked`, a share, met the objectives, or that nobody can tell."""
+    share, reason = kept["goodput"], kept["goodput_reason"]
+    if asked is None or reason in (WITHHELD, NOT_TIMED) or (share is not None and share >= asked):
+        return []
+    limit = f"min_goodput = {asked:g} of {path}"
+    if share is None:
+        return [f"goodput is not known, so {limit} cannot be asked: {reason}"]
+    limits = {**{key: f"{key} = {ms:g}" for key, ms in kept["slo"].items()}, FAILED: FAILED}
+    told = ", ".join(f"{limits[key]}: {count}" for key, count in kept["slo_missed"].items() if count)
+    return [f"goodput {share:.3g} is below {limit}; requests that missed each objective: {told}"]
+
+
+def failed_part(rounds: Rounds) -> dict[str, Any]:
+    """How many requests failed, of how many, and what was said of them."""
+    answers = [answer for run in rounds.runs for answer in run.generations]
+    told = Counter(_first_line(answer.error) for answer in answers if answer.error is not None)
+    return {"failed_requests": {"count": told.total(), "of": len(answers), "by_error": dict(told.most_common())}}
+
+
+def _first_line(error: str) -> str:
+    lines = error.strip().splitlines()
+    return lines[0][:LONGEST_ERROR] if lines else "no words"

@@ -1,0 +1,244 @@
+"""Open loads from end to end: moments are kept, goodput is gated, a sweep finds where each arm saturates.
+
+The fake engine serves one request after the other. Eight tokens take 8 s by the target alone, and with γ = 3 and every
+draft accepted two rounds of 1.75 s: so it keeps up with 0.125 requests a second, and with 0.2857.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.plugin.conftest import Project
+
+BOTH_ARMS = """
+def test_target_only(specdec, ar_engine, scenario):
+    specdec(ar_engine, scenario)
+
+@pytest.mark.specdec(gamma=3, speculative_options={"alpha": 1.0})
+def test_speculative(specdec, spec_engine, scenario):
+    specdec(spec_engine, scenario)
+"""
+TARGET_ONLY, SPECULATIVE = "test_target_only[t-target-short]", "test_speculative[t-draft_model-g3-short]"
+TWELVE = """
+source = { format = "random", length = 4 }
+count = 12
+max_tokens = 8
+rounds = 1
+"""
+CONSTANT = 'load = { kind = "open", arrivals = "constant", rate = '
+SWEEP = 'load = { kind = "open", arrivals = "constant", rates = [0.1, 0.2, 0.4] }\n'
+FAILS = """
+from dataclasses import replace
+from pytest_specdec.engines.fake import FakeEngine
+
+class Fails(FakeEngine):
+    def collect(self):
+        run = super().collect()
+        if not self.spec.speculates:
+            return run
+        failed = replace(run.generations[0], token_ids=(), chunks=(), finish_reason=None, error="503 busy")
+        return replace(run, generations=(failed, *run.generations[1:]))
+
+@pytest.hookimpl(specname="pytest_specdec_start_engine")
+def pytest_start_failing(spec):
+    return Fails(spec)
+"""
+
+
+def both(project: Project, lines: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The records of both arms on twelve requests."""
+    project.scenario(TWELVE + lines)
+    project.tests(BOTH_ARMS)
+    records = project.records()
+    return records[TARGET_ONLY], records[SPECULATIVE]
+
+
+def test_latencies_under_an_open_load_are_exact(project: Project) -> None:
+    """A request each 10 s: the engine is idle in between, so each is served at once; latency shows the speed."""
+    target, speculative = both(project, CONSTANT + "0.1 }")
+    for record, first, whole in ((target, 1.0, 8.0), (speculative, 1.75, 3.5)):
+        assert (record["ttft_s"]["p50"], record["ttft_s"]["p99"]) == pytest.approx((first, first))
+        assert record["e2e_s"]["p99"] == pytest.approx(whole)
+        assert record["load"]["completed_per_second"] == pytest.approx(0.1)
+        assert record["load"]["send_lag_s"]["max"] == pytest.approx(0.0, abs=1e-9)
+        assert record["load"]["flags"] == []
+        assert record["seconds"] == pytest.approx(110 + whole)
+    assert speculative["load"]["latency_over_target"]["e2e_s"]["p50"] == pytest.approx(3.5 / 8)
+
+
+def test_below_saturation_there_is_no_speedup(project: Project) -> None:
+    """Null with the reason, though tokens/s differ a little by the last request."""
+    _, speculative = both(project, CONSTANT + "0.1 }")
+    assert (speculative["speedup"], speculative["gate"]) == (None, "green")
+    assert "the load's rate, not the engine, sets tokens/s" in speculative["speedup_reason"]
+
+
+def test_past_saturation_the_load_is_flagged_and_speeds_compare(project: Project) -> None:
+    """A request each second: both arms fall behind, each at its own speed; the footnotes say that sending was late."""
+    target, speculative = both(project, CONSTANT + "1.0 }")
+    assert target["load"]["completed_per_second"] == pytest.approx(0.125)
+    assert speculative["load"]["completed_per_second"] == pytest.approx(2 / 7)
+    assert speculative["speedup"] == pytest.approx(8 / 3.5)
+    assert len(target["load"]["flags"]) == 2
+    result = project.run()
+    result.stdout.fnmatch_lines(["load: short, t bfloat16 fake none: asked 1 requests/s, sent 0.125: off by -87.5%*"])
+    result.stdout.fnmatch_lines(["load: short, * fake draft_model: requests were sent late: p99 of the send lag *"])
+
+
+def test_an_offline_load_has_all_requests_at_once(project: Project) -> None:
+    target, _ = both(project, 'load = { kind = "offline" }')
+    assert (target["concurrency"], target["requests"], target["load"]["kind"]) == (12, 12, "offline")
+
+
+def test_requests_that_are_not_due_in_time_are_left_out_and_counted(project: Project) -> None:
+    target, _ = both(project, CONSTANT + "0.1, max_seconds = 40 }")
+    assert (target["requests"], target["load"]["requests_left_out"]) == (5, 7)
+
+
+def test_goodput_is_gated_for_both_kinds_of_arm(project: Project) -> None:
+    """A time to the last token of 5 s is met by the speculative engine alone."""
+    project.scenario(TWELVE + CONSTANT + "0.1 }\nslo = { e2e_ms = 5000 }\nmin_goodput = 0.9\n")
+    project.tests(BOTH_ARMS)
+    result = project.run("--benchmark-json=out.json")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(
+        ["*goodput 0 is below min_goodput = 0.9 of *short.toml; requests that missed each objective: e2e_ms = 5000: *"]
+    )
+    result.stdout.fnmatch_lines(["goodput: short, t bfloat16 fake draft_model: 100.0%, 0.106 requests/s"])
+
+
+def test_goodput_is_the_share_that_met_every_objective(project: Project) -> None:
+    """Of requests that come each 2 s and take 3.5 s, the n-th waits 1.5·n s: within 10 s are the first five."""
+    _, speculative = both(project, CONSTANT + "0.5 }\nslo = { e2e_ms = 10000, ttft_ms = 9000 }\n")
+    assert speculative["goodput"] == pytest.approx(5 / 12)
+    assert speculative["goodput_requests_per_second"] == pytest.approx(5 / (12 * 3.5))
+    assert speculative["slo_missed"]["e2e_ms"] == 7
+
+
+def test_without_objectives_there_is_no_goodput(project: Project) -> None:
+    target, _ = both(project, CONSTANT + "0.1 }")
+    assert (target["goodput"], target["goodput_reason"]) == (None, "the scenario gives no objectives (slo)")
+
+
+def test_a_failed_request_makes_the_gate_red_and_is_counted(project: Project) -> None:
+    """Under its own name, with the engine's words; it leaves no latency."""
+    project.conftest(FAILS)
+    project.scenario(TWELVE + CONSTANT + "0.1 }\nslo = { e2e_ms = 5000 }\nmin_goodput = 0.1\n")
+    project.tests(
+        """
+        @pytest.mark.specdec(gamma=3, speculative_options={"alpha": 1.0})
+        def test_speculative(specdec, spec_engine, scenario):
+            specdec(spec_engine, scenario)
+        """
+    )
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*engine error: 1 engine error, 11 identical of 12 generations on short*"])
+    result.stdout.fnmatch_lines(["*request 0, round 0: engine error: the request failed: 503 busy*"])
+    result.stdout.fnmatch_lines(["failed: short, t bfloat16 fake draft_model: 1 of 12 requests: 1 × 503 busy"])
+    assert "goodput 0" not in result.stdout.str()
+
+
+def test_a_sweep_finds_the_saturation_point_of_both_arms(project: Project) -> None:
+    """0.1/s is sustained by both, 0.2/s by the speculative engine alone, 0.4/s by neither."""
+    target, speculative = both(project, SWEEP)
+    assert (speculative["saturation_rate"], speculative["target_saturation_rate"]) == (0.2, 0.1)
+    assert (target["saturation_rate"], target["target_saturation_rate"]) == (0.1, 0.1)
+    assert [point["sustained"] for point in speculative["rate_sweep"]] == [True, True, False]
+    assert [point["sustained"] for point in speculative["target_rate_sweep"]] == [True, False, False]
+    assert speculative["target_rate_sweep"] == target["rate_sweep"]
+    assert speculative["saturation_reason"] is None
+
+
+def test_each_point_of_a_sweep_is_measured_and_judged(project: Project) -> None:
+    """From low to high; past saturation the engine's own rate is completed, and the wait grows."""
+    _, speculative = both(project, SWEEP)
+    points = speculative["rate_sweep"]
+    assert [point["asked"] for point in points] == [0.1, 0.2, 0.4]
+    assert [point["completed"] for point in points] == pytest.approx([0.1, 0.2, 2 / 7])
+    assert [point["ttft_p99_s"] for point in points] == pytest.approx([1.75, 1.75, 1.75 + 0.99 * 11 * 1.0], rel=0.01)
+    assert [point["tpot_p50_s"] for point in points] == pytest.approx([1.75 / 4] * 3)
+    assert [point["verdict"] for point in points] == ["identical"] * 3
+    assert points[2]["tokens_per_second"] == pytest.approx(8 / 3.5)
+
+
+def test_the_other_figures_are_those_of_the_highest_sustained_rate(project: Project) -> None:
+    """Of this arm; pytest-benchmark timed them."""
+    target, speculative = both(project, SWEEP)
+    assert (target["load"]["rate"], speculative["load"]["rate"]) == (0.1, 0.2)
+    assert speculative["seconds"] == pytest.approx(11 / 0.2 + 3.5)
+
+
+def test_the_target_is_swept_once(project: Project) -> None:
+    """Each engine is loaded once, and the speculative arm finds the target's rounds."""
+    both(project, SWEEP)
+    assert len(project.loads()) == 2
+
+
+@pytest.mark.parametrize(
+    ("rates", "reason"),
+    [
+        ("0.05, 0.1", "not saturated at the highest rate asked"),
+        ("0.5, 1.0", "not even the lowest rate asked was sustained"),
+    ],
+)
+def test_a_sweep_that_finds_no_saturation_says_why(project: Project, rates: str, reason: str) -> None:
+    target, _ = both(project, SWEEP.replace("0.1, 0.2, 0.4", rates))
+    assert (target["saturation_rate"], target["saturation_reason"]) == (None, reason)
+
+
+def test_objectives_move_the_saturation_point(project: Project) -> None:
+    """Every request is completed in time at 0.2/s, but none within 3 s."""
+    _, speculative = both(project, SWEEP.replace("0.1, 0.2", "0.1, 0.15, 0.2") + "slo = { e2e_ms = 3000 }\n")
+    assert speculative["saturation_reason"] == "not even the lowest rate asked was sustained"
+    assert [point["goodput"] for point in speculative["rate_sweep"]] == [0.0] * 4
+
+
+def test_a_wrong_answer_at_any_rate_makes_the_gate_red(project: Project) -> None:
+    """It is named with its rate, and the sweep has no figures and no saturation point."""
+    project.scenario(TWELVE + SWEEP)
+    project.tests(
+        '@pytest.mark.specdec(gamma=3, speculative_options={"fault": "wrong token"})\n'
+        "def test_red(specdec, spec_engine, scenario):\n    specdec(spec_engine, scenario)\n"
+    )
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*t-draft_model-g3 at 0.1 requests/s: divergent: *"])
+    result.stdout.fnmatch_lines(["saturation: * fake draft_model: the output is not the target's*; target only: 0.1 *"])
+
+
+def test_an_untimed_session_gates_the_lowest_rate_and_sweeps_nothing(project: Project) -> None:
+    project.scenario(TWELVE + SWEEP)
+    project.tests(BOTH_ARMS)
+    result = project.run("--benchmark-disable", "--junit-xml=out.xml")
+    result.assert_outcomes(passed=2)
+    assert "saturation:" not in result.stdout.str()
+    assert "so nothing was timed" in (project.path / "out.xml").read_text()
+
+
+def test_an_engine_that_cannot_keep_moments_is_skipped_by_name(project: Project) -> None:
+    """As Transformers refuses: no failure, and not silently without the schedule."""
+    project.conftest(
+        """
+        from pytest_specdec.errors import Unsupported
+        from pytest_specdec.engines.fake import FakeEngine
+
+        class Batches(FakeEngine):
+            def prepare(self, workload):
+                if workload.arrivals_s:
+                    raise Unsupported("requests that arrive while others are decoded are not supported")
+                super().prepare(workload)
+
+        @pytest.hookimpl(specname="pytest_specdec_start_engine")
+        def pytest_start_batches(spec):
+            return Batches(spec)
+        """
+    )
+    project.scenario(TWELVE + CONSTANT + "0.1 }")
+    project.tests(BOTH_ARMS)
+    result = project.run("-rs")
+    result.assert_outcomes(skipped=2)
+    result.stdout.fnmatch_lines(["SKIPPED *requests that arrive while others are decoded are not supported*"])
