@@ -43,6 +43,9 @@ class PromptSource(BaseModel):
     def definition(self, count: int, seed: int) -> Any:
         """Plain values that define the first `count` prompts, given a target."""
 
-    def arrivals(self, count: int, seed: int) -> Sequence[float] | None:
-        """When the first `count` prompts are due, in seconds; None where the source has no times."""
+    def arrivals(self, count: int, seed: int) -> tuple[float, ...] | None:
+        """For each of the first `count` prompts the moment at which it came, in seconds from the first, never falling.
+
+        None where the source knows no such times, as all but traces do.
+        """
         return None
