@@ -1,8 +1,10 @@
 """Whether an open load was what it was asked to be, and whether the engine kept up with it.
 
 Three rates tell it: as many requests a second were due (asked), were sent, and were completed. Each is the number of
-gaps over the time from the first moment to the last: so a latency, however long, lowers no rate, but one that grows
-from request to request does. That is what saturation is: an engine that completes fewer than it is asked.
+gaps over the time from the first moment to the last. For completion it is the time from the first moment asked to the
+last answer's end, less the shortest latency: so a latency, however long, lowers no rate, but one that grows from
+request to request does, and no burst of answers at the end looks faster than what was asked. That is what saturation
+is: an engine that completes fewer than it is asked.
 
 The time from the moment a request was due to that at which it was sent is its send lag. It is part of the latencies,
 which count from the moment it was due; past a tolerance it is flagged, since the engine was then loaded otherwise.
@@ -57,7 +59,7 @@ class Flow:
         return cls(
             _rate([each.scheduled_s for each in run.generations] for run in rounds.runs),
             _rate([each.started_s for each in run.generations] for run in rounds.runs),
-            _rate([each.chunks[-1].at_s if each.chunks else None for each in answered(run)] for run in rounds.runs),
+            _ratio_of_totals(_completion(answered(run)) for run in rounds.runs),
         )
 
     @property
@@ -72,10 +74,23 @@ class Flow:
 
 
 def _rate(runs: Iterable[list[float | None]]) -> float | None:
-    """Gaps over seconds, a ratio of totals."""
-    told = [[moment for moment in run if moment is not None] for run in runs]
-    gaps = sum(len(run) - 1 for run in told if run)
-    seconds = sum(max(run) - min(run) for run in told if run)
+    told = ([moment for moment in run if moment is not None] for run in runs)
+    return _ratio_of_totals((len(run) - 1, max(run) - min(run)) if run else (0, 0.0) for run in told)
+
+
+def _completion(answers: list[Generation]) -> tuple[int, float]:
+    """Gaps between answers, and the seconds that they took beyond the shortest latency."""
+    done = [(each.chunks[-1].at_s, took) for each in answers if (took := e2e_s(each)) is not None]
+    if not done:
+        return 0, 0.0
+    first_asked = min(end - took for end, took in done)
+    return len(done) - 1, max(end for end, _ in done) - first_asked - min(took for _, took in done)
+
+
+def _ratio_of_totals(runs: Iterable[tuple[int, float]]) -> float | None:
+    """Gaps over seconds; None where there are none."""
+    told = list(runs)
+    gaps, seconds = sum(gaps for gaps, _ in told), sum(seconds for _, seconds in told)
     return gaps / seconds if gaps and seconds > 0 else None
 
 

@@ -65,6 +65,14 @@ def test_a_latency_that_grows_does() -> None:
     assert (flow.asked, flow.sent, flow.completed, flow.sustained) == (2.0, 2.0, 1.0, False)
 
 
+def test_answers_that_end_together_are_completed_no_faster_than_asked() -> None:
+    """All end at 4 s, whenever they came: by the time between their ends they would be infinitely fast."""
+    flow = Flow.of(rounds(*(answer(at / 2, (4.0, 2)) for at in range(5))))
+    assert (flow.asked, flow.completed) == (2.0, 2.0)
+    slower_at_first = rounds(answer(0.0, (3.0, 1)), answer(0.5, (3.1, 1)), answer(1.0, (3.2, 1)), answer(1.5, (2.5, 1)))
+    assert Flow.of(slower_at_first).completed == pytest.approx(3 / (3.2 - 1.0))
+
+
 @pytest.mark.parametrize(("grows", "sustained"), [(0.026, True), (0.027, False)])
 def test_a_rate_is_sustained_from_95_percent_on(grows: float, sustained: bool) -> None:
     """1.901 and 1.898 of 2 requests a second."""
