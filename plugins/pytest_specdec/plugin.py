@@ -249,6 +249,15 @@ def pytest_benchmark_group_stats(config: pytest.Config, benchmarks: list[Any]) -
     return (yield)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_benchmark_update_json(output_json: dict[str, Any]) -> None:
+    """What the first γ of a sweep could not predict alone, its later ones tell."""
+    from pytest_specdec.measure.speedup import explained_in_hindsight
+
+    kept = [each["extra_info"]["specdec"] for each in output_json["benchmarks"] if "specdec" in each["extra_info"]]
+    explained_in_hindsight(kept)
+
+
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """The table of all gates, and a word if nothing was measured."""
     records = _records(terminalreporter)

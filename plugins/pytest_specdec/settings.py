@@ -110,8 +110,29 @@ OPTIONS = (
     Option("max_model_len", _positive, None, "TOKENS", "longest prompt plus output; default: the model's own"),
     Option("engine_options", _engine_options, {}, "JSON", "constructor arguments passed through to the engine"),
     Option("scenario", _names, (), "FILE[,FILE]", "scenario files or folders of them"),
-    Option("rounds", _positive, None, "N", "timed rounds; default: the scenario's"),
-    Option("warmup", _natural, None, "N", "untimed rounds before them; default: the scenario's"),
+    Option(
+        "rounds",
+        _positive,
+        None,
+        "N",
+        "exactly so many timed rounds; default: the scenario's at least, and more until tokens/s are known well enough",
+    ),
+    Option(
+        "warmup",
+        _natural,
+        None,
+        "N",
+        "exactly so many untimed rounds before; default: the scenario's at least, and more until two take equally long",
+    ),
+    Option(
+        "time_budget",
+        _seconds,
+        20.0,
+        "SECONDS",
+        "timed rounds of one test, both arms together, beyond the fewest; default 20",
+    ),
+    Option("monitor", _seconds, None, "SECONDS", "sample the engine's GPUs so often, for the report; default: never"),
+    Option("series", str, ".benchmarks/series", "FOLDER", "where those samples are kept; default .benchmarks/series"),
     Option(
         "control",
         _positive,
@@ -152,6 +173,9 @@ class Settings:
     scenario: tuple[str, ...]
     rounds: int | None
     warmup: int | None
+    time_budget: float
+    monitor: float | None
+    series: str
     control: int
     python: str | None
     reference_python: str | None
@@ -181,7 +205,7 @@ def _value(
 ) -> Any:
     sources = (
         (option.flag, command_line.get(option.name)),
-        (option.variable, environment.get(option.variable)),
+        (option.variable, environment.get(option.variable) or None),
         (f"{option.ini} in the ini file", ini.get(option.name) or None),
     )
     for place, text in sources:
