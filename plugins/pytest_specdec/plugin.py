@@ -28,6 +28,7 @@ MARKS = (
     "cpu: measures the processor, so no GPU may be visible",
     "multi_gpu(n): needs n visible GPUs",
     "engine(name): needs this engine's package",
+    "thorough: takes long, so it runs only with --specdec-preset=thorough",
 )
 MEASURING_OPTIONS = (
     "benchmark_json",
@@ -201,6 +202,8 @@ def _engines_of(item: pytest.Item) -> list[EngineSpec]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip, by name and with a remedy, what this machine cannot run; fail instead where it was required."""
+    if item.get_closest_marker("thorough") and item.config.stash[SETTINGS].preset != "thorough":
+        pytest.skip("takes long: give --specdec-preset=thorough")
     marks, engines = _needs_of(item), _engines_of(item)
     if not marks and not engines:
         return

@@ -13,6 +13,7 @@ from typing import Any
 
 from pytest_specdec.errors import ConfigurationError
 
+PRESETS = ("quick", "thorough")
 NEEDS = ("gpu", "cpu", "multi_gpu", "vllm", "transformers")
 
 
@@ -44,6 +45,12 @@ def _needs(text: str) -> tuple[str, ...]:
     if unknown:
         raise ValueError(f"{unknown[0]!r} is none of {', '.join(NEEDS)}")
     return names
+
+
+def _preset(text: str) -> str:
+    if text not in PRESETS:
+        raise ValueError(f"must be one of {', '.join(PRESETS)}")
+    return text
 
 
 def _seconds(text: str) -> float:
@@ -147,6 +154,7 @@ OPTIONS = (
     Option("load_timeout", _seconds, 900.0, "SECONDS", "limit for loading an engine; default 900"),
     Option("timeout", _seconds, 600.0, "SECONDS", "limit for one call to an engine; default 600"),
     Option("cache", str, None, "FOLDER", "where made models are kept; default: the user's cache folder"),
+    Option("preset", _preset, "quick", "NAME", "quick, or thorough for tests marked so as well; default quick"),
     Option(
         "require",
         _needs,
@@ -182,6 +190,7 @@ class Settings:
     load_timeout: float
     timeout: float
     cache: str | None
+    preset: str
     require: tuple[str, ...]
 
     @classmethod

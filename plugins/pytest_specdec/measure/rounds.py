@@ -15,7 +15,7 @@ from typing import Any
 from pytest_specdec.engines.engine import Engine
 from pytest_specdec.generation import Run, Speculation
 from pytest_specdec.measure.energy import Meter, NoMeter
-from pytest_specdec.measure.interval import Interval, Plan, mean_interval
+from pytest_specdec.measure.interval import BY_BUDGET, BY_INTERVAL, Interval, Plan, mean_interval
 from pytest_specdec.workloads.workload import Workload
 
 Clock = Callable[[], float]
@@ -188,10 +188,17 @@ class Turns:
             self._beside.round()
 
     def ended_by(self, plan: Plan) -> str | None:
-        """Why no further round is needed; the time of both engines' rounds counts."""
+        """Why no further round is needed; the time of both engines' rounds counts.
+
+        A meter whose window is too short yet asks for more of them, unless their number or their time is up.
+        """
         rounds = self._timed.so_far
         others = self._beside.so_far.seconds if self._beside is not None else ()
-        return plan.ended_by(rounds.rates, sum(rounds.seconds) + sum(others))
+        spent_s = sum(rounds.seconds) + sum(others)
+        ended_by = plan.ended_by(rounds.rates, spent_s)
+        if ended_by == BY_INTERVAL and not self._timed.meter.satisfied():
+            return BY_BUDGET if spent_s >= plan.budget_s else None
+        return ended_by
 
 
 def benchmarked(benchmark: Any, timed: Timed, plan: Plan, beside: Timed | None) -> Rounds:

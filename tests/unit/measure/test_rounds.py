@@ -12,6 +12,7 @@ import pytest
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.generation import Generation, Run
 from pytest_specdec.measure.base import AROUND, BEFORE, base_of, base_part, warnings_of
+from pytest_specdec.measure.energy import NoMeter
 from pytest_specdec.measure.interval import (
     BY_BUDGET,
     BY_INTERVAL,
@@ -110,6 +111,32 @@ def test_the_time_budget_ends_what_never_settles() -> None:
     rounds = clocked(Timed(time.engine("a", lambda i: 1.0 + i % 2), WORKLOAD, time), Plan(3, 0, 0.05, 10.0))
     assert rounds.ended_by == BY_BUDGET
     assert 10 <= sum(rounds.seconds) < 12
+
+
+class NeedsTenSeconds(NoMeter):
+    """A meter whose window is long enough after ten seconds of rounds."""
+
+    def __init__(self, time: Time) -> None:
+        super().__init__("a toy")
+        self._time, self._began, self._spent = time, 0.0, 0.0
+
+    def begin_round(self) -> None:
+        self._began = self._time()
+
+    def end_round(self) -> None:
+        self._spent += self._time() - self._began
+
+    def satisfied(self) -> bool:
+        return self._spent >= 10
+
+
+@pytest.mark.parametrize(("budget", "rounds", "ended_by"), [(100.0, 5, BY_INTERVAL), (7.0, 4, BY_BUDGET)])
+def test_a_meter_with_too_short_a_window_asks_for_more_rounds(budget: float, rounds: int, ended_by: str) -> None:
+    """Equal rounds of 2 s: the rate is known after three, the energy after five, if the budget allows."""
+    time = Time()
+    timed = Timed(time.engine("a", lambda _: 2.0), WORKLOAD, time, NeedsTenSeconds(time))
+    told = clocked(timed, Plan(3, 0, 0.05, budget))
+    assert (len(told.seconds), told.ended_by) == (rounds, ended_by)
 
 
 def test_a_number_of_rounds_is_exact() -> None:
