@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.judgement import Judgement, judged
 from pytest_specdec.measure.goodput import NOT_TIMED, failed_part, goodput_part
+from pytest_specdec.measure.interval import Plan
 from pytest_specdec.measure.latency import WITHHELD, latency_part
 from pytest_specdec.measure.load import SUSTAINED_SHARE, Flow
-from pytest_specdec.measure.rounds import Plan, Rounds
+from pytest_specdec.measure.rounds import Rounds
 from pytest_specdec.session import Session
 
 if TYPE_CHECKING:

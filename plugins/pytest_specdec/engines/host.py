@@ -76,7 +76,8 @@ class WorkerEngine:
     def prepare(self, workload: Workload) -> None:
         """Send the requests, and when they are due."""
         requests = [request.wire() for request in workload.requests]
-        self._call("prepare", requests, workload.concurrency, list(workload.arrivals_s))
+        how = workload.concurrency, workload.keeps_prefix_cache, list(workload.arrivals_s)
+        self._call("prepare", requests, *how)
 
     def run(self) -> None:
         """Decode: one word to the worker, one word back."""

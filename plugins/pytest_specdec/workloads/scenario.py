@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -122,7 +122,13 @@ class Scenario(BaseModel):
     concurrency: _Positive = Field(
         default=1, description="a whole number of requests, 1 or more", examples=["concurrency = 4"]
     )
+    prefix_cache: Literal["reset", "keep"] = Field(
+        default="reset", description='"reset" or "keep"', examples=['prefix_cache = "keep"']
+    )
     rounds: _Positive = Field(default=3, description="a whole number of rounds, 1 or more", examples=["rounds = 5"])
+    interval: Annotated[float, Field(strict=True, gt=0, lt=1)] = Field(
+        default=0.05, description="a number between 0 and 1", examples=["interval = 0.02"]
+    )
     warmup_rounds: _Natural = Field(
         default=1, description="a whole number of rounds, 0 or more", examples=["warmup_rounds = 2"]
     )
@@ -257,7 +263,8 @@ class Scenario(BaseModel):
         )
         prompts = self.source.definition(self.prompt_count, self.seed)
         times = {"times": self._times} if self.load.needs_times else {}
-        arrival = {"load": self.load.model_dump(), "concurrency": self.concurrency, **times}
+        arrival: dict[str, Any] = {"load": self.load.model_dump(), "concurrency": self.concurrency, **times}
+        arrival |= {"prefix_cache": self.prefix_cache} if self.prefix_cache == "keep" else {}
         canonical = json.dumps({"prompts": prompts, **request, **arrival}, sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
@@ -273,7 +280,8 @@ class Scenario(BaseModel):
         if faults:
             raise ConfigurationError("\n".join(_shortened(faults)))
         requests = tuple(self._request(prompt) for prompt in prompts)
-        return Workload(self.name, requests, self.load.at_once(self.concurrency, len(requests)), due)
+        at_once, keeps = self.load.at_once(self.concurrency, len(requests)), self.prefix_cache == "keep"
+        return Workload(self.name, requests, at_once, due, keeps_prefix_cache=keeps)
 
     def _faults(self, prompts: list[list[int]], limits: Limits) -> Iterator[str]:
         if strange := limits.unknown_ids(self.stop_token_ids):

@@ -63,11 +63,18 @@ class Core:
         return [SimpleNamespace(request_id=name, finished=True, outputs=token, prompt_token_ids=[5]) for name in done]
 
 
+def backend_of(core: Core) -> VllmBackend:
+    llm = SimpleNamespace(llm_engine=core, get_metrics=list, reset_prefix_cache=bool)
+    return VllmBackend(llm, {"method": "none", "target": "t"})
+
+
 def sent(monkeypatch: pytest.MonkeyPatch, due: Sequence[float], core: Core, concurrency: int | None = None) -> Rounds:
     """vLLM's loop over requests that are due at these moments."""
     monkeypatch.setattr(vllm, "_sampling", lambda request: SimpleNamespace(detokenize=False))
-    backend = VllmBackend(SimpleNamespace(llm_engine=core, get_metrics=list), {"method": "none", "target": "t"})
-    backend.prepare([{"prompt_ids": [5]}] * len(due), concurrency or len(due), list(due))
+    backend = VllmBackend(
+        SimpleNamespace(llm_engine=core, get_metrics=list, reset_prefix_cache=bool), {"method": "none", "target": "t"}
+    )
+    backend.prepare([{"prompt_ids": [5]}] * len(due), concurrency or len(due), arrivals_s=list(due))
     backend.run()
     run = Run.from_wire(backend.collect())
     return Rounds((run,), (run.engine_seconds,))
@@ -154,7 +161,9 @@ def test_without_moments_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) 
     """A closed load has no schedule, and its generations have none."""
     monkeypatch.setattr(vllm, "_sampling", lambda request: SimpleNamespace(detokenize=False))
     core = Core(lambda seconds: None, lambda step: 0.0)
-    backend = VllmBackend(SimpleNamespace(llm_engine=core, get_metrics=list), {"method": "none", "target": "t"})
+    backend = VllmBackend(
+        SimpleNamespace(llm_engine=core, get_metrics=list, reset_prefix_cache=bool), {"method": "none", "target": "t"}
+    )
     backend.prepare([{"prompt_ids": [5]}] * 3, 2)
     backend.run()
     assert {each["scheduled_s"] for each in backend.collect()["generations"]} == {None}
@@ -202,6 +211,6 @@ def test_row_40_on_the_fake_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_transformers_refuses_requests_that_come_over_time_so_that_the_test_is_skipped() -> None:
     """In the words by which a worker tells a refusal from an error."""
     backend = object.__new__(TransformersBackend)
-    kind, words = worker.answer(backend.prepare, [], 1, [0.0, 0.5])
+    kind, words = worker.answer(backend.prepare, [], 1, False, [0.0, 0.5])
     assert kind == "unsupported"
     assert "use a closed load" in words
