@@ -42,3 +42,10 @@ class PromptSource(BaseModel):
     @abstractmethod
     def definition(self, count: int, seed: int) -> Any:
         """Plain values that define the first `count` prompts, given a target."""
+
+    def arrivals(self, count: int, seed: int) -> tuple[float, ...] | None:
+        """For each of the first `count` prompts the moment at which it came, in seconds from the first, never falling.
+
+        None where the source knows no such times, as all but traces do.
+        """
+        return None
