@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -28,10 +28,11 @@ from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.workloads.complaints import all_complaints, complaint
 from pytest_specdec.workloads.preflight import Limits
 from pytest_specdec.workloads.sources import Source
-from pytest_specdec.workloads.sources.source import Drawing, Encode
+from pytest_specdec.workloads.sources.source import Drawing, Encode, EncodeMessages, SourceFault, no_chat_template
 from pytest_specdec.workloads.toml_file import TomlFile, read_toml
 from pytest_specdec.workloads.workload import Request, Workload
 
+_T = TypeVar("_T")
 _MOST_TOLD = 20
 _SMALLEST = 'source = { format = "random", length = 16 }\ncount = 8\nmax_tokens = 64'
 _SAID_BY_KEYS = {
@@ -114,6 +115,9 @@ class Scenario(BaseModel):
     stop_token_ids: tuple[_Natural, ...] = Field(
         default=(), description="a list of token ids, each 0 or more", examples=["stop_token_ids = [2, 7]"]
     )
+    output_length: Literal["max_tokens", "source"] = Field(
+        default="max_tokens", description='"max_tokens" or "source"', examples=['output_length = "source"']
+    )
     sampling: Mapping[Annotated[str, AfterValidator(_not_said_twice)], Annotated[Any, AfterValidator(_plain)]] = Field(
         default_factory=dict,
         description="a table of sampling fields under the engine's own names",
@@ -151,12 +155,27 @@ class Scenario(BaseModel):
         """Refuse to run fewer prompts than were asked for."""
         if "source" not in info.data:
             return count
-        size = info.data["source"].size
+        source, seed = info.data["source"], info.data.get("seed", 0)
+        size = _from_source(lambda: source.available(count, seed))
         if size is None and count is None:
-            raise complaint("missing, and random prompts have no number of their own: add for example count = 8")
+            raise complaint(f"missing, and {source.why_no_size}: add for example count = 8")
         if size is not None and count is not None and count > size:
             raise complaint(f"{count} prompts asked for, the source has {size}: lower count to {size} or add prompts")
         return count
+
+    @field_validator("output_length")
+    @classmethod
+    def _told_by_the_source(cls, output_length: str, info: ValidationInfo) -> str:
+        if output_length == "max_tokens" or not {"source", "count"} <= set(info.data):
+            return output_length
+        source, seed = info.data["source"], info.data.get("seed", 0)
+        count = info.data["count"] or source.size
+        if _from_source(lambda: source.output_lengths(count, seed)) is None:
+            raise complaint(
+                f"a source of format {source.format!r} tells no output lengths:"
+                ' remove it, or use a trace or format = "vllm_custom"'
+            )
+        return output_length
 
     @field_validator("min_tokens")
     @classmethod
@@ -197,40 +216,77 @@ class Scenario(BaseModel):
         request = self.model_dump(
             include={"max_tokens", "min_tokens", "ignore_eos", "stop", "stop_token_ids", "sampling"}
         )
-        prompts = self.source.definition(self.prompt_count, self.seed)
+        prompts = self._of_source(self.source.definition)
+        if self.output_length == "source":
+            request["output_lengths"] = self._of_source(self.source.output_lengths)
         arrival = {"load": self.load.model_dump(), "concurrency": self.concurrency}
         canonical = json.dumps({"prompts": prompts, **request, **arrival}, sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
-    def realise(self, vocabulary: int, context: int, encode: Encode) -> Workload:
+    def realise(
+        self, vocabulary: int, context: int, encode: Encode, encode_messages: EncodeMessages = no_chat_template
+    ) -> Workload:
         """The workload for a target with `vocabulary` token ids and room for `context` tokens.
 
         `encode`: texts to lists of token ids, by the target's tokenizer; not called where the scenario has no text.
+        `encode_messages`: conversations to the same, by its chat template; not called where none is to be applied.
         Raises ConfigurationError naming every prompt that is empty, does not fit the context, or has an unknown id.
         """
-        prompts = self.source.draw(Drawing(self.prompt_count, self.seed, vocabulary, encode))
-        faults = list(self._faults(prompts, Limits(vocabulary, context)))
+        drawing = Drawing(self.prompt_count, self.seed, vocabulary, encode, encode_messages)
+        prompts = self._of_source(lambda count, seed: self.source.draw(drawing))
+        told = self._of_source(self.source.output_lengths) if self.output_length == "source" else None
+        answers = [min(length, self.max_tokens) for length in told or [self.max_tokens] * len(prompts)]
+        faults = list(self._faults(prompts, answers, Limits(vocabulary, context)))
         if faults:
             raise ConfigurationError("\n".join(_shortened(faults)))
-        return Workload(self.name, tuple(self._request(prompt) for prompt in prompts), self.concurrency)
+        requests = tuple(map(self._request, prompts, answers))
+        notes = (*self._of_source(self.source.notes), *_capped(told or (), self.max_tokens))
+        skipped = self._of_source(self.source.skipped_rows)
+        return Workload(self.name, requests, self.concurrency, skipped_rows=skipped, notes=notes)
 
-    def _faults(self, prompts: list[list[int]], limits: Limits) -> Iterator[str]:
+    def _of_source(self, ask: Callable[[int, int], _T]) -> _T:
+        """What the source answers for this scenario's count and seed. Raises ConfigurationError that names the key."""
+        try:
+            return ask(self.prompt_count, self.seed)
+        except SourceFault as fault:
+            raise ConfigurationError(f"{self.path}: source.{fault.key}: {fault}") from None
+
+    def _faults(self, prompts: list[list[int]], answers: list[int], limits: Limits) -> Iterator[str]:
         if strange := limits.unknown_ids(self.stop_token_ids):
             yield f"stop_token_ids of {self.path}: {strange}: it would never stop there, so remove it"
-        for row, prompt in enumerate(prompts, start=1):
-            for fault in limits.faults(prompt, self.max_tokens):
-                yield f"prompt {row} of {self.path}: {fault}"
+        names = self._of_source(self.source.row_names)
+        for row, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
+            where = f"prompt {row + 1} of {self.path}" + (f" ({names[row]})" if names else "")
+            for fault in limits.faults(prompt, answer):
+                yield f"{where}: {fault}"
+            if answer < self.min_tokens:
+                yield f"{where}: its answer of {answer} tokens is shorter than min_tokens = {self.min_tokens}: lower it"
 
-    def _request(self, prompt: list[int]) -> Request:
+    def _request(self, prompt: list[int], answer: int) -> Request:
         return Request(
             tuple(prompt),
-            self.max_tokens,
+            answer,
             self.min_tokens,
             self.ignore_eos,
             self.stop_token_ids,
             self.stop,
             dict(self.sampling),
         )
+
+
+def _from_source(ask: Callable[[], _T]) -> _T:
+    """What a source answers while a file is checked. Raises a complaint at the source's own key."""
+    try:
+        return ask()
+    except SourceFault as fault:
+        raise complaint(str(fault), at=("source", fault.key)) from None
+
+
+def _capped(told: Sequence[int], max_tokens: int) -> Iterator[str]:
+    """The note that some answers are asked to be shorter than those of the source were."""
+    longer = sum(length > max_tokens for length in told)
+    if longer:
+        yield f"answers cut to max_tokens = {max_tokens}: {longer} of {len(told)}"
 
 
 def load_scenario(path: str | Path) -> Scenario:

@@ -41,13 +41,16 @@ class Workload:
     """Requests in order, and `concurrency`: how many are under way at once.
 
     `arrivals_s`: for each request the moment at which it is due, in seconds after the run began, never falling; empty
-    where each is due as soon as a place is free.
+    where each is due as soon as a place is free. `skipped_rows`: malformed rows of its source that were passed over on
+    request. `notes`: what a reader of its record should know of how it was read, in sentences.
     """
 
     name: str
     requests: tuple[Request, ...]
     concurrency: int
     arrivals_s: tuple[float, ...] = ()
+    skipped_rows: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
