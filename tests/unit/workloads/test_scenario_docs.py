@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -141,16 +141,20 @@ def test_the_shipped_scenarios_load_and_say_why_they_exist() -> None:
     """Each begins with a comment, has a description, and is small."""
     files = discover([ROOT / "scenarios"])
     loaded = {path.stem: load_scenario(path) for path in files}
-    assert {"short", "single", "prose"} <= set(loaded)
+    assert {"short", "single", "prose", "chat"} <= set(loaded)
     assert all(path.read_text(encoding="utf-8").startswith("# ") for path in files)
     assert all(scenario.description for scenario in loaded.values())
     assert loaded["single"].concurrency == 1
 
 
-@pytest.mark.parametrize("name", ["short", "single", "prose"])
+def words(texts: Sequence[str]) -> list[list[int]]:
+    return [[7] * len(text.split()) for text in texts]
+
+
+@pytest.mark.parametrize("name", ["short", "single", "prose", "chat"])
 def test_a_shipped_scenario_fits_the_smallest_model(name: str) -> None:
     """A vocabulary of 1024 ids, a context of 2048, and a tokenizer of one id a word."""
     scenario = load_scenario(ROOT / "scenarios" / f"{name}.toml")
-    workload = scenario.realise(1024, 2048, lambda texts: [[7] * len(text.split()) for text in texts])
+    workload = scenario.realise(1024, 2048, words, lambda talks: [words([str(talk)])[0] for talk in talks])
     assert len(workload.requests) == scenario.prompt_count
     assert all(0 < len(request.prompt_ids) <= 100 for request in workload.requests)
