@@ -216,9 +216,9 @@ class Scenario(BaseModel):
         request = self.model_dump(
             include={"max_tokens", "min_tokens", "ignore_eos", "stop", "stop_token_ids", "sampling"}
         )
-        prompts = self._of_source(self.source.definition)
+        prompts = self._of_source(self.source.definition, self.prompt_count)
         if self.output_length == "source":
-            request["output_lengths"] = self._of_source(self.source.output_lengths)
+            request["output_lengths"] = self._of_source(self.source.output_lengths, self.prompt_count)
         arrival = {"load": self.load.model_dump(), "concurrency": self.concurrency}
         canonical = json.dumps({"prompts": prompts, **request, **arrival}, sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
@@ -232,29 +232,30 @@ class Scenario(BaseModel):
         `encode_messages`: conversations to the same, by its chat template; not called where none is to be applied.
         Raises ConfigurationError naming every prompt that is empty, does not fit the context, or has an unknown id.
         """
-        drawing = Drawing(self.prompt_count, self.seed, vocabulary, encode, encode_messages)
-        prompts = self._of_source(lambda count, seed: self.source.draw(drawing))
-        told = self._of_source(self.source.output_lengths) if self.output_length == "source" else None
-        answers = [min(length, self.max_tokens) for length in told or [self.max_tokens] * len(prompts)]
+        count, source = self.prompt_count, self.source
+        drawing = Drawing(count, self.seed, vocabulary, encode, encode_messages)
+        prompts = self._of_source(lambda count, seed: source.draw(drawing), count)
+        told = self._of_source(source.output_lengths, count) if self.output_length == "source" else None
+        answers = [min(length, self.max_tokens) for length in told or [self.max_tokens] * count]
         faults = list(self._faults(prompts, answers, Limits(vocabulary, context)))
         if faults:
             raise ConfigurationError("\n".join(_shortened(faults)))
         requests = tuple(map(self._request, prompts, answers))
-        notes = (*self._of_source(self.source.notes), *_capped(told or (), self.max_tokens))
-        skipped = self._of_source(self.source.skipped_rows)
+        notes = (*self._of_source(source.notes, count), *_capped(told or (), self.max_tokens))
+        skipped = self._of_source(source.skipped_rows, count)
         return Workload(self.name, requests, self.concurrency, skipped_rows=skipped, notes=notes)
 
-    def _of_source(self, ask: Callable[[int, int], _T]) -> _T:
-        """What the source answers for this scenario's count and seed. Raises ConfigurationError that names the key."""
+    def _of_source(self, ask: Callable[[int, int], _T], count: int) -> _T:
+        """What the source answers for `count` prompts under the seed. Raises ConfigurationError that names the key."""
         try:
-            return ask(self.prompt_count, self.seed)
+            return ask(count, self.seed)
         except SourceFault as fault:
             raise ConfigurationError(f"{self.path}: source.{fault.key}: {fault}") from None
 
     def _faults(self, prompts: list[list[int]], answers: list[int], limits: Limits) -> Iterator[str]:
         if strange := limits.unknown_ids(self.stop_token_ids):
             yield f"stop_token_ids of {self.path}: {strange}: it would never stop there, so remove it"
-        names = self._of_source(self.source.row_names)
+        names = self._of_source(self.source.row_names, len(prompts))
         for row, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
             where = f"prompt {row + 1} of {self.path}" + (f" ({names[row]})" if names else "")
             for fault in limits.faults(prompt, answer):
