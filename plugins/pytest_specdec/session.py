@@ -44,11 +44,14 @@ class Session:
 
     def workload(self, spec: EngineSpec, scenario: Scenario) -> Workload:
         """The scenario as token ids of this target; encoded by the target-only engine."""
-        key = (spec.target_only().key, scenario.digest)
+        key = (spec.target_only().key, f"{scenario.name} {scenario.digest}")
         if key not in self._workloads:
             with self.pool.using(spec.target_only()) as engine:
                 about = engine.description
-                self._workloads[key] = scenario.realise(about.vocabulary, about.context, engine.encode)
+                made = scenario.realise(about.vocabulary, about.context, engine.encode, engine.encode_messages)
+            self._workloads[key] = made
+            for note in made.notes:
+                self.announce(f"{scenario.name}: {note}")
         return self._workloads[key]
 
     def plan(self, scenario: Scenario) -> Plan:

@@ -232,10 +232,14 @@ def _parsed(option: Option, place: str, text: str) -> Any:
         ) from None
 
 
+NO_SETTINGS = ("SPECDEC_WORKLOADS",)
+"""Variables that are no settings and may be set all the same: public workload files for this project's tests."""
+
+
 def _refuse_unknown(environment: Mapping[str, str]) -> None:
     known = [option.variable for option in OPTIONS]
     for name in environment:
-        if name.startswith("SPECDEC_") and name not in known:
+        if name.startswith("SPECDEC_") and name not in (*known, *NO_SETTINGS):
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
             raise ConfigurationError(f"the environment variable {name} is no setting of pytest-specdec; {hint}")

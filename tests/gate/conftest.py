@@ -5,7 +5,7 @@ Importing torch takes longer than any trial, so all mutants share one worker, wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,6 +44,10 @@ class Mutant:
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """As the worker does."""
         return self._worker.encode(texts)
+
+    def encode_messages(self, conversations: Sequence[Sequence[Mapping[str, str]]]) -> list[list[int]]:
+        """As the worker does."""
+        return self._worker.encode_messages(conversations)
 
     def prepare(self, workload: Workload) -> None:
         """Become this mutant, and send the requests."""

@@ -41,3 +41,17 @@ def test_transformers_prompt_lookup(specdec, transformers_spec, scenario):
 def test_transformers_poor_drafter(specdec, transformers_spec, scenario):
     """A drafter cut from the target's first layers is nearly always rejected, and the output must not suffer."""
     assert specdec(transformers_spec, scenario)["acceptance_rate"] < 0.5
+
+
+@pytest.mark.specdec(scenario="scenarios/chat.toml")
+def test_vllm_ngram_on_conversations(specdec, vllm_spec, scenario):
+    """The chat template writes each conversation, of 51, 30 and 71 tokens, and nothing is added to it."""
+    lengths = specdec(vllm_spec, scenario)["prompt_tokens"]
+    assert (lengths["min"], lengths["p50"], lengths["max"]) == (30, 51, 71)
+
+
+@pytest.mark.specdec(scenario="scenarios/chat.toml")
+def test_transformers_prompt_lookup_on_conversations(specdec, transformers_spec, scenario):
+    """The other engine's backend writes the same."""
+    lengths = specdec(transformers_spec, scenario)["prompt_tokens"]
+    assert (lengths["min"], lengths["p50"], lengths["max"]) == (30, 51, 71)

@@ -43,6 +43,12 @@ class Engine(Protocol):
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids of each text by the target's tokenizer, special tokens added as the tokenizer says."""
 
+    def encode_messages(self, conversations: Sequence[Sequence[Mapping[str, str]]]) -> list[list[int]]:
+        """Token ids of each conversation by the target's chat template, open for the assistant's answer.
+
+        A message has `role` and `content`. Raises EngineError where the target has no chat template.
+        """
+
     def prepare(self, workload: Workload) -> None:
         """Send the requests and the moments at which they are due; nothing is decoded yet."""
 

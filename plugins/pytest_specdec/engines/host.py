@@ -12,7 +12,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,11 @@ class WorkerEngine:
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids of each text by the target's tokenizer."""
         return [list(ids) for ids in self._call("encode", list(texts))]
+
+    def encode_messages(self, conversations: Sequence[Sequence[Mapping[str, str]]]) -> list[list[int]]:
+        """Token ids of each conversation by the target's chat template, open for the assistant's answer."""
+        told = [[dict(message) for message in conversation] for conversation in conversations]
+        return [list(ids) for ids in self._call("encode_messages", told)]
 
     def prepare(self, workload: Workload) -> None:
         """Send the requests, and when they are due."""

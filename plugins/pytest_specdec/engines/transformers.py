@@ -383,9 +383,27 @@ class TransformersBackend:
         }
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of each text. Raises ValueError where the target has no tokenizer."""
+        """Token ids of each text, and no BOS added to one that begins with it.
+
+        Raises ValueError where the target has no tokenizer.
+        """
         self._need_tokenizer("text")
-        return [list(map(int, self._tokenizer(text)["input_ids"])) for text in texts]
+        bos = self._tokenizer.bos_token
+        return [list(map(int, self._tokenizer(text, **no_second_bos(text, bos))["input_ids"])) for text in texts]
+
+    def encode_messages(self, conversations: Sequence[Sequence[Mapping[str, str]]]) -> list[list[int]]:
+        """Token ids of each conversation by the chat template alone, which writes its own special tokens.
+
+        Raises ValueError where the target has no tokenizer, or its tokenizer no template.
+        """
+        self._need_tokenizer("a conversation")
+        if self._tokenizer.chat_template is None:
+            target = self._config["target"]
+            raise ValueError(f"{target} has no chat template: set chat_template = false, or name an instruct model")
+        write = self._tokenizer.apply_chat_template
+        return [
+            list(map(int, write(list(each), add_generation_prompt=True, return_dict=False))) for each in conversations
+        ]
 
     def _need_tokenizer(self, purpose: str) -> None:
         if self._tokenizer is None:
@@ -572,6 +590,11 @@ class TransformersBackend:
         self._target = self._draft = None
         self._planned, self._decoded = [], []
         self._free()
+
+
+def no_second_bos(text: str, bos: str | None) -> dict[str, bool]:
+    """The argument that keeps the tokenizer from adding to a text which a template has already begun with BOS."""
+    return {"add_special_tokens": False} if bos and text.startswith(bos) else {}
 
 
 def sampling_fields(sampling: Mapping[str, Any]) -> dict[str, Any]:

@@ -200,11 +200,25 @@ class VllmBackend:
         return min(model_vocabulary, len(self._llm.get_tokenizer()))
 
     def encode(self, texts: list[str]) -> list[list[int]]:
-        """Token ids of each text, special tokens added as the tokenizer says."""
+        """Token ids of each text, special tokens added as the tokenizer says, and BOS to none that begins with it."""
+        tokenizer = self._tokenizer()
+        bos = getattr(tokenizer, "bos_token", None)
+        return [list(tokenizer.encode(text, **_no_second_bos(text, bos))) for text in texts]
+
+    def encode_messages(self, conversations: list[list[dict[str, str]]]) -> list[list[int]]:
+        """Token ids of each conversation by the chat template alone, which writes its own special tokens."""
+        tokenizer = self._tokenizer()
+        if getattr(tokenizer, "chat_template", "its own") is None:
+            raise ValueError(
+                f"{self._target} has no chat template: set chat_template = false, or name an instruct model"
+            )
+        written = [tokenizer.apply_chat_template(each, add_generation_prompt=True) for each in conversations]
+        return [list(each["input_ids"] if hasattr(each, "keys") else each) for each in written]
+
+    def _tokenizer(self) -> Any:
         if self._engine.model_config.skip_tokenizer_init:
             raise ValueError(f"{self._target} has no tokenizer, so text cannot be encoded: give prompts as ids")
-        tokenizer = self._llm.get_tokenizer()
-        return [list(tokenizer.encode(text)) for text in texts]
+        return self._llm.get_tokenizer()
 
     def prepare(
         self,
@@ -302,6 +316,11 @@ class VllmBackend:
         shutdown = getattr(self._engine.engine_core, "shutdown", None)
         if shutdown is not None:
             shutdown()
+
+
+def _no_second_bos(text: str, bos: str | None) -> dict[str, bool]:
+    """The argument that keeps the tokenizer from adding to a text which a template has already begun with BOS."""
+    return {"add_special_tokens": False} if bos and text.startswith(bos) else {}
 
 
 class _Answer:

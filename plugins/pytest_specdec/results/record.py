@@ -11,6 +11,7 @@ from typing import Any
 
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.measure.latency import percentile
 from pytest_specdec.measure.rounds import Rounds
 from pytest_specdec.verdict.equivalence import LEVEL, Verdict
 from pytest_specdec.verdict.noise import NoiseFloor
@@ -105,6 +106,23 @@ def workload_part(workload: Workload) -> dict[str, Any]:
         "workload": workload.digest,
         "requests": len(workload.requests),
         "concurrency": workload.concurrency,
+        "prompt_tokens": prompt_lengths(workload),
+        "skipped_rows": workload.skipped_rows,
+        "workload_notes": list(workload.notes),
+    }
+
+
+def prompt_lengths(workload: Workload) -> dict[str, float]:
+    """Tokens of the prompts that were sent: the ids themselves are counted, whatever the scenario says."""
+    lengths = sorted(len(request.prompt_ids) for request in workload.requests)
+    total = sum(lengths)
+    return {
+        "min": lengths[0],
+        "mean": total / len(lengths),
+        "p50": percentile(lengths, 50),
+        "p90": percentile(lengths, 90),
+        "max": lengths[-1],
+        "total": total,
     }
 
 

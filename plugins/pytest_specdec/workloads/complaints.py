@@ -24,9 +24,12 @@ _MOST_TOLD = 20
 _VARIANT_MISTAKES = ("union_tag_invalid", "union_tag_not_found")
 
 
-def complaint(sentence: str) -> PydanticCustomError:
-    """What a validator raises to say its own sentence; file, line and key are put before it."""
-    return PydanticCustomError("complaint", "{sentence}", {"sentence": sentence})
+def complaint(sentence: str, at: Place = ()) -> PydanticCustomError:
+    """What a validator raises to say its own sentence; file, line and key are put before it.
+
+    `at`: the place in the file that is at fault, where it is not the validated field itself.
+    """
+    return PydanticCustomError("complaint", "{sentence}", {"sentence": sentence, "at": at})
 
 
 def all_complaints(error: ValidationError, model: type[BaseModel], file: TomlFile) -> ConfigurationError:
@@ -99,7 +102,8 @@ def _find(mistake: ErrorDetails, model: type[BaseModel]) -> _Spot:
     spot = _Spot(model, model, (), None)
     for part in mistake["loc"][:-1] if _wants_an_item(mistake) else mistake["loc"]:
         spot = _step(spot, part)
-    return spot
+    elsewhere = mistake.get("ctx", {}).get("at")
+    return replace(spot, place=elsewhere) if elsewhere else spot
 
 
 def _wants_an_item(mistake: ErrorDetails) -> bool:
@@ -121,11 +125,11 @@ def _step(spot: _Spot, part: str | int) -> _Spot:
 
 
 def _variants(field: FieldInfo | None) -> dict[str, type[BaseModel]]:
-    """The models of a discriminated union by the word that chooses each."""
+    """The models of a discriminated union by each word that chooses one."""
     if field is None or not isinstance(field.discriminator, str):
         return {}
-    key = field.discriminator
-    return {get_args(each.model_fields[key].annotation)[0]: each for each in get_args(field.annotation)}
+    key, models = field.discriminator, get_args(field.annotation)
+    return {word: each for each in models for word in get_args(each.model_fields[key].annotation)}
 
 
 def _model_of(field: FieldInfo | None) -> type[BaseModel] | None:
@@ -152,7 +156,7 @@ def _table(spot: _Spot) -> str:
     name = str(spot.place[0])
     field = spot.top.model_fields[name]
     words = [word for word, model in _variants(field).items() if model is spot.owner]
-    return f"{name} with {field.discriminator} = {_shown(words[0])}" if words else name
+    return f"{name} with {field.discriminator} = {' or '.join(map(_shown, words))}" if words else name
 
 
 def _unknown_variant(spot: _Spot, value: Any) -> str:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -30,10 +30,11 @@ from pytest_specdec.workloads.load import ClosedLoad, Load, OpenLoad, trace_faul
 from pytest_specdec.workloads.objectives import Objectives
 from pytest_specdec.workloads.preflight import Limits
 from pytest_specdec.workloads.sources import Source
-from pytest_specdec.workloads.sources.source import Drawing, Encode
+from pytest_specdec.workloads.sources.source import Drawing, Encode, EncodeMessages, SourceFault, no_chat_template
 from pytest_specdec.workloads.toml_file import TomlFile, read_toml
 from pytest_specdec.workloads.workload import Request, Workload
 
+_T = TypeVar("_T")
 _MOST_TOLD = 20
 _SMALLEST = 'source = { format = "random", length = 16 }\ncount = 8\nmax_tokens = 64'
 _SAID_BY_KEYS = {
@@ -108,6 +109,9 @@ class Scenario(BaseModel):
     stop_token_ids: tuple[_Natural, ...] = Field(
         default=(), description="a list of token ids, each 0 or more", examples=["stop_token_ids = [2, 7]"]
     )
+    output_length: Literal["max_tokens", "source"] = Field(
+        default="max_tokens", description='"max_tokens" or "source"', examples=['output_length = "source"']
+    )
     sampling: Mapping[Annotated[str, AfterValidator(_not_said_twice)], Annotated[Any, AfterValidator(_plain)]] = Field(
         default_factory=dict,
         description="a table of sampling fields under the engine's own names",
@@ -160,12 +164,27 @@ class Scenario(BaseModel):
         """Refuse to run fewer prompts than were asked for."""
         if "source" not in info.data:
             return count
-        size = info.data["source"].size
+        source, seed = info.data["source"], info.data.get("seed", 0)
+        size = _from_source(lambda: source.available(count, seed))
         if size is None and count is None:
-            raise complaint("missing, and random prompts have no number of their own: add for example count = 8")
+            raise complaint(f"missing, and {source.why_no_size}: add for example count = 8")
         if size is not None and count is not None and count > size:
             raise complaint(f"{count} prompts asked for, the source has {size}: lower count to {size} or add prompts")
         return count
+
+    @field_validator("output_length")
+    @classmethod
+    def _told_by_the_source(cls, output_length: str, info: ValidationInfo) -> str:
+        if output_length == "max_tokens" or not {"source", "count"} <= set(info.data):
+            return output_length
+        source, seed = info.data["source"], info.data.get("seed", 0)
+        count = info.data["count"] or source.size
+        if _from_source(lambda: source.output_lengths(count, seed)) is None:
+            raise complaint(
+                f"a source of format {source.format!r} tells no output lengths:"
+                ' remove it, or use a trace or format = "vllm_custom"'
+            )
+        return output_length
 
     @field_validator("min_tokens")
     @classmethod
@@ -181,8 +200,8 @@ class Scenario(BaseModel):
         """Refuse a trace that the source does not have."""
         if not {"source", "count", "seed"} <= info.data.keys():
             return load
-        source, count = info.data["source"], info.data["count"]
-        times = source.arrivals(count or source.size or 0, info.data["seed"]) if load.needs_times else None
+        source, count, seed = (info.data[key] for key in ("source", "count", "seed"))
+        times = _from_source(lambda: source.arrivals(count or source.size or 0, seed)) if load.needs_times else None
         if fault := trace_fault(load, times):
             raise complaint(fault)
         return load
@@ -237,7 +256,7 @@ class Scenario(BaseModel):
 
     @property
     def _times(self) -> Sequence[float] | None:
-        return self.source.arrivals(self.prompt_count, self.seed) if self.load.needs_times else None
+        return self._of_source(self.source.arrivals, self.prompt_count) if self.load.needs_times else None
 
     @property
     def due_s(self) -> tuple[float, ...]:
@@ -261,45 +280,87 @@ class Scenario(BaseModel):
         request = self.model_dump(
             include={"max_tokens", "min_tokens", "ignore_eos", "stop", "stop_token_ids", "sampling"}
         )
-        prompts = self.source.definition(self.prompt_count, self.seed)
+        prompts = self._of_source(self.source.definition, self.prompt_count)
+        if self.output_length == "source":
+            request["output_lengths"] = self._of_source(self.source.output_lengths, self.prompt_count)
         times = {"times": self._times} if self.load.needs_times else {}
         arrival: dict[str, Any] = {"load": self.load.model_dump(), "concurrency": self.concurrency, **times}
         arrival |= {"prefix_cache": self.prefix_cache} if self.prefix_cache == "keep" else {}
         canonical = json.dumps({"prompts": prompts, **request, **arrival}, sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
-    def realise(self, vocabulary: int, context: int, encode: Encode) -> Workload:
+    def realise(
+        self, vocabulary: int, context: int, encode: Encode, encode_messages: EncodeMessages = no_chat_template
+    ) -> Workload:
         """The workload for a target with `vocabulary` token ids and room for `context` tokens.
 
         `encode`: texts to lists of token ids, by the target's tokenizer; not called where the scenario has no text.
+        `encode_messages`: conversations to the same, by its chat template; not called where none is to be applied.
         Raises ConfigurationError naming every prompt that is empty, does not fit the context, or has an unknown id.
         """
-        due = self.due_s
-        prompts = self.source.draw(Drawing(len(due) or self.prompt_count, self.seed, vocabulary, encode))
-        faults = list(self._faults(prompts, Limits(vocabulary, context)))
+        due, source = self.due_s, self.source
+        count = len(due) or self.prompt_count
+        drawing = Drawing(count, self.seed, vocabulary, encode, encode_messages)
+        prompts = self._of_source(lambda count, seed: source.draw(drawing), count)
+        told = self._of_source(source.output_lengths, count) if self.output_length == "source" else None
+        answers = [min(length, self.max_tokens) for length in told or [self.max_tokens] * count]
+        faults = list(self._faults(prompts, answers, Limits(vocabulary, context)))
         if faults:
             raise ConfigurationError("\n".join(_shortened(faults)))
-        requests = tuple(self._request(prompt) for prompt in prompts)
-        at_once, keeps = self.load.at_once(self.concurrency, len(requests)), self.prefix_cache == "keep"
-        return Workload(self.name, requests, at_once, due, keeps_prefix_cache=keeps)
+        requests = tuple(map(self._request, prompts, answers))
+        return Workload(
+            self.name,
+            requests,
+            self.load.at_once(self.concurrency, len(requests)),
+            due,
+            keeps_prefix_cache=self.prefix_cache == "keep",
+            skipped_rows=self._of_source(source.skipped_rows, count),
+            notes=(*self._of_source(source.notes, count), *_capped(told or (), self.max_tokens)),
+        )
 
-    def _faults(self, prompts: list[list[int]], limits: Limits) -> Iterator[str]:
+    def _of_source(self, ask: Callable[[int, int], _T], count: int) -> _T:
+        """What the source answers for `count` prompts under the seed. Raises ConfigurationError that names the key."""
+        try:
+            return ask(count, self.seed)
+        except SourceFault as fault:
+            raise ConfigurationError(f"{self.path}: source.{fault.key}: {fault}") from None
+
+    def _faults(self, prompts: list[list[int]], answers: list[int], limits: Limits) -> Iterator[str]:
         if strange := limits.unknown_ids(self.stop_token_ids):
             yield f"stop_token_ids of {self.path}: {strange}: it would never stop there, so remove it"
-        for row, prompt in enumerate(prompts, start=1):
-            for fault in limits.faults(prompt, self.max_tokens):
-                yield f"prompt {row} of {self.path}: {fault}"
+        names = self._of_source(self.source.row_names, len(prompts))
+        for row, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
+            where = f"prompt {row + 1} of {self.path}" + (f" ({names[row]})" if names else "")
+            for fault in limits.faults(prompt, answer):
+                yield f"{where}: {fault}"
+            if answer < self.min_tokens:
+                yield f"{where}: its answer of {answer} tokens is shorter than min_tokens = {self.min_tokens}: lower it"
 
-    def _request(self, prompt: list[int]) -> Request:
+    def _request(self, prompt: list[int], answer: int) -> Request:
         return Request(
             tuple(prompt),
-            self.max_tokens,
+            answer,
             self.min_tokens,
             self.ignore_eos,
             self.stop_token_ids,
             self.stop,
             dict(self.sampling),
         )
+
+
+def _from_source(ask: Callable[[], _T]) -> _T:
+    """What a source answers while a file is checked. Raises a complaint at the source's own key."""
+    try:
+        return ask()
+    except SourceFault as fault:
+        raise complaint(str(fault), at=("source", fault.key)) from None
+
+
+def _capped(told: Sequence[int], max_tokens: int) -> Iterator[str]:
+    """The note that some answers are asked to be shorter than those of the source were."""
+    longer = sum(length > max_tokens for length in told)
+    if longer:
+        yield f"answers cut to max_tokens = {max_tokens}: {longer} of {len(told)}"
 
 
 def load_scenario(path: str | Path) -> Scenario:

@@ -42,7 +42,8 @@ class Workload:
 
     `arrivals_s`: for each request the moment at which it is due, in seconds after the run began, never falling; empty
     where each is due as soon as a place is free. `keeps_prefix_cache`: whether the engine's prefix cache outlives a
-    run; else each run begins with an empty one.
+    run; else each run begins with an empty one. `skipped_rows`: malformed rows of its source that were passed over on
+    request. `notes`: what a reader of its record should know of how it was read, in sentences.
     """
 
     name: str
@@ -50,6 +51,8 @@ class Workload:
     concurrency: int
     arrivals_s: tuple[float, ...] = ()
     keeps_prefix_cache: bool = False
+    skipped_rows: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:

@@ -38,6 +38,8 @@ class Backend:
     def describe(self):
         print("described itself")
         return {"vocabulary": 100, "context": 64, "device": "cpu", "versions": {"toy": os.environ.get("TOY", "1")}}
+    def encode_messages(self, conversations):
+        return [[len(each["role"] + each["content"]) for each in talk] for talk in conversations]
     def prepare(self, requests, concurrency, keeps_prefix_cache, arrivals_s):
         self.requests = requests
         if requests[0]["prompt_ids"] == [13]:
@@ -96,6 +98,11 @@ def test_a_run_crosses_as_plain_values(start: Start) -> None:
     run = engine.collect()
     assert (run.generations[0].prompt_ids, run.generations[0].token_ids, run.tokens) == ((5,), (1, 2), 2)
     assert engine.score([Request((5,), 2)], [(1, 2)])[0][1].argmax == 2
+
+
+def test_conversations_cross_as_plain_values(start: Start) -> None:
+    asked = [[{"role": "user", "content": "ab"}], [{"role": "system", "content": "c"}, {"role": "user", "content": ""}]]
+    assert start().encode_messages(asked) == [[6], [7, 4]]
 
 
 def test_the_environment_is_set_before_the_engine_is_loaded(start: Start) -> None:

@@ -51,6 +51,7 @@ def test_defaults_of_the_smallest_scenario(tmp_path: Path) -> None:
         "ignore_eos": True,
         "stop": (),
         "stop_token_ids": (),
+        "output_length": "max_tokens",
         "sampling": {},
         "concurrency": 1,
         "prefix_cache": "reset",

@@ -12,11 +12,15 @@ from pytest_specdec.workloads.scenario import load_scenario
 
 RANDOM = 'source = { format = "random", length = 4 }\ncount = 3\nmax_tokens = 8\n'
 KEYS = (
-    "name, description, source, seed, count, max_tokens, min_tokens, ignore_eos, stop, stop_token_ids, sampling, load,"
-    " concurrency, prefix_cache, rounds, interval, warmup_rounds, min_speedup, min_acceptance_rate,"
+    "name, description, source, seed, count, max_tokens, min_tokens, ignore_eos, stop, stop_token_ids, output_length,"
+    " sampling, load, concurrency, prefix_cache, rounds, interval, warmup_rounds, min_speedup, min_acceptance_rate,"
     " min_mean_accepted_length, max_tie_rate, slo, min_goodput"
 )
-FORMATS = 'it is one of "random", "text", "ids", "file", for example source = { format = "random", length = 16 }'
+FORMATS = (
+    'it is one of "random", "text", "ids", "file", "jsonl", "json", "csv", "parquet", "spec_bench", "mt_bench",'
+    ' "speed_bench", "sharegpt", "vllm_custom", "azure", "mooncake", "burstgpt", "hugging_face",'
+    ' for example source = { format = "random", length = 16 }'
+)
 KINDS = 'it is one of "offline", "closed", "open", for example load = { kind = "closed" }'
 LENGTH = "expected tokens per prompt, a whole number of 1 or more, or [low, high] to draw it uniformly"
 TEXTS = "expected a list of one or more texts, none of them empty"

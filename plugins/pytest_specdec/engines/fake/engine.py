@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.engines.fake.clock import TIME, clock
@@ -61,6 +61,11 @@ class FakeEngine:
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """One id a word, by its length."""
         return [[FIRST_PLAIN_ID + len(word) for word in text.split()] for text in texts]
+
+    def encode_messages(self, conversations: Sequence[Sequence[Mapping[str, str]]]) -> list[list[int]]:
+        """The role's length and the words of each message, and the word "assistant" at the end."""
+        told = [" ".join(f"{each['role']} {each['content']}" for each in messages) for messages in conversations]
+        return self.encode([f"{text} assistant" for text in told])
 
     def prepare(self, workload: Workload) -> None:
         """Take the requests."""

@@ -1,13 +1,44 @@
-"""Where a scenario's prompts come from. `source.format` chooses one; each source is a file here, and a line below."""
+"""Where a scenario's prompts come from. `source.format` chooses one; each source is a class in a file here."""
 
 from __future__ import annotations
 
 from typing import TypeAlias
 
+from pytest_specdec.workloads.sources.conversations import (
+    ColumnSource,
+    CustomSource,
+    HubSource,
+    QuestionSource,
+    ShareGptSource,
+)
 from pytest_specdec.workloads.sources.given import IdsSource, TextSource
 from pytest_specdec.workloads.sources.prompt_file import FileSource
 from pytest_specdec.workloads.sources.random_ids import RandomSource
+from pytest_specdec.workloads.sources.traces import TraceSource
 
-Source: TypeAlias = RandomSource | TextSource | IdsSource | FileSource
+Source: TypeAlias = (
+    RandomSource
+    | TextSource
+    | IdsSource
+    | FileSource
+    | ColumnSource
+    | QuestionSource
+    | ShareGptSource
+    | CustomSource
+    | TraceSource
+    | HubSource
+)
 
-__all__ = ["FileSource", "IdsSource", "RandomSource", "Source", "TextSource"]
+__all__ = [
+    "ColumnSource",
+    "CustomSource",
+    "FileSource",
+    "HubSource",
+    "IdsSource",
+    "QuestionSource",
+    "RandomSource",
+    "ShareGptSource",
+    "Source",
+    "TextSource",
+    "TraceSource",
+]

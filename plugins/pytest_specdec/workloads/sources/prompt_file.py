@@ -9,7 +9,9 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
 
+from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.workloads.complaints import complaint
+from pytest_specdec.workloads.rows.text_lines import readable
 from pytest_specdec.workloads.sources.source import Drawing, PromptSource
 
 _DEFAULT_COLUMN = "prompt"
@@ -78,13 +80,12 @@ def _lines(path: Path) -> list[str]:
     if path.suffix not in (".txt", ".jsonl"):
         raise complaint(f"{path} is neither .txt (one prompt a line) nor .jsonl (one object a line): name one of these")
     try:
+        readable(path)
         return path.read_text(encoding="utf-8-sig").split("\n")
-    except FileNotFoundError:
-        raise complaint(f"no such file {path}: the path is relative to the folder of the scenario file") from None
+    except ConfigurationError as error:
+        raise complaint(str(error)) from None
     except UnicodeDecodeError as error:
         raise complaint(f"{path} is not UTF-8 at byte {error.start}: save the file as UTF-8") from None
-    except OSError as error:
-        raise complaint(f"{path} cannot be read ({error.strerror}): name a readable file") from None
 
 
 def _from_json(path: Path, lines: Iterable[tuple[int, str]], column: str) -> list[str]:

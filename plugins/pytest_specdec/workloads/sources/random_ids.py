@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -39,6 +39,8 @@ class RandomSource(PromptSource):
         examples=["length = 16"],
     )
 
+    why_no_size: ClassVar[str] = "random prompts have no number of their own"
+
     @property
     def size(self) -> None:
         """As many prompts as one asks for."""
@@ -46,11 +48,7 @@ class RandomSource(PromptSource):
 
     def draw(self, drawing: Drawing) -> list[list[int]]:
         """Draw lengths and ids; a larger count leaves the first prompts as they were. Raises ConfigurationError."""
-        if drawing.vocabulary <= FIRST_ORDINARY_ID:
-            raise ConfigurationError(
-                f"random prompts need a vocabulary of more than {FIRST_ORDINARY_ID} ids, this target has"
-                f' {drawing.vocabulary}: use source = {{ format = "ids", … }}'
-            )
+        refuse_tiny(drawing.vocabulary)
         dice = random.Random(drawing.seed)
         return [self._prompt(dice, drawing.vocabulary) for _ in range(drawing.count)]
 
@@ -62,6 +60,22 @@ class RandomSource(PromptSource):
         low, high = self.length
         length = _draw(dice, low, high + 1)
         return [_draw(dice, FIRST_ORDINARY_ID, vocabulary) for _ in range(length)]
+
+
+def refuse_tiny(vocabulary: int) -> None:
+    """Raise ConfigurationError where there is no id that could be drawn."""
+    if vocabulary <= FIRST_ORDINARY_ID:
+        raise ConfigurationError(
+            f"random prompts need a vocabulary of more than {FIRST_ORDINARY_ID} ids, this target has"
+            f' {vocabulary}: use source = {{ format = "ids", … }}'
+        )
+
+
+def ordinary_ids(name: str, length: int, vocabulary: int) -> list[int]:
+    """`length` ids that follow from `name` and the vocabulary alone; fewer of them are the first of more."""
+    chance = random.Random(name).random
+    span = vocabulary - FIRST_ORDINARY_ID
+    return [FIRST_ORDINARY_ID + int(chance() * span) for _ in range(length)]
 
 
 def _draw(dice: random.Random, low: int, end: int) -> int:

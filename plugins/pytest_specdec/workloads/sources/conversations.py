@@ -1,0 +1,264 @@
+"""Datasets of texts and conversations, encoded by the target's tokenizer, with its chat template or without.
+
+A column of a file or of a dataset of the Hugging Face Hub, the questions of Spec-Bench, MT-Bench and SPEED-Bench,
+ShareGPT, and the custom JSONL of vLLM's benchmark. Each says how a row becomes a conversation; the rest is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from pytest_specdec.workloads.rows.choice import Chosen
+from pytest_specdec.workloads.rows.csv_rows import csv_rows
+from pytest_specdec.workloads.rows.hub_rows import hub_rows
+from pytest_specdec.workloads.rows.json_rows import json_lines, json_list
+from pytest_specdec.workloads.rows.parquet_rows import parquet_rows
+from pytest_specdec.workloads.rows.row import Item, Malformed, Row, Wrong, cell, text_of, whole
+from pytest_specdec.workloads.rows.turns import Turns, asked, turns_of
+from pytest_specdec.workloads.sources.rows_source import FileRows, RowsSource, read_each
+from pytest_specdec.workloads.sources.source import Drawing, SourceFault
+
+READERS: Mapping[str, Callable[[Path], Iterator[Row | Wrong]]] = {
+    "jsonl": json_lines,
+    "json": json_list,
+    "csv": csv_rows,
+    "parquet": parquet_rows,
+}
+SHAREGPT_ROLES = {
+    "human": "user",
+    "user": "user",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "bing": "assistant",
+    "bard": "assistant",
+    "assistant": "assistant",
+    "system": "system",
+}
+UNPREPARED = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
+
+_Turns = Annotated[
+    Turns,
+    Field(description='"first", "joined" or "conversation"', examples=['turns = "conversation"']),
+]
+_Switch = Annotated[bool, Field(strict=True)]
+_Text = Annotated[str, Field(strict=True, min_length=1)]
+
+
+class Conversations(RowsSource):
+    """Rows that are conversations: encoded by the chat template, or as their bare texts, a blank line between."""
+
+    def draw(self, drawing: Drawing) -> list[list[int]]:
+        """The ids of the chosen conversations; tokenizer and chat template are called once each, if at all."""
+        items = self.chosen(drawing.count, drawing.seed).items
+        plain = [bare_text(item) for item in items if not item.templated]
+        chats = [_objects(item) for item in items if item.templated]
+        encoded = {
+            False: iter(drawing.encode(plain) if plain else ()),
+            True: iter(drawing.encode_messages(chats) if chats else ()),
+        }
+        return [next(encoded[item.templated]) for item in items]
+
+    def definition(self, count: int, seed: int) -> Any:
+        """The texts and conversations themselves: an edited file is another workload, and a moved one is not."""
+        items = self.chosen(count, seed).items
+        if any(item.templated for item in items):
+            return {"conversations": [(item.templated, item.messages) for item in items]}
+        return {"texts": [bare_text(item) for item in items]}
+
+
+def bare_text(item: Item) -> str:
+    """What the messages say, without who says it."""
+    return "\n\n".join(content for _, content in item.messages)
+
+
+def _objects(item: Item) -> list[dict[str, str]]:
+    return [{"role": role, "content": content} for role, content in item.messages]
+
+
+class Columns(Conversations):
+    """A column that holds texts, or conversations as lists of objects with `role` and `content`."""
+
+    column: _Text = Field(
+        default="prompt",
+        description="the name of the column that holds the prompt or the messages",
+        examples=['column = "messages"'],
+    )
+    turns: _Turns = "first"
+    chat_template: _Switch | None = Field(default=None, description="true or false", examples=["chat_template = true"])
+
+    def read(self, row: Row) -> Item:
+        """A text as it stands, or the turns of a conversation. Raises Malformed."""
+        value = cell(row, self.column, "name one with `column`")
+        if isinstance(value, list):
+            turns = turns_of(value, f"column {self.column!r}", "role", "content")
+            messages, left_out = asked(turns, self.turns)
+            return Item(row.at, messages, self.chat_template is not False, left_out)
+        text = text_of(value, f"column {self.column!r}")
+        return Item(row.at, (("user", text),), self.chat_template is True)
+
+
+class ColumnSource(Columns, FileRows):
+    """A column of a JSONL, JSON, CSV or Parquet file."""
+
+    format: Literal["jsonl", "json", "csv", "parquet"]
+
+    def found(self) -> Iterator[Item | Wrong]:
+        """The prompt of each row."""
+        return read_each(READERS[self.format](Path(self.path)), self.read)
+
+
+class HubSource(Columns):
+    """A column of a dataset of the Hugging Face Hub. It is opened in the run only, and streamed."""
+
+    data_key: ClassVar[str] = "dataset"
+    why_no_size: ClassVar[str] = "a dataset of the Hugging Face Hub is not opened before the run"
+
+    format: Literal["hugging_face"]
+    dataset: _Text = Field(
+        description="the name of a dataset on the Hugging Face Hub", examples=['dataset = "openai/openai_humaneval"']
+    )
+    config: _Text | None = Field(
+        default=None, description="the name of one of the dataset's configurations", examples=['config = "main"']
+    )
+    split: _Text = Field(description="the name of a split", examples=['split = "test"'])
+    revision: _Text | None = Field(
+        default=None, description="a branch, tag or commit of the dataset", examples=['revision = "7dce605"']
+    )
+
+    @property
+    def data_name(self) -> str:
+        """The dataset's name."""
+        return self.dataset
+
+    @property
+    def short_name(self) -> str:
+        """The dataset's name: it is the same on every machine."""
+        return self.dataset
+
+    @property
+    def size(self) -> None:
+        """Not known before the run."""
+        return None
+
+    def available(self, count: int | None, seed: int) -> int | None:
+        """Not known before the run."""
+        return None
+
+    def found(self) -> Iterator[Item | Wrong]:
+        """The prompt of each row of the split."""
+        return read_each(hub_rows(self.dataset, self.config, self.split, self.revision), self.read)
+
+    def chosen(self, count: int | None, seed: int) -> Chosen:
+        """The first `count` rows. Raises SourceFault, also where there are fewer."""
+        chosen = super().chosen(count, seed)
+        if count is not None and len(chosen.items) < count:
+            raise SourceFault(
+                f"{count} prompts asked for, {self.dataset} has {len(chosen.items)}: lower count", self.data_key
+            )
+        return chosen
+
+
+class QuestionSource(Conversations, FileRows):
+    """Questions of Spec-Bench and MT-Bench, with user turns in `turns`, and of SPEED-Bench, with `messages` too.
+
+    No answer stands in these files, so a second turn can be asked only together with the first. `reference` is never
+    looked at.
+    """
+
+    format: Literal["spec_bench", "mt_bench", "speed_bench"]
+    category: _Text | None = Field(
+        default=None, description="a text, the category of the rows that are wanted", examples=['category = "coding"']
+    )
+    turns: Literal["first", "joined"] = Field(
+        default="first", description='"first" or "joined"', examples=['turns = "joined"']
+    )
+    chat_template: _Switch = Field(default=True, description="true or false", examples=["chat_template = true"])
+
+    def found(self) -> Iterator[Item | Wrong]:
+        """The question of each row of the wanted category."""
+        return read_each(filter(self._wanted, self._rows()), self.read)
+
+    def _rows(self) -> Iterator[Row | Wrong]:
+        path = Path(self.path)
+        return parquet_rows(path) if path.suffix == ".parquet" else json_lines(path)
+
+    def _wanted(self, row: Row | Wrong) -> bool:
+        return isinstance(row, Wrong) or self.category is None or row.values.get("category") == self.category
+
+    def read(self, row: Row) -> Item:
+        """The turns of a question. Raises Malformed."""
+        if "messages" in row.values and "turns" not in row.values:
+            turns = turns_of(row.values["messages"], "column 'messages'", "role", "content")
+        else:
+            turns = _user_turns(cell(row, "turns", f'a question of {self.format} has "turns"'))
+        if any(text.startswith(UNPREPARED) for _, text in turns):
+            raise Malformed("a placeholder, not a question: prepare the dataset with SPEED-Bench's own script")
+        messages, left_out = asked(turns, self.turns)
+        return Item(row.at, messages, self.chat_template, left_out)
+
+    def nothing(self, chosen: Chosen) -> SourceFault:
+        """Where no row is of the wanted category, the error lists those that are there."""
+        if self.category is None or chosen.first_skipped is not None:
+            return super().nothing(chosen)
+        known = sorted({repr(row.values.get("category")) for row in self._rows() if isinstance(row, Row)})
+        return SourceFault(
+            f"no row of {self.path} is of category {self.category!r}: there are {', '.join(known)}", "category"
+        )
+
+
+def _user_turns(value: Any) -> list[tuple[str, str]]:
+    if not isinstance(value, list) or not value:
+        raise Malformed("column 'turns' is not a list of one text or more: give it one")
+    return [("user", text_of(turn, f"turn {number} of column 'turns'")) for number, turn in enumerate(value, 1)]
+
+
+class ShareGptSource(Conversations, FileRows):
+    """Conversations of ShareGPT: a list of objects whose `conversations` have `from` and `value`."""
+
+    format: Literal["sharegpt"]
+    turns: _Turns = "first"
+    chat_template: _Switch = Field(default=True, description="true or false", examples=["chat_template = true"])
+
+    def found(self) -> Iterator[Item | Wrong]:
+        """The conversation of each row."""
+        path = Path(self.path)
+        return read_each(json_lines(path) if path.suffix == ".jsonl" else json_list(path), self.read)
+
+    def read(self, row: Row) -> Item:
+        """Turns by their role, whatever their place. Raises Malformed."""
+        value = cell(row, "conversations", 'a row of ShareGPT has "conversations"')
+        turns = turns_of(value, "column 'conversations'", "from", "value", SHAREGPT_ROLES)
+        messages, left_out = asked(turns, self.turns)
+        return Item(row.at, messages, self.chat_template, left_out)
+
+
+class CustomSource(Conversations, FileRows):
+    """The custom dataset of vLLM's benchmark: JSONL with `prompt`, and `output_tokens` if one likes."""
+
+    format: Literal["vllm_custom"]
+    chat_template: _Switch = Field(default=True, description="true or false", examples=["chat_template = true"])
+
+    def found(self) -> Iterator[Item | Wrong]:
+        """The prompt of each row."""
+        return read_each(json_lines(Path(self.path)), self.read)
+
+    def read(self, row: Row) -> Item:
+        """A prompt, and how long its answer was. Raises Malformed."""
+        text = text_of(cell(row, "prompt", 'a row of vLLM\'s custom dataset has "prompt"'), "column 'prompt'")
+        told = "output_tokens" in row.values
+        length = whole(row, "output_tokens", 1, "") if told else None
+        return Item(row.at, (("user", text),), self.chat_template, output_tokens=length)
+
+    def output_lengths(self, count: int, seed: int) -> tuple[int, ...]:
+        """The rows' `output_tokens`. Raises SourceFault that names rows without."""
+        items = self.chosen(count, seed).items
+        without = [f"{self.path}{item.at}" for item in items if item.output_tokens is None]
+        if without:
+            more = f" and {len(without) - 1} more rows" if len(without) > 1 else ""
+            sentence = f"{without[0]}{more}: no column 'output_tokens': add it, or write output_length = \"max_tokens\""
+            raise SourceFault(sentence, self.data_key)
+        return tuple(item.output_tokens for item in items if item.output_tokens is not None)

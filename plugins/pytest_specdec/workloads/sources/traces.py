@@ -1,0 +1,153 @@
+"""Traces of requests: how long prompts and answers were, and when they came. The prompts are made to measure.
+
+Each trace declares its columns and the unit of its times. Ids are drawn under the scenario's seed, as those of random
+prompts are, and have exactly the length that the trace says. Mooncake also tells which blocks of 512 tokens were the
+same in two requests: the same hash id becomes the same block here, so that prefixes are shared as they were.
+
+Sources: Azure/AzurePublicDataset (AzureLLMInferenceDataset2023.md), kvcache-ai/Mooncake (FAST25-release/traces),
+HPMLL/BurstGPT (README.md).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from pytest_specdec.workloads.rows.csv_rows import csv_rows
+from pytest_specdec.workloads.rows.json_rows import json_lines
+from pytest_specdec.workloads.rows.row import Item, Malformed, Row, Wrong, cell, whole
+from pytest_specdec.workloads.sources.random_ids import ordinary_ids, refuse_tiny
+from pytest_specdec.workloads.sources.rows_source import FileRows, read_each
+from pytest_specdec.workloads.sources.source import Drawing
+
+BLOCK = 512
+"""Tokens of one block of Mooncake."""
+
+_CLOCK = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)?")
+
+
+def _nanoseconds(value: Any, column: str) -> float:
+    """A date and time of day, with up to nine digits of a second, as nanoseconds; UTC where it names no zone."""
+    found = _CLOCK.fullmatch(value.strip()) if isinstance(value, str) else None
+    try:
+        day, clock, fraction, zone = found.groups() if found else ("", "", "", "")
+        moment = datetime.fromisoformat(f"{day}T{clock}{'+00:00' if zone in (None, 'Z') else zone}")
+    except ValueError:
+        raise Malformed(
+            f"column {column!r} is {value!r}, not a date and time like 2023-11-16 18:17:03.9799600"
+        ) from None
+    return int(moment.timestamp()) * 10**9 + int((fraction or "").ljust(9, "0"))
+
+
+def _number(value: Any, column: str) -> float:
+    """A number of 0 or more, also as text."""
+    try:
+        number = float(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else math.nan
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise Malformed(f"column {column!r} is {value!r}, not a time of 0 or more")
+    return number
+
+
+@dataclass(frozen=True)
+class TraceColumns:
+    """Where a trace has what, and how many units of its time make a second."""
+
+    rows: Callable[[Path], Iterator[Row | Wrong]]
+    time: str
+    prompt: str
+    output: str
+    units_a_second: int
+    clock: Callable[[Any, str], float] = _number
+    blocks: str | None = None
+
+
+TRACES = {
+    "azure": TraceColumns(csv_rows, "TIMESTAMP", "ContextTokens", "GeneratedTokens", 10**9, _nanoseconds),
+    "mooncake": TraceColumns(json_lines, "timestamp", "input_length", "output_length", 1000, blocks="hash_ids"),
+    "burstgpt": TraceColumns(csv_rows, "Timestamp", "Request tokens", "Response tokens", 1),
+}
+
+
+class TraceSource(FileRows):
+    """Lengths and arrivals of a trace of Azure, Mooncake or BurstGPT."""
+
+    format: Literal["azure", "mooncake", "burstgpt"]
+
+    @property
+    def _columns(self) -> TraceColumns:
+        return TRACES[self.format]
+
+    def found(self) -> Iterator[Item | Wrong]:
+        """Lengths and time of each request; one that came before the one above it is wrong."""
+        items = read_each(self._columns.rows(Path(self.path)), self._read)
+        return self._in_time(items) if self.order == "file" else items
+
+    def _read(self, row: Row) -> Item:
+        columns = self._columns
+        remedy = f"a trace of {self.format} has {columns.time!r}, {columns.prompt!r} and {columns.output!r}"
+        length = whole(row, columns.prompt, 1, remedy)
+        output = whole(row, columns.output, 1, remedy)
+        time = columns.clock(cell(row, columns.time, remedy), columns.time)
+        return Item(row.at, length=length, output_tokens=output, time=time, blocks=self._blocks(row, length))
+
+    def _blocks(self, row: Row, length: int) -> tuple[int, ...]:
+        name = self._columns.blocks
+        if name is None:
+            return ()
+        blocks = cell(row, name, "a trace of mooncake tells its blocks there")
+        if not isinstance(blocks, list) or not all(type(block) is int for block in blocks):
+            raise Malformed(f"column {name!r} is not a list of whole numbers")
+        if len(blocks) != -(-length // BLOCK):
+            raise Malformed(f"column {name!r} has {len(blocks)} blocks of {BLOCK} tokens for a length of {length}")
+        return tuple(blocks)
+
+    def _in_time(self, items: Iterator[Item | Wrong]) -> Iterator[Item | Wrong]:
+        latest = -math.inf
+        for item in items:
+            if isinstance(item, Item) and item.time < latest:
+                yield Wrong(item.at, f"its {self._columns.time!r} lies before that of a row above: sort the file by it")
+                continue
+            latest = item.time if isinstance(item, Item) else latest
+            yield item
+
+    def draw(self, drawing: Drawing) -> list[list[int]]:
+        """Ids of exactly the lengths of the chosen rows. Raises ConfigurationError where there are no ids to draw."""
+        refuse_tiny(drawing.vocabulary)
+        made: dict[str, list[int]] = {}
+        items = self.chosen(drawing.count, drawing.seed).items
+        return [_made(item, place, drawing, made) for place, item in enumerate(items)]
+
+    def definition(self, count: int, seed: int) -> Any:
+        """Lengths, blocks and seed: the ids follow from these, the place and the target's vocabulary."""
+        return {"made": [(item.length, item.blocks) for item in self.chosen(count, seed).items], "seed": seed}
+
+    def output_lengths(self, count: int, seed: int) -> tuple[int, ...]:
+        """Tokens of each answer, as the trace has them."""
+        return tuple(item.output_tokens or 0 for item in self.chosen(count, seed).items)
+
+    def arrivals(self, count: int, seed: int) -> tuple[float, ...] | None:
+        """Seconds from the first of the chosen requests to each; None where rows are shuffled, and came in no order."""
+        if self.order == "shuffled":
+            return None
+        times = [item.time for item in self.chosen(count, seed).items]
+        return tuple((time - times[0]) / self._columns.units_a_second for time in times)
+
+
+def _made(item: Item, place: int, drawing: Drawing, made: dict[str, list[int]]) -> list[int]:
+    """The ids of one prompt, from its blocks or, where the trace tells none, drawn for its place."""
+    if not item.blocks:
+        return ordinary_ids(f"{drawing.seed} prompt {place}", item.length, drawing.vocabulary)
+    ids: list[int] = []
+    for block in item.blocks:
+        name = f"{drawing.seed} block {block}"
+        if name not in made:
+            made[name] = ordinary_ids(name, BLOCK, drawing.vocabulary)
+        ids += made[name]
+    return ids[: item.length]
