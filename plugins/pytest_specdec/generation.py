@@ -95,17 +95,22 @@ class Speculation:
 
 @dataclass(frozen=True)
 class Run:
-    """One pass over a workload: a generation for each request, in the workload's order, and the engine's counters."""
+    """One pass over a workload: a generation for each request, in the workload's order, and the engine's counters.
+
+    `prefix_cache_hits`: prompt tokens that were found in the prefix cache; None where the engine does not tell.
+    """
 
     generations: tuple[Generation, ...]
     speculation: Speculation | None
     engine_seconds: float
+    prefix_cache_hits: int | None = None
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Run:
         """Build from the plain dictionary that a worker sends."""
         generations = tuple(Generation.from_wire(each) for each in wire["generations"])
-        return cls(generations, Speculation.from_wire(wire["speculation"]), wire["seconds"])
+        hits = wire.get("prefix_cache_hits")
+        return cls(generations, Speculation.from_wire(wire["speculation"]), wire["seconds"], hits)
 
     @property
     def tokens(self) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
-HEAVY = {"torch", "vllm", "transformers", "pynvml", "rich", "scipy", "httpx"}
+HEAVY = {"torch", "vllm", "transformers", "pynvml", "rich", "scipy", "uvloop", "httptools"}
 ALL_FIXTURES = """
 import pytest
 
