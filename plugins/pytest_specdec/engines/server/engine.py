@@ -32,6 +32,7 @@ from pytest_specdec.hardware import gpus
 from pytest_specdec.workloads.workload import Request, Workload
 
 READY_SECONDS = 5.0
+DYING_SECONDS = 1.0
 RATED_AT_ONCE = 8
 
 
@@ -42,11 +43,11 @@ class ServedEngine:
         """Start the server or find it. Raises EngineError, ConfigurationError.
 
         `load_timeout`: seconds until it must be ready. `timeout`: seconds for each request. `resolve` turns a model
-        reference into what a server can open.
+        reference into what a server can open, which is then this engine's `folder`.
         """
         self.spec = spec
         self._plan = ServerPlan(spec.server)
-        self._folder = resolve(spec.target)
+        self.folder = resolve(spec.target)
         self._timeout = float(self._plan.said.get("request_timeout", timeout))
         self._process: ServerProcess | None = None
         self._client: Client | None = None
@@ -61,7 +62,7 @@ class ServedEngine:
 
     def _open(self, load_timeout: float, resolve: Callable[[str], str]) -> None:
         headers = self._plan.headers()
-        places = _places(self.spec, self._folder, resolve)
+        places = _places(self.spec, self.folder, resolve)
         url = self._plan.url or f"http://{HOST}:{places['port']}"
         self._calls = Calls(url, self._timeout, headers)
         self._metrics = filled(str(self._plan.said.get("metrics", self._plan.dialect.counters.path)), places)
@@ -74,6 +75,11 @@ class ServedEngine:
         self._client = Client(address)
         self.description = self._describe()
         self._before = self._counted()
+
+    @property
+    def url(self) -> str:
+        """Where the server answers."""
+        return self._calls.url
 
     def _start(self, places: Mapping[str, Any], load_timeout: float) -> None:
         on_cpu = not gpus().visible
@@ -99,7 +105,7 @@ class ServedEngine:
         if not served:
             raise EngineError(f"no server that lists a model answers at {self._calls.url}/v1/models")
         named = self._plan.said.get("model")
-        wanted = [named] if named else [self._folder, self.spec.target, *(served if len(served) == 1 else [])]
+        wanted = [named] if named else [self.folder, self.spec.target, *(served if len(served) == 1 else [])]
         for name in wanted:
             if name in served:
                 return str(name)
@@ -110,7 +116,7 @@ class ServedEngine:
 
     def _describe(self) -> Description:
         listed = next(each for each in self._models(READY_SECONDS) if each["id"] == self._asking.model)
-        facts = ModelFacts.of(self._folder, self._plan.said)
+        facts = ModelFacts.of(self.folder, self._plan.said)
         context = self._plan.said.get("context") or listed.get("max_model_len") or self.spec.max_model_len
         if not self.spec.speculates and facts.vocabulary is None:
             raise EngineError(
@@ -185,7 +191,8 @@ class ServedEngine:
         assert self._workload is not None, "run() before prepare()"
         self._span = self._client.run(self._exchanges, self._workload.concurrency, self._timeout)
         if self._process is not None:
-            self._process.refuse_dead("decoding")
+            failed = any(exchange.fault for exchange in self._exchanges)
+            self._process.refuse_dead("decoding", DYING_SECONDS if failed else 0.0)
 
     def collect(self) -> Run:
         """Read the answers. Raises EngineError if there is nothing to judge."""

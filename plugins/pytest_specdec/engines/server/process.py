@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -51,9 +52,10 @@ class ServerProcess:
                 raise EngineError(self.told(f"was not ready within {within_seconds:g} s; it was ended"))
             time.sleep(LOOK_SECONDS)
 
-    def refuse_dead(self, doing: str) -> None:
-        """Raises EngineDied, with its last words, if it has ended."""
-        if self._process.poll() is not None:
+    def refuse_dead(self, doing: str, within_seconds: float) -> None:
+        """Raises EngineDied, with its last words, if it has ended or ends within so many seconds."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(within_seconds)
             raise EngineDied(self.told(f"died while {doing}"))
 
     def told(self, what: str) -> str:
