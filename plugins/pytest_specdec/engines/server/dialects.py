@@ -147,9 +147,10 @@ LLAMA_CPP = Dialect(
 DYNAMO = Dialect(
     "dynamo",
     chat=None,
-    asks={"nvext": {"extra_fields": ["completion_token_ids"]}},
+    asks={"nvext": {"extra_fields": ["completion_token_ids", "engine_data"]}},
     neutral={**GREEDY, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0},
     ids_at=("nvext", "completion_token_ids"),
+    prompt_ids_at=(("nvext", "engine_data", "prompt_token_ids"),),
     counters=VLLM_COUNTERS,
 )
 DIALECTS = {each.name: each for each in (VLLM, SGLANG, TENSORRT_LLM, LLAMA_CPP, DYNAMO)}
