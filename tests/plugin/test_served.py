@@ -252,3 +252,22 @@ def test_settings_name_an_endpoint_and_its_reference(project: Project) -> None:
     result.assert_outcomes(failed=1)
     assert project.loads() == ["t-target", "t-served"]
     result.stdout.fnmatch_lines(["*no server that lists a model answers at http://127.0.0.1:1/v1/models*"])
+
+
+def test_vllm_behind_a_server_is_parametrized_like_vllm(project: Project) -> None:
+    """Drafts and γ multiply out for a server that is built from them, and not for one that brings its own."""
+    project.tests(
+        """
+@pytest.mark.specdec(gamma=[2, 4], server={})
+def test_built(specdec, openai_server, scenario): ...
+
+@pytest.mark.specdec(gamma=[2, 4], draft=None, server={})
+def test_by_lookup(specdec, openai_server, scenario): ...
+"""
+    )
+    assert project.ids() == [
+        "test_built[t-draft_model-g2-short]",
+        "test_built[t-draft_model-g4-short]",
+        "test_by_lookup[t-ngram-g2-short]",
+        "test_by_lookup[t-ngram-g4-short]",
+    ]
