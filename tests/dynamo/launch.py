@@ -2,8 +2,8 @@
 
     python launch.py --port N --metrics-port M --model FOLDER [options of dynamo.vllm …]
 
-Both find each other through files in a folder of their own. It ends when the frontend ends; a worker that dies does not
-end it, as it would not in a cluster. What is left is ended with the process group.
+Both find each other through files in a folder of their own. It ends when the frontend ends, or when the worker gives up
+by itself; a worker that is killed does not end it, as it would not in a cluster. What is left is ended with the group.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 HOST = "127.0.0.1"
 PLANES = (
@@ -50,9 +51,12 @@ def main() -> int:
         "HF_HUB_OFFLINE": "1",
     }
     worker = ["-m", "dynamo.vllm", "--model", options.model, "--enforce-eager", *FILES, *rest]
-    subprocess.Popen([sys.executable, *worker], env={**shared, "DYN_SYSTEM_PORT": options.metrics_port})
+    works = subprocess.Popen([sys.executable, *worker], env={**shared, "DYN_SYSTEM_PORT": options.metrics_port})
     frontend = ["-m", "dynamo.frontend", "--http-host", HOST, "--http-port", options.port, *FILES]
-    return subprocess.Popen([sys.executable, *frontend], env=shared).wait()
+    answers = subprocess.Popen([sys.executable, *frontend], env=shared)
+    while answers.poll() is None and (works.poll() or 0) <= 0:
+        time.sleep(0.5)
+    return answers.poll() or works.poll() or 0
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from pytest_specdec.errors import EngineDied, EngineError
 
 LOOK_SECONDS = 0.2
 HOST = "127.0.0.1"
+PORTS = range(20_000, 32_000)
 
 
 class ServerProcess:
@@ -69,7 +71,9 @@ class ServerProcess:
 
 
 def free_port() -> int:
-    """A port of the loopback address on which nobody listens now."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+    """A port of the loopback address on which nobody listens now; below those that outgoing connections take."""
+    for port in random.sample(PORTS, len(PORTS)):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((HOST, port))
+            return port
+    raise EngineError(f"no port from {PORTS.start} to {PORTS.stop - 1} is free")
