@@ -2,8 +2,8 @@
 
     python answering_server.py PORT
 
-POST /v1/completions gives a stream of eight tokens in one piece, as vLLM would. GET /arrivals gives the moments at
-which requests arrived since the last such call, in seconds.
+POST /v1/completions, or by chat, gives a stream of eight tokens in one piece, as vLLM would. GET /arrivals gives the
+moments at which requests arrived since the last such call, in seconds.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ import uvloop
 
 MODEL = "answering"
 TOKENS = 8
+SAID = {"text": "a", "delta": {"role": "assistant", "content": "a"}}
+ASKED = (b"/v1/completions", b"/v1/chat/completions")
 
 
 def stream() -> bytes:
     """The answer to every request."""
     tokens = range(5, 5 + TOKENS)
     events = [
-        {"model": MODEL, "choices": [{"index": 0, "text": "a", "token_ids": [each], "finish_reason": None}]}
+        {"model": MODEL, "choices": [{"index": 0, **SAID, "token_ids": [each], "finish_reason": None}]}
         for each in tokens
     ]
     events[0]["choices"][0]["prompt_token_ids"] = [5]  # type: ignore[index]
@@ -65,7 +67,7 @@ class Answering(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """httptools: it is whole."""
-        if self._url == b"/v1/completions":
+        if self._url in ASKED:
             ARRIVALS.append(time.perf_counter())
             self._transport.write(ANSWER)
         elif self._url == b"/arrivals":
