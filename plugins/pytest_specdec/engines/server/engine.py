@@ -214,10 +214,9 @@ class ServedEngine:
         return [Answer(request, each, began, asking.model, asking.dialect).read() for request, each in pairs]
 
     def _refuse_failure(self, answers: Sequence[Answer]) -> None:
-        errors = [answer.error for answer in answers if answer.error is not None]
-        if len(errors) == len(answers) or (errors and not self.spec.speculates):
-            told = f"server {self.spec.label} at {self._calls.url}: {len(errors)} of {len(answers)} requests failed"
-            raise EngineError(f"{told}; the first: {errors[0]}")
+        failed = sum(answer.error is not None for answer in answers)
+        if failed == len(answers) or (failed and not self.spec.speculates):
+            raise EngineError(f"server {self.spec.label} at {self._calls.url}: {_failures(answers)}")
 
     def drop(self, workload: Workload, after_pieces: int = 1) -> tuple[Generation, ...]:
         """Send these requests and break each off in flight, after so many pieces of its answer."""
@@ -246,7 +245,8 @@ class ServedEngine:
         if counted is None:
             raise EngineError(
                 f"server {self.spec.label} does not tell what it drafted ({self._where_told()}): without that it "
-                "cannot be known whether it speculated; switch its metrics on, or say server['metrics']"
+                "cannot be known whether it speculated; switch its metrics on, or say server['metrics']; "
+                f"{_failures(answers)}"
             )
         return counted
 
@@ -300,6 +300,13 @@ class ServedEngine:
             self._client.close()
         if self._process is not None:
             self._process.close()
+
+
+def _failures(answers: Sequence[Answer]) -> str:
+    """How many requests failed, and the first one's words."""
+    errors = [answer.error for answer in answers if answer.error is not None]
+    first = f"; the first: {errors[0]}" if errors else ""
+    return f"{len(errors)} of {len(answers)} requests failed{first}"
 
 
 def _places(spec: EngineSpec, folder: str, resolve: Callable[[str], str]) -> dict[str, Any]:
