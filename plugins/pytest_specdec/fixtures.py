@@ -27,6 +27,7 @@ ENGINE_FIXTURES = {
     "vllm_ar": ("vllm", False),
     "transformers_spec": ("transformers", True),
     "transformers_ar": ("transformers", False),
+    "openai_server": ("server", True),
     "spec_engine": (None, True),
     "ar_engine": (None, False),
 }
@@ -110,6 +111,12 @@ def transformers_spec(request: pytest.FixtureRequest) -> EngineSpec:
 @pytest.fixture(scope="session")
 def transformers_ar(request: pytest.FixtureRequest) -> EngineSpec:
     """Transformers, target only (autoregressive)."""
+    return _engine(request)
+
+
+@pytest.fixture(scope="session")
+def openai_server(request: pytest.FixtureRequest) -> EngineSpec:
+    """An engine behind an HTTP endpoint, with speculation; found or started when a gate first uses it."""
     return _engine(request)
 
 

@@ -151,6 +151,15 @@ OPTIONS = (
     Option(
         "reference_python", str, None, "PATH", "another interpreter for the target-only engine, to compare two versions"
     ),
+    Option("server_url", str, None, "URL", "endpoint of the fixture openai_server, e.g. http://127.0.0.1:8000"),
+    Option("server_protocol", str, None, "NAME", "what it speaks: vllm (default), sglang, trtllm, llamacpp or dynamo"),
+    Option(
+        "server_reference",
+        str,
+        None,
+        "NAME or URL",
+        "what a served engine is compared with: vllm or transformers in a worker, or the URL of a target-only endpoint",
+    ),
     Option("load_timeout", _seconds, 900.0, "SECONDS", "limit for loading an engine; default 900"),
     Option("timeout", _seconds, 600.0, "SECONDS", "limit for one call to an engine; default 600"),
     Option("cache", str, None, "FOLDER", "where made models are kept; default: the user's cache folder"),
@@ -187,6 +196,9 @@ class Settings:
     control: int
     python: str | None
     reference_python: str | None
+    server_url: str | None
+    server_protocol: str | None
+    server_reference: str | None
     load_timeout: float
     timeout: float
     cache: str | None

@@ -131,7 +131,7 @@ def test_an_unknown_engine_names_the_hook(project: Project) -> None:
     result = project.run("--specdec-engine=vlm")
     result.assert_outcomes(failed=1)
     assert (
-        "no plugin answers to the engine 'vlm'; this package has vllm, transformers and fake, "
+        "no plugin answers to the engine 'vlm'; this package has vllm, transformers, server and fake, "
         "and others come by the hook pytest_specdec_start_engine"
     ) in result.outlines
 

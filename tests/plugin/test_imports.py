@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
-HEAVY = {"torch", "vllm", "transformers", "pynvml", "rich", "scipy", "httpx"}
+HEAVY = {"torch", "vllm", "transformers", "pynvml", "rich", "scipy", "uvloop", "httptools"}
 ALL_FIXTURES = """
 import pytest
 
 pytestmark = pytest.mark.specdec(target="t", draft="d", scenario="scenarios/short.toml")
 
 @pytest.mark.cpu
-def test_engines(specdec, vllm_spec, vllm_ar, transformers_spec, transformers_ar, scenario): ...
+def test_engines(specdec, vllm_spec, vllm_ar, transformers_spec, transformers_ar, openai_server, scenario): ...
 
 @pytest.mark.gpu
 def test_named(specdec, spec_engine, ar_engine, scenario): ...

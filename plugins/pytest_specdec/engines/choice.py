@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pytest_specdec.engines.server.choice import SERVED, served, what_a_server_decides
 from pytest_specdec.engines.spec import NO_SPECULATION, EngineSpec
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.settings import Settings
@@ -30,6 +31,8 @@ MARK_KEYS = frozenset(
         "python",
         "reference_python",
         "gateway",
+        "server",
+        "reference",
         "scenario",
     }
 )
@@ -60,7 +63,7 @@ def _base(backend: str, mark: Mapping[str, Any], settings: Settings) -> EngineSp
     target = mark.get("target", settings.target)
     if target is None:
         raise ConfigurationError("no target model: give --specdec-target MODEL, or @pytest.mark.specdec(target=…)")
-    return EngineSpec(
+    base = EngineSpec(
         backend=backend,
         target=target,
         dtype=mark.get("dtype", settings.dtype),
@@ -71,9 +74,11 @@ def _base(backend: str, mark: Mapping[str, Any], settings: Settings) -> EngineSp
         reference_python=mark.get("reference_python", settings.reference_python),
         gateway=mark.get("gateway"),
     )
+    return served(base, mark, settings) if backend == SERVED else base
 
 
 def _speculative(base: EngineSpec, mark: Mapping[str, Any], settings: Settings) -> list[EngineSpec]:
+    mark = {**what_a_server_decides(base), **mark}
     drafts: Sequence[str | None] = _several(mark.get("draft", settings.draft)) or (None,)
     return [
         replace(

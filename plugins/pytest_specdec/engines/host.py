@@ -7,24 +7,19 @@ When the worker dies, hangs or reports an error, the caller gets one EngineError
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from pytest_specdec.engines.engine import Description
+from pytest_specdec.engines.process_group import GRACE_SECONDS, end_group, last_words
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineDied, EngineError, Unsupported
 from pytest_specdec.generation import Run, Score, scores_from_wire
 from pytest_specdec.workloads.workload import Request, Workload
-
-GRACE_SECONDS = 10.0
-LAST_WORDS_LINES = 12
 
 
 class WorkerEngine:
@@ -156,19 +151,12 @@ class WorkerEngine:
 
     def _told(self, what: str) -> str:
         message = f"engine {self.spec.label} ({self.spec.backend}) {what}"
-        return f"{message}\n{_last_words(self._log)}" if self.spec.gateway is None else message
+        return f"{message}\n{last_words(self._log)}" if self.spec.gateway is None else message
 
     def _end_process_group(self) -> None:
-        """SIGTERM, then SIGKILL, to what is left of the worker's group on this machine."""
-        if self._group is None or self.spec.gateway is not None:
-            return
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if _group_is_gone(self._group, 0.0):
-                return
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._group, number)
-            if _group_is_gone(self._group, GRACE_SECONDS):
-                return
+        """What is left of the worker's group on this machine."""
+        if self._group is not None and self.spec.gateway is None:
+            end_group(self._group)
 
 
 def backend_source(backend: str) -> str:
@@ -208,32 +196,3 @@ def _config(spec: EngineSpec, resolve: Callable[[str], str]) -> dict[str, Any]:
 
 def _description(wire: dict[str, Any], pid: int | None) -> Description:
     return Description(pid=pid, **wire)
-
-
-def _group_is_gone(group: int, within_seconds: float) -> bool:
-    """Whether no live process of the group is left, waiting up to `within_seconds`; zombies count as gone."""
-    deadline = time.monotonic() + within_seconds
-    while live_members(group):
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(0.05)
-    return True
-
-
-def live_members(group: int) -> list[int]:
-    """Process ids of the group that still run, zombies left out."""
-    import psutil
-
-    members = []
-    for process in psutil.process_iter(["status"]):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if os.getpgid(process.pid) == group and process.info["status"] != psutil.STATUS_ZOMBIE:
-                members.append(process.pid)
-    return members
-
-
-def _last_words(log: Path) -> str:
-    if not log.exists():
-        return "it left no log"
-    lines = [line for line in log.read_text("utf-8", errors="replace").splitlines() if line.strip()]
-    return "\n".join([f"last lines of {log}:", *(f"    {line}" for line in lines[-LAST_WORDS_LINES:])])

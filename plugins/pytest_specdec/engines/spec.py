@@ -22,7 +22,9 @@ class EngineSpec:
     `speculative_options` pass through to the engine as they are; `environment` is set before the engine is imported.
     `python`: the interpreter of the worker; None is the one that runs pytest. `reference_python`: another one for the
     target-only engine that this one is compared with, so that two versions of an engine stand side by side. `gateway`:
-    an execnet specification of where the worker runs, e.g. "ssh=host"; None is a child process.
+    an execnet specification of where the worker runs, e.g. "ssh=host"; None is a child process. `server`: for the
+    backend "server", the endpoint or the command that starts one. `reference`: the target-only engine that this one is
+    compared with, where it is another than this one without speculation.
     """
 
     backend: str
@@ -38,6 +40,8 @@ class EngineSpec:
     python: str | None = None
     reference_python: str | None = None
     gateway: str | None = None
+    server: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    reference: EngineSpec | None = None
 
     @property
     def speculates(self) -> bool:
@@ -45,7 +49,9 @@ class EngineSpec:
         return self.method != NO_SPECULATION
 
     def target_only(self) -> EngineSpec:
-        """The same engine without speculation: the reference."""
+        """The reference: the engine named for it, or the same engine without speculation."""
+        if self.reference is not None:
+            return self.reference
         return replace(
             self,
             method=NO_SPECULATION,
@@ -58,8 +64,12 @@ class EngineSpec:
 
     @property
     def key(self) -> str:
-        """Twelve hex digits over every field: two specifications with the same key are the same engine."""
-        canonical = json.dumps(asdict(self), sort_keys=True, default=str)
+        """Twelve hex digits over every field: two specifications with the same key are the same engine.
+
+        What only a served engine has is left out where it is empty, so that other engines keep the keys they had.
+        """
+        said = {name: value for name, value in asdict(self).items() if value or name not in ("server", "reference")}
+        canonical = json.dumps(said, sort_keys=True, default=str)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
     @property

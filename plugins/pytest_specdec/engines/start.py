@@ -13,6 +13,7 @@ from pytest_specdec.errors import EngineError, SpecdecError
 from pytest_specdec.settings import Settings
 
 IN_WORKERS = ("vllm", "transformers")
+SERVED = "server"
 
 
 def start(spec: EngineSpec, settings: Settings) -> Engine:
@@ -21,22 +22,22 @@ def start(spec: EngineSpec, settings: Settings) -> Engine:
         from pytest_specdec.engines.fake import FakeEngine
 
         return FakeEngine(spec)
-    if spec.backend not in IN_WORKERS:
+    if spec.backend not in (*IN_WORKERS, SERVED):
+        ours = ", ".join((*IN_WORKERS, SERVED))
         raise EngineError(
-            f"no plugin answers to the engine {spec.backend!r}; this package has {', '.join(IN_WORKERS)} and fake, "
+            f"no plugin answers to the engine {spec.backend!r}; this package has {ours} and fake, "
             "and others come by the hook pytest_specdec_start_engine"
         )
-    return _in_worker(spec, settings)
+    return _with_models(spec, settings)
 
 
-def _in_worker(spec: EngineSpec, settings: Settings) -> Engine:
-    from pytest_specdec.engines.host import WorkerEngine
+def _with_models(spec: EngineSpec, settings: Settings) -> Engine:
     from pytest_specdec.models import resolve
 
     find = partial(resolve, cache=settings.cache)
     try:
         tokenizers = _draft_tokenizer(spec, find)
-        engine = WorkerEngine(spec, settings.load_timeout, settings.timeout, find)
+        engine = _kind(spec)(spec, settings.load_timeout, settings.timeout, find)
     except EngineError:
         raise
     except SpecdecError as error:
@@ -44,6 +45,16 @@ def _in_worker(spec: EngineSpec, settings: Settings) -> Engine:
     details = {**engine.description.details, "draft_tokenizer": tokenizers}
     engine.description = replace(engine.description, details=details)
     return engine
+
+
+def _kind(spec: EngineSpec) -> Callable[[EngineSpec, float, float, Callable[[str], str]], Engine]:
+    if spec.backend == SERVED:
+        from pytest_specdec.engines.server import ServedEngine
+
+        return ServedEngine
+    from pytest_specdec.engines.host import WorkerEngine
+
+    return WorkerEngine
 
 
 def _draft_tokenizer(spec: EngineSpec, find: Callable[[str], str]) -> str | None:

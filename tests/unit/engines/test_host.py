@@ -15,7 +15,8 @@ import psutil
 import pytest
 
 from pytest_specdec.engines import host
-from pytest_specdec.engines.host import WorkerEngine, live_members
+from pytest_specdec.engines.host import WorkerEngine
+from pytest_specdec.engines.process_group import live_members
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineDied, EngineError, Unsupported
 from pytest_specdec.workloads.workload import Request, Workload

@@ -1,0 +1,57 @@
+"""A process group of an engine: who of it lives, how it is ended, and what it said last.
+
+An engine may start processes of its own, and those may outlive it. All of them share the group of the first one, so
+that one number is enough to look after them and to leave nothing behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+GRACE_SECONDS = 10.0
+LAST_WORDS_LINES = 12
+
+
+def end_group(group: int) -> None:
+    """SIGTERM, then SIGKILL, to what is left of the group on this machine."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if group_is_gone(group, 0.0):
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, number)
+        if group_is_gone(group, GRACE_SECONDS):
+            return
+
+
+def group_is_gone(group: int, within_seconds: float) -> bool:
+    """Whether no live process of the group is left, waiting up to `within_seconds`; zombies count as gone."""
+    deadline = time.monotonic() + within_seconds
+    while live_members(group):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def live_members(group: int) -> list[int]:
+    """Process ids of the group that still run, zombies left out."""
+    import psutil
+
+    members = []
+    for process in psutil.process_iter(["status"]):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.getpgid(process.pid) == group and process.info["status"] != psutil.STATUS_ZOMBIE:
+                members.append(process.pid)
+    return members
+
+
+def last_words(log: Path) -> str:
+    """The end of what the engine wrote, for an error message."""
+    if not log.exists():
+        return "it left no log"
+    lines = [line for line in log.read_text("utf-8", errors="replace").splitlines() if line.strip()]
+    return "\n".join([f"last lines of {log}:", *(f"    {line}" for line in lines[-LAST_WORDS_LINES:])])

@@ -1,0 +1,155 @@
+"""An answer as it came over the wire becomes a generation; what is wrong with it becomes that request's error.
+
+An answer is whole when its status is 200, its stream ended as the protocol says, its model is the one that was asked
+for, it gave token ids, and the server's own count of them agrees with what arrived. Anything else is an error of this
+one request: its words go into `Generation.error`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_specdec.engines.server.dialects import Dialect, Path, found_at
+from pytest_specdec.engines.server.events import DONE, Event, events
+from pytest_specdec.engines.server.wire import Exchange
+from pytest_specdec.generation import Chunk, Generation
+from pytest_specdec.workloads.workload import Request
+
+GOOD = 200
+SHOWN = 300
+
+
+@dataclass
+class Answer:
+    """What one exchange said, read once."""
+
+    request: Request
+    exchange: Exchange
+    began: float
+    model: str
+    dialect: Dialect
+    token_ids: list[int] = field(default_factory=list)
+    chunks: list[Chunk] = field(default_factory=list)
+    prompt_ids: tuple[int, ...] | None = None
+    text: str = ""
+    finish_reason: str | None = None
+    counted: int | None = None
+    counted_prompt: int | None = None
+    told: tuple[int, int, int] | None = None
+    error: str | None = None
+    _done: bool = False
+
+    def read(self) -> Answer:
+        """Go through the stream. Returns itself."""
+        if self.exchange.status not in (None, GOOD):
+            self.error = f"HTTP {self.exchange.status}: {_message(self.exchange.body)}"
+            return self
+        for event in events(self.exchange.pieces):
+            self._take(event)
+        self.error = self.error or self.exchange.fault or self._missing()
+        if self.exchange.fault and self.error == self.exchange.fault:
+            self.error = f"{self.error} after {len(self.token_ids)} tokens"
+        return self
+
+    def generation(self) -> Generation:
+        """As the rest of the package knows it; times are seconds since the run began."""
+        exchange = self.exchange
+        return Generation(
+            prompt_ids=self.request.prompt_ids if self.prompt_ids is None else self.prompt_ids,
+            token_ids=tuple(self.token_ids),
+            finish_reason=self.finish_reason,
+            chunks=tuple(self.chunks),
+            text=self.text,
+            started_s=None if exchange.sent is None else exchange.sent - self.began,
+            scheduled_s=exchange.due,
+            error=self.error,
+        )
+
+    def _take(self, event: Event) -> None:
+        if event.data == DONE:
+            self._done = True
+            return
+        try:
+            value = event.value()
+        except ValueError:
+            self._fault(f"an event that is not JSON: {event.data[:SHOWN]}")
+            return
+        if event.name == "error" or "error" in value:
+            self._fault(f"the server broke off: {_message(event.data.encode())}")
+        else:
+            self._take_value(event.at_s, value)
+
+    def _take_value(self, at_s: float, value: dict[str, Any]) -> None:
+        named = value.get("model")
+        if named is not None and named != self.model:
+            self._fault(f"answered by the model {named!r}, not by {self.model!r} that was asked")
+        for path in self.dialect.prompt_ids_at:
+            self._take_prompt(found_at(value, path))
+        ids = found_at(value, self.dialect.ids_at)
+        if ids:
+            self.token_ids += ids
+            self.chunks.append(Chunk(at_s - self.began, len(ids)))
+        self.text += _text(value)
+        reason = found_at(value, self.dialect.finish_at)
+        if reason and reason != "none":
+            self.finish_reason = self.dialect.renamed.get(reason, reason)
+        self._take_counts(value)
+
+    def _take_prompt(self, ids: Any) -> None:
+        if ids and self.prompt_ids is None:
+            self.prompt_ids = tuple(ids)
+
+    def _take_counts(self, value: dict[str, Any]) -> None:
+        counted = found_at(value, self.dialect.completion_tokens_at)
+        self.counted = self.counted if counted is None else int(counted)
+        prompt = found_at(value, self.dialect.prompt_tokens_at)
+        self.counted_prompt = self.counted_prompt if prompt is None else int(prompt)
+        told = self.dialect.told
+        if told is not None:
+            paths: Sequence[Path] = (told.drafts, told.draft_tokens, told.accepted_tokens)
+            found = [found_at(value, path) for path in paths]
+            self.told = (found[0], found[1], found[2]) if None not in found else self.told
+
+    def _fault(self, why: str) -> None:
+        self.error = self.error or why
+
+    def _missing(self) -> str | None:
+        """What a whole answer would have had."""
+        arrived = len(self.token_ids)
+        if self.finish_reason is None or (self.dialect.ends_with_done and not self._done):
+            return f"the stream was cut off after {arrived} tokens: no end was said"
+        if not arrived and self.counted:
+            return f"no token ids in an answer of {self.counted} tokens: the server must tell them ({self._asked()})"
+        if self.counted is None:
+            return "the server did not count its tokens (usage)"
+        if self.counted != arrived:
+            return f"{arrived} token ids arrived, but the server counts {self.counted} (usage)"
+        if self.prompt_ids is None and self.counted_prompt not in (None, len(self.request.prompt_ids)):
+            return f"{len(self.request.prompt_ids)} prompt tokens were sent, the server counts {self.counted_prompt}"
+        return None
+
+    def _asked(self) -> str:
+        return f"asked by {json.dumps(dict(self.dialect.asks))}, protocol {self.dialect.name!r}"
+
+
+def _text(value: dict[str, Any]) -> str:
+    choice = found_at(value, ("choices", 0))
+    text = found_at(choice, ("delta", "content")) or found_at(choice, ("text",)) or value.get("content") or ""
+    return text if isinstance(text, str) else ""
+
+
+def _message(body: bytes) -> str:
+    """The server's words: OpenAI's error message where there is one, else the beginning of the body."""
+    plain = body.decode("utf-8", "replace").strip()
+    try:
+        value = json.loads(plain)
+    except ValueError:
+        return plain[:SHOWN] or "no words"
+    for path in (("error", "message"), ("message",), ("detail",), ("error",)):
+        found = found_at(value, path)
+        if isinstance(found, str):
+            return found[:SHOWN]
+    return plain[:SHOWN]

@@ -1,0 +1,166 @@
+"""How the servers that speak OpenAI's protocol differ, one value for each: where token ids go in and come out.
+
+A path is a sequence of keys and indices into one event of the stream, or into the whole answer. Counters are
+Prometheus's, under their exact names. Where a server tells what it counted with each answer, the paths to it stand
+under `told`. Sources: vLLM, vllm/entrypoints/openai/completion/protocol.py and vllm/v1/metrics/loggers.py; SGLang,
+sgl-project/sglang pull requests 30917 and 33518; TensorRT-LLM, tensorrt_llm/serve/openai_protocol.py and its metrics
+page; llama.cpp, tools/server/README.md and pull requests 12603 and 26389; NVIDIA Dynamo, its page on `nvext`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+Path = tuple[str | int, ...]
+CHOICE: Path = ("choices", 0)
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Names of Prometheus counters, each in the order in which releases have called it; empty where there is none."""
+
+    drafts: tuple[str, ...] = ()
+    draft_tokens: tuple[str, ...] = ()
+    accepted_tokens: tuple[str, ...] = ()
+    per_position: tuple[str, ...] = ()
+    prefix_cache_hits: tuple[str, ...] = ()
+    path: str = "/metrics"
+
+
+@dataclass(frozen=True)
+class Told:
+    """Where one answer tells what was drafted for it; the counts of a run are their sums over its answers."""
+
+    drafts: Path
+    draft_tokens: Path
+    accepted_tokens: Path
+
+
+@dataclass(frozen=True)
+class Route:
+    """One way to ask: `path`, the field that carries the prompt, and that of the limit on tokens."""
+
+    path: str
+    prompt: str = "prompt"
+    limit: str = "max_tokens"
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """One kind of server.
+
+    `asks`: fields that make it tell token ids. `neutral`: greedy decoding, whatever the model's own settings say.
+    `prompt_ids_at`: paths of which the first that is there counts; none where the server does not tell. `renamed`:
+    finish reasons under other names. `rates`: whether /v1/completions answers to `prompt_logprobs`. `tokenize`:
+    whether /tokenize and /detokenize are there.
+    """
+
+    name: str
+    completions: Route = Route("/v1/completions")
+    chat: Route | None = Route("/v1/chat/completions", prompt="messages", limit="max_completion_tokens")
+    asks: Mapping[str, Any] = field(default_factory=dict)
+    neutral: Mapping[str, Any] = field(default_factory=dict)
+    ids_at: Path = (*CHOICE, "token_ids")
+    prompt_ids_at: tuple[Path, ...] = ()
+    finish_at: Path = (*CHOICE, "finish_reason")
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    completion_tokens_at: Path = ("usage", "completion_tokens")
+    prompt_tokens_at: Path = ("usage", "prompt_tokens")
+    ends_with_done: bool = True
+    counters: Counters = field(default_factory=Counters)
+    told: Told | None = None
+    ready: str = "/health"
+    version: str | None = None
+    rates: bool = False
+    tokenize: bool = False
+
+
+GREEDY: Mapping[str, Any] = MappingProxyType(
+    {"temperature": 0.0, "top_p": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+)
+VLLM_COUNTERS = Counters(
+    drafts=("vllm:spec_decode_num_drafts_total",),
+    draft_tokens=("vllm:spec_decode_num_draft_tokens_total",),
+    accepted_tokens=("vllm:spec_decode_num_accepted_tokens_total",),
+    per_position=("vllm:spec_decode_num_accepted_tokens_per_pos_total",),
+    prefix_cache_hits=("vllm:prefix_cache_hits_total",),
+)
+VLLM = Dialect(
+    "vllm",
+    asks={"return_token_ids": True},
+    neutral={**GREEDY, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0},
+    prompt_ids_at=((*CHOICE, "prompt_token_ids"), ("prompt_token_ids",)),
+    counters=VLLM_COUNTERS,
+    version="/version",
+    rates=True,
+    tokenize=True,
+)
+SGLANG = Dialect(
+    "sglang",
+    chat=None,
+    asks={"return_token_ids": True, "return_spec_tokens_details": True},
+    neutral={**GREEDY, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0},
+    prompt_ids_at=((*CHOICE, "prompt_token_ids"),),
+    told=Told(
+        ("sglext", "spec_tokens_details", "spec_verify_ct"),
+        ("sglext", "spec_tokens_details", "spec_num_proposed_drafts"),
+        ("sglext", "spec_tokens_details", "spec_num_correct_drafts"),
+    ),
+)
+TENSORRT_LLM = Dialect(
+    "trtllm",
+    chat=None,
+    asks={"detokenize": False},
+    neutral={**GREEDY, "top_k": 1, "repetition_penalty": 1.0},
+    counters=Counters(
+        draft_tokens=("trtllm_spec_decode_num_draft_tokens_total",),
+        accepted_tokens=("trtllm_spec_decode_num_accepted_tokens_total",),
+        path="/prometheus/metrics",
+    ),
+    version="/version",
+)
+LLAMA_CPP = Dialect(
+    "llamacpp",
+    completions=Route("/completion", limit="n_predict"),
+    chat=None,
+    asks={"return_tokens": True, "timings_per_token": True, "cache_prompt": False},
+    neutral={**GREEDY, "top_k": 1, "min_p": 0.0, "repeat_penalty": 1.0, "samplers": ["top_k"]},
+    ids_at=("tokens",),
+    finish_at=("stop_type",),
+    renamed={"limit": "length", "eos": "stop", "word": "stop"},
+    completion_tokens_at=("tokens_predicted",),
+    prompt_tokens_at=("tokens_evaluated",),
+    ends_with_done=False,
+    counters=Counters(
+        drafts=("llamacpp:spec_decode_num_drafts_total", "llamacpp:spec_decode_num_drafts"),
+        draft_tokens=("llamacpp:spec_decode_num_draft_tokens_total", "llamacpp:spec_decode_num_draft_tokens"),
+        accepted_tokens=("llamacpp:spec_decode_num_accepted_tokens_total", "llamacpp:spec_decode_num_accepted_tokens"),
+        per_position=(
+            "llamacpp:spec_decode_num_accepted_tokens_per_pos_total",
+            "llamacpp:spec_decode_num_accepted_tokens_per_pos",
+        ),
+    ),
+)
+DYNAMO = Dialect(
+    "dynamo",
+    chat=None,
+    asks={"nvext": {"extra_fields": ["completion_token_ids", "engine_data"]}},
+    neutral={**GREEDY, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0},
+    ids_at=("nvext", "completion_token_ids"),
+    prompt_ids_at=(("nvext", "engine_data", "prompt_token_ids"),),
+    counters=VLLM_COUNTERS,
+)
+DIALECTS = {each.name: each for each in (VLLM, SGLANG, TENSORRT_LLM, LLAMA_CPP, DYNAMO)}
+
+
+def found_at(event: Any, path: Path) -> Any:
+    """What lies at the path; None where it leads nowhere."""
+    for step in path:
+        try:
+            event = event[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return event

@@ -1,0 +1,328 @@
+"""An engine behind an HTTP endpoint: started here or already running, asked over the wire, judged like any other.
+
+The clock is this process's. Requests are built before it runs, answers are read after; only sending and receiving lie
+between. A request that fails is that request's error (`Generation.error`) and the others count; an engine error is
+what leaves nothing to judge: the server's end, all requests failed, or a target alone that did not answer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+from pytest_specdec.engines.engine import Description
+from pytest_specdec.engines.server.answers import Answer
+from pytest_specdec.engines.server.calls import Calls
+from pytest_specdec.engines.server.command import CPU_ENVIRONMENT, command_line, filled
+from pytest_specdec.engines.server.counters import Counted
+from pytest_specdec.engines.server.facts import ModelFacts
+from pytest_specdec.engines.server.load import Address, Client
+from pytest_specdec.engines.server.plan import ServerPlan
+from pytest_specdec.engines.server.process import HOST, ServerProcess, free_port
+from pytest_specdec.engines.server.rating import NO_RATING, Rating
+from pytest_specdec.engines.server.requests import Asking
+from pytest_specdec.engines.server.wire import Exchange
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.errors import EngineError
+from pytest_specdec.generation import Generation, Run, Score, Speculation
+from pytest_specdec.hardware import gpus
+from pytest_specdec.workloads.workload import Request, Workload
+
+READY_SECONDS = 5.0
+DYING_SECONDS = 1.0
+RATED_AT_ONCE = 8
+
+
+class ServedEngine:
+    """A server, as an engine."""
+
+    def __init__(self, spec: EngineSpec, load_timeout: float, timeout: float, resolve: Callable[[str], str]) -> None:
+        """Start the server or find it. Raises EngineError, ConfigurationError.
+
+        `load_timeout`: seconds until it must be ready. `timeout`: seconds for each request. `resolve` turns a model
+        reference into what a server can open, which is then this engine's `folder`.
+        """
+        self.spec = spec
+        self._plan = ServerPlan(spec.server)
+        self.folder = resolve(spec.target)
+        self._timeout = float(self._plan.said.get("request_timeout", timeout))
+        self._process: ServerProcess | None = None
+        self._client: Client | None = None
+        self._workload: Workload | None = None
+        self._exchanges: list[Exchange] = []
+        self._span = (0.0, 0.0)
+        try:
+            self._open(load_timeout, resolve)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, load_timeout: float, resolve: Callable[[str], str]) -> None:
+        headers = self._plan.headers()
+        places = _places(self.spec, self.folder, resolve)
+        url = self._plan.url or f"http://{HOST}:{places['port']}"
+        self._calls = Calls(url, self._timeout, headers)
+        self._metrics = filled(str(self._plan.said.get("metrics", self._plan.dialect.counters.path)), places)
+        if self._plan.url is None:
+            self._start(places, load_timeout)
+        address = Address.of(url)
+        self._asking = Asking(
+            self._plan.dialect, address, self._model(), self._plan.by_chat, self._plan.as_text, headers
+        )
+        self._client = Client(address)
+        self.description = self._describe()
+        self._before = self._counted()
+
+    @property
+    def url(self) -> str:
+        """Where the server answers."""
+        return self._calls.url
+
+    def _start(self, places: Mapping[str, Any], load_timeout: float) -> None:
+        on_cpu = not gpus().visible
+        command = command_line(self._plan, self.spec, places, on_cpu)
+        environment = {**(CPU_ENVIRONMENT if on_cpu else {}), **self.spec.environment}
+        self._process = ServerProcess(command, environment, self.spec.label)
+        self._process.wait_until(self._is_ready, load_timeout)
+
+    def _is_ready(self) -> bool:
+        return self._calls.answers(self._plan.ready, READY_SECONDS) and bool(self._models(READY_SECONDS))
+
+    def _models(self, timeout: float) -> list[dict[str, Any]]:
+        """What /v1/models lists; nothing while it does not answer."""
+        try:
+            listed = json.loads(self._calls.text("/v1/models", timeout=timeout))
+            return [dict(each) for each in listed.get("data") or ()]
+        except (EngineError, ValueError):
+            return []
+
+    def _model(self) -> str:
+        """The model's name at the server. Raises EngineError if it does not serve the one that is wanted."""
+        served = [str(each["id"]) for each in self._models(READY_SECONDS)]
+        if not served:
+            raise EngineError(f"no server that lists a model answers at {self._calls.url}/v1/models")
+        named = self._plan.said.get("model")
+        wanted = [named] if named else [self.folder, self.spec.target, *(served if len(served) == 1 else [])]
+        for name in wanted:
+            if name in served:
+                return str(name)
+        raise EngineError(
+            f"{self._calls.url} serves {', '.join(served)}, not {named or self.spec.target}: "
+            "name one of them as server['model']"
+        )
+
+    def _describe(self) -> Description:
+        listed = next(each for each in self._models(READY_SECONDS) if each["id"] == self._asking.model)
+        facts = ModelFacts.of(self.folder, self._plan.said)
+        context = self._plan.said.get("context") or listed.get("max_model_len") or self.spec.max_model_len
+        if not self.spec.speculates and facts.vocabulary is None:
+            raise EngineError(
+                f"{self.spec.target} is no folder with a config.json, so the number of its token ids is not known: "
+                "say server['vocabulary'] and server['eos_token_ids']"
+            )
+        details = {
+            "model_vocabulary": facts.model_vocabulary,
+            "eos_token_ids": list(facts.eos_token_ids) or None,
+            "protocol": self._plan.dialect.name,
+            "served_model": self._asking.model,
+            "endpoint": self._asking.route.path,
+        }
+        return Description(
+            vocabulary=facts.vocabulary or 0,
+            context=int(context or facts.context or 0),
+            device=self._device(),
+            versions=self._versions(),
+            pid=None if self._process is None else self._process.group,
+            details={name: value for name, value in details.items() if value is not None},
+        )
+
+    def _device(self) -> str:
+        if self._process is None:
+            return "served"
+        visible = gpus().visible
+        return visible[0].name if visible else "cpu"
+
+    def _versions(self) -> dict[str, str]:
+        dialect = self._plan.dialect
+        try:
+            told = self._calls.json(dialect.version)["version"] if dialect.version else None
+        except (EngineError, KeyError, TypeError):
+            told = None
+        return {dialect.name: str(told)} if told else {}
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of each text, by the server's own tokenizer."""
+        self._refuse_no_tokenizer()
+        asked = ({"model": self._asking.model, "prompt": text} for text in texts)
+        return [list(self._calls.json("/tokenize", body)["tokens"]) for body in asked]
+
+    def encode_messages(self, conversations: Sequence[Sequence[Mapping[str, str]]]) -> list[list[int]]:
+        """Token ids of each conversation by the server's own chat template, ready for the assistant's answer."""
+        self._refuse_no_tokenizer()
+        asked = ({"model": self._asking.model, "messages": [dict(each) for each in talk]} for talk in conversations)
+        return [list(self._calls.json("/tokenize", body)["tokens"]) for body in asked]
+
+    def _decoded(self, ids: Sequence[int]) -> str:
+        self._refuse_no_tokenizer()
+        asked = {"model": self._asking.model, "tokens": list(ids)}
+        return str(self._calls.json("/detokenize", asked)["prompt"])
+
+    def _refuse_no_tokenizer(self) -> None:
+        if not self._plan.dialect.tokenize:
+            raise EngineError(
+                f"a server of protocol {self._plan.dialect.name!r} encodes no text: give prompts as ids, "
+                'or name a reference in this process, e.g. reference="vllm"'
+            )
+
+    def prepare(self, workload: Workload) -> None:
+        """Build the requests, open connections, and read the counters."""
+        assert self._client is not None
+        self._workload = workload
+        dues = workload.arrivals_s or (None,) * len(workload.requests)
+        pairs = zip(workload.requests, dues, strict=True)
+        self._exchanges = [Exchange(self._payload(request), due) for request, due in pairs]
+        self._client.warm(min(workload.concurrency, len(workload.requests)))
+        self._before = self._counted()
+
+    def _payload(self, request: Request) -> bytes:
+        text = self._decoded(request.prompt_ids) if self._plan.as_text else None
+        return self._asking.payload(request, text)
+
+    def run(self) -> None:
+        """Send and receive. Raises EngineDied if the server ends meanwhile."""
+        assert self._client is not None, "run() after close()"
+        assert self._workload is not None, "run() before prepare()"
+        self._span = self._client.run(self._exchanges, self._workload.concurrency, self._timeout)
+        if self._process is not None:
+            failed = any(exchange.fault for exchange in self._exchanges)
+            self._process.refuse_dead("decoding", DYING_SECONDS if failed else 0.0)
+
+    def collect(self) -> Run:
+        """Read the answers. Raises EngineError if there is nothing to judge."""
+        began, ended = self._span
+        answers = self._answers()
+        self._refuse_failure(answers)
+        after = self._counted()
+        return Run(
+            tuple(answer.generation() for answer in answers),
+            self._speculation(answers, after),
+            ended - began,
+            after.hits_since(self._before),
+        )
+
+    def _answers(self) -> list[Answer]:
+        assert self._workload is not None, "collect() before run()"
+        pairs = zip(self._workload.requests, self._exchanges, strict=True)
+        began, asking = self._span[0], self._asking
+        return [Answer(request, each, began, asking.model, asking.dialect).read() for request, each in pairs]
+
+    def _refuse_failure(self, answers: Sequence[Answer]) -> None:
+        failed = sum(answer.error is not None for answer in answers)
+        if failed == len(answers) or (failed and not self.spec.speculates):
+            raise EngineError(f"server {self.spec.label} at {self._calls.url}: {_failures(answers)}")
+
+    def drop(self, workload: Workload, after_pieces: int = 1) -> tuple[Generation, ...]:
+        """Send these requests and break each off in flight, after so many pieces of its answer."""
+        assert self._client is not None
+        self.prepare(workload)
+        for exchange in self._exchanges:
+            exchange.cancel_after = after_pieces
+        self._span = self._client.run(self._exchanges, workload.concurrency, self._timeout)
+        return tuple(answer.generation() for answer in self._answers())
+
+    def _counted(self) -> Counted:
+        """The counters now; a server without such a page counts nothing that is known."""
+        names = self._plan.dialect.counters
+        elsewhere = self._metrics.startswith("http")
+        try:
+            page = replace(self._calls, url="").text(self._metrics) if elsewhere else self._calls.text(self._metrics)
+        except EngineError:
+            return Counted()
+        return Counted.read(page, names)
+
+    def _speculation(self, answers: Sequence[Answer], after: Counted) -> Speculation | None:
+        """What was drafted; None for the target alone. Raises EngineError if the server does not tell."""
+        if not self.spec.speculates:
+            return None
+        counted = self._told(answers) if self._plan.dialect.told else self._moved(after)
+        if counted is None:
+            raise EngineError(
+                f"server {self.spec.label} does not tell what it drafted ({self._where_told()}): without that it "
+                "cannot be known whether it speculated; switch its metrics on, or say server['metrics']; "
+                f"{_failures(answers)}"
+            )
+        return counted
+
+    def _told(self, answers: Sequence[Answer]) -> Speculation | None:
+        told = [answer.told for answer in answers if answer.error is None]
+        counted = [Speculation(*each) for each in told if each is not None]
+        return sum(counted[1:], counted[0]) if counted and len(counted) == len(told) else None
+
+    def _moved(self, after: Counted) -> Speculation | None:
+        if not self._plan.dialect.counters.drafts and after.draft_tokens is not None and self.spec.gamma:
+            after = replace(after, drafts=-(-after.draft_tokens // self.spec.gamma))
+            before = replace(self._before, drafts=-(-(self._before.draft_tokens or 0) // self.spec.gamma))
+            return after.since(before)
+        return after.since(self._before)
+
+    def _where_told(self) -> str:
+        dialect = self._plan.dialect
+        if dialect.told is not None:
+            return f"asked by {json.dumps(dict(dialect.asks))}"
+        names = (*dialect.counters.drafts[:1], *dialect.counters.draft_tokens[:1])
+        return f"no {' and '.join(names)} at {self._metrics}"
+
+    def score(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> tuple[tuple[Score, ...], ...]:
+        """Rate each emitted token by the server's `prompt_logprobs`."""
+        if not self._plan.dialect.rates:
+            raise EngineError(f"server {self.spec.label}, protocol {self._plan.dialect.name!r}: {NO_RATING}")
+        asked = [self._rating(request, tuple(output)) for request, output in zip(requests, outputs, strict=True)]
+        with ThreadPoolExecutor(RATED_AT_ONCE) as pool:
+            return tuple(pool.map(self._rated, asked))
+
+    def _rating(self, request: Request, output: tuple[int, ...]) -> Rating:
+        ends = request.ends(self.description.details.get("eos_token_ids") or ())
+        until = request.min_tokens if ends else 0
+        raw = bool(self._plan.said.get("raw_logits", self._process is not None and not self.spec.speculates))
+        return Rating(request.prompt_ids, output, until, ends, self.description.context, raw)
+
+    def _rated(self, rating: Rating) -> tuple[Score, ...]:
+        if not rating.output:
+            return ()
+        return rating.scores(self._calls.json("/v1/completions", rating.body(self._asking.model)))
+
+    def park(self) -> None:
+        """Nothing: a server keeps what it holds, so two must fit beside each other."""
+
+    def wake(self) -> None:
+        """Nothing to take back."""
+
+    def close(self) -> None:
+        """Close the connections, and end a server that was started here."""
+        if self._client is not None:
+            self._client.close()
+        if self._process is not None:
+            self._process.close()
+
+
+def _failures(answers: Sequence[Answer]) -> str:
+    """How many requests failed, and the first one's words."""
+    errors = [answer.error for answer in answers if answer.error is not None]
+    first = f"; the first: {errors[0]}" if errors else ""
+    return f"{len(errors)} of {len(answers)} requests failed{first}"
+
+
+def _places(spec: EngineSpec, folder: str, resolve: Callable[[str], str]) -> dict[str, Any]:
+    """What the placeholders of a command stand for."""
+    return {
+        "model": folder,
+        "draft": resolve(spec.draft) if spec.draft else "",
+        "host": HOST,
+        "port": free_port(),
+        "metrics_port": free_port(),
+        "method": spec.method,
+        "gamma": "" if spec.gamma is None else spec.gamma,
+    }

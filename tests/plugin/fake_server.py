@@ -1,0 +1,181 @@
+"""A small server that speaks vLLM's protocol, decodes by a map of tokens, and has the fault that it is told to have.
+
+It runs as a program: `python fake_server.py --port N [--drafts] [--fault NAME] [--only TOKEN]`. With `--only`, the
+fault befalls requests whose prompt begins with that token. Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from itertools import pairwise
+from typing import Any
+
+VOCABULARY = 103
+BURST = 3
+SURE = 10.0
+MODEL = "t"
+COUNTERS = ("drafts", "draft_tokens", "accepted_tokens")
+
+
+def following(token: int) -> int:
+    """The map: the target's own choice after a token; every choice is a plain id."""
+    return (token * 3 + 7) % (VOCABULARY - 3) + 3
+
+
+class FakeServer:
+    """Answers to a few paths."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._counted = dict.fromkeys(COUNTERS, 0)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, request after request."""
+        while head := await reader.readline():
+            method, path, _ = head.decode().split()
+            length = 0
+            while (line := await reader.readline()).strip():
+                name, _, value = line.decode().partition(":")
+                length = int(value) if name.lower() == "content-length" else length
+            body = json.loads(await reader.readexactly(length)) if length else {}
+            await self._answer(f"{method} {path}", body, writer)
+            if writer.is_closing():
+                return
+
+    async def _answer(self, asked: str, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        if asked == "GET /health":
+            whole(writer, 200, "")
+        elif asked == "GET /v1/models":
+            whole(writer, 200, json.dumps({"data": [{"id": MODEL, "max_model_len": 512}]}))
+        elif asked == "GET /metrics":
+            whole(writer, 200, self._page())
+        elif asked == "POST /v1/completions" and "prompt_logprobs" in body:
+            whole(writer, 200, json.dumps(rated(body)))
+        elif asked == "POST /v1/completions":
+            await self._complete(body, writer)
+        else:
+            whole(writer, 404, "no such path")
+
+    def _page(self) -> str:
+        lines = [f'vllm:spec_decode_num_{name}_total{{engine="0"}} {count}.0' for name, count in self._counted.items()]
+        positions = self._counted["drafts"]
+        lines += [
+            f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{position="{at}"}} {positions}' for at in range(2)
+        ]
+        lines += ['vllm:spec_decode_num_drafts_created{engine="0"} 1.7e9', "vllm:prefix_cache_hits_total 0.0"]
+        return "" if self._options.fault == "no counters" else "\n".join(lines)
+
+    async def _complete(self, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        hit = self._options.only is None or body["prompt"][0] == self._options.only
+        fault = self._options.fault if hit else None
+        if fault == "503":
+            whole(writer, 503, json.dumps({"error": {"message": "overloaded"}}))
+            return
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+        async for event in self._events(body, fault):
+            writer.write(b"%x\r\n%b\r\n" % (len(event), event))
+            await writer.drain()
+            await asyncio.sleep(self._options.pause)
+        if fault == "cut":
+            writer.transport.abort()
+        else:
+            writer.write(b"0\r\n\r\n")
+
+    async def _events(self, body: dict[str, Any], fault: str | None) -> AsyncIterator[bytes]:
+        tokens = decoded(body["prompt"][-1], body["max_tokens"])
+        if fault == "wrong token":
+            tokens[3] = tokens[3] - 1 if tokens[3] > 3 else tokens[3] + 1
+        burst = BURST if self._options.drafts else 1
+        for at in range(0, len(tokens), burst):
+            if at > 0:
+                await self._misbehave(fault)
+            if at > 0 and fault in ("truncate", "cut"):
+                return
+            if at > 0 and fault == "error":
+                yield event({"error": {"message": "out of memory", "code": 500}})
+                return
+            yield self._chunk(body, tokens[at : at + burst], at, len(tokens), fault)
+        counted = len(tokens) + (fault == "usage")
+        yield event(
+            {"model": body["model"], "choices": [], "usage": {"completion_tokens": counted, "prompt_tokens": 0}}
+        )
+        yield b"data: [DONE]\n\n"
+
+    async def _misbehave(self, fault: str | None) -> None:
+        if fault == "die":
+            print("about to die", flush=True)
+            os._exit(9)
+        if fault == "hang":
+            await asyncio.sleep(600)
+
+    def _chunk(self, body: dict[str, Any], tokens: list[int], at: int, total: int, fault: str | None) -> bytes:
+        if self._options.drafts and len(tokens) == BURST:
+            for name, count in zip(COUNTERS, (1, BURST - 1, BURST - 1), strict=True):
+                self._counted[name] += count
+        choice = {
+            "index": 0,
+            "text": " ".join(map(str, tokens)),
+            "token_ids": None if fault == "no ids" else tokens,
+            "prompt_token_ids": body["prompt"] if at == 0 else None,
+            "finish_reason": "length" if at + len(tokens) == total else None,
+        }
+        return event({"model": "another" if fault == "other model" else body["model"], "choices": [choice]})
+
+
+def decoded(last: int, count: int) -> list[int]:
+    """What the target alone says after `last`."""
+    tokens: list[int] = []
+    for _ in range(count):
+        last = following(last)
+        tokens.append(last)
+    return tokens
+
+
+def rated(body: dict[str, Any]) -> dict[str, Any]:
+    """Each prompt token beside the choice of the map, as logits."""
+    ids = body["prompt"]
+    rows = [
+        {str(token): {"logprob": 0.0}} | {str(following(before)): {"logprob": SURE}} for before, token in pairs(ids)
+    ]
+    return {"model": body["model"], "choices": [{"text": "", "prompt_logprobs": [None, *rows]}]}
+
+
+def pairs(ids: list[int]) -> list[tuple[int, int]]:
+    """Each token with the one before it."""
+    return list(pairwise(ids))
+
+
+def event(value: dict[str, Any]) -> bytes:
+    """One server-sent event."""
+    return f"data: {json.dumps(value)}\n\n".encode()
+
+
+def whole(writer: asyncio.StreamWriter, status: int, text: str) -> None:
+    """An answer in one piece."""
+    data = text.encode()
+    writer.write(f"HTTP/1.1 {status} Said\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
+
+
+async def main() -> None:
+    """Listen until ended."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--port", type=int)
+    parser.add_argument("--drafts", action="store_true")
+    parser.add_argument("--fault")
+    parser.add_argument("--only", type=int)
+    parser.add_argument("--pause", type=float, default=0.0)
+    options, _ = parser.parse_known_args()
+    if options.fault == "does not start":
+        sys.exit("no such model")
+    fake = FakeServer(options)
+    server = await asyncio.start_server(fake.serve, "127.0.0.1", options.port)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,273 @@
+"""An engine behind an endpoint: what a failed request is called, that nothing of it is counted, that the rest runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_specdec.engines.process_group import live_members
+from pytest_specdec.engines.server import ServedEngine
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.errors import EngineDied, EngineError
+from pytest_specdec.generation import Run, Score, Speculation
+from pytest_specdec.workloads.workload import Request, Workload
+
+if TYPE_CHECKING:
+    from tests.plugin.conftest import Project
+
+FAKE = str(Path(__file__).with_name("fake_server.py"))
+COMMAND = [sys.executable, FAKE, "--port", "{port}"]
+KNOWN = {"vocabulary": 103, "context": 512, "request_timeout": 1.0}
+MARKED = 9
+SOUND = Request((5, 12), 8)
+UNLUCKY = Request((MARKED, 30), 8)
+BOTH = Workload("both", (UNLUCKY, SOUND), 2)
+AFTER_12 = (46, 48, 54, 72, 26, 88, 74, 32)
+
+Start = Callable[..., ServedEngine]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts fake servers, and ends them after the test."""
+    engines: list[ServedEngine] = []
+
+    def start(*speculation: str, alone: bool = False, **said: object) -> ServedEngine:
+        server = {"command": COMMAND, "speculation": ["--drafts", *speculation], **KNOWN, **said}
+        spec = EngineSpec(backend="server", target="t", method="served", server=server)
+        engines.append(ServedEngine(spec.target_only() if alone else spec, 20, 20, str))
+        return engines[-1]
+
+    yield start
+    for engine in engines:
+        engine.close()
+
+
+def decode(engine: ServedEngine, workload: Workload) -> Run:
+    """One pass."""
+    engine.prepare(workload)
+    engine.run()
+    return engine.collect()
+
+
+def test_an_answer_has_ids_times_and_counters(start: Start) -> None:
+    """Tokens come in the server's own chunks; what it drafted is the difference of its counters around the run."""
+    run = decode(start(), BOTH)
+    answer = run.generations[1]
+    assert answer.token_ids == AFTER_12
+    assert answer.prompt_ids == SOUND.prompt_ids
+    assert answer.finish_reason == "length"
+    assert [chunk.tokens for chunk in answer.chunks] == [3, 3, 2]
+    assert answer.error is None
+    assert run.speculation == Speculation(4, 8, 8, (4, 4))
+    assert run.prefix_cache_hits == 0
+
+
+def test_the_target_alone_is_the_same_command_without_speculation(start: Start) -> None:
+    """It says the same tokens, one at a time, and rates them in logits."""
+    engine = start(alone=True)
+    run = decode(engine, BOTH)
+    assert run.generations[1].token_ids == AFTER_12
+    assert run.speculation is None
+    assert [chunk.tokens for chunk in run.generations[1].chunks] == [1] * 8
+    (scores,) = engine.score([SOUND], [[*AFTER_12[:7], 4]])
+    assert scores[0] == Score(0.0, 10.0, AFTER_12[0])
+    assert scores[7] == Score(10.0, 10.0, AFTER_12[7])
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("503", "HTTP 503: overloaded"),
+        ("hang", "no whole answer within 1 s after 3 tokens"),
+        ("truncate", "the stream was cut off after 3 tokens: no end was said"),
+        ("cut", "the connection was lost after 3 tokens"),
+        ("error", "the server broke off: out of memory"),
+        ("other model", "answered by the model 'another', not by 't' that was asked"),
+        ("usage", "8 token ids arrived, but the server counts 9 (usage)"),
+        (
+            "no ids",
+            'no token ids in an answer of 8 tokens: the server must tell them (asked by {"return_token_ids": true}',
+        ),
+    ],
+)
+def test_a_failed_request_is_named_and_the_other_counts(start: Start, fault: str, words: str) -> None:
+    """The fault befalls one of two requests: its error says what happened, and the other's answer is whole."""
+    run = decode(start("--fault", fault, "--only", str(MARKED)), BOTH)
+    failed, whole = run.generations
+    assert failed.error is not None
+    assert failed.error.startswith(words)
+    assert whole.error is None
+    assert whole.token_ids == AFTER_12
+
+
+def test_a_server_that_dies_in_a_run_is_one_error_with_its_last_words(start: Start) -> None:
+    """The next test gets a new one; nothing of the old one is left."""
+    engine = start("--fault", "die", "--only", str(MARKED))
+    engine.prepare(BOTH)
+    with pytest.raises(EngineDied, match=r"died while decoding(.|\n)*about to die"):
+        engine.run()
+    engine.close()
+    assert live_members(engine.description.pid or 0) == []
+
+
+def test_if_every_request_fails_there_is_nothing_to_judge(start: Start) -> None:
+    """The error counts them and tells the first one's."""
+    with pytest.raises(EngineError, match="2 of 2 requests failed; the first: HTTP 503: overloaded"):
+        decode(start("--fault", "503"), BOTH)
+
+
+def test_a_target_alone_that_misses_one_answer_is_no_reference(start: Start) -> None:
+    """A speculative engine cannot be held against what did not come."""
+    engine = start(alone=True, command=[*COMMAND, "--fault", "503", "--only", str(MARKED)])
+    with pytest.raises(EngineError, match="1 of 2 requests failed"):
+        decode(engine, BOTH)
+
+
+def test_a_server_that_tells_no_counters_is_refused(start: Start) -> None:
+    """Equal output proves nothing if it is not known whether anything was drafted."""
+    with pytest.raises(EngineError, match=r"does not tell what it drafted .*vllm:spec_decode_num_drafts_total"):
+        decode(start("--fault", "no counters"), BOTH)
+
+
+def test_after_requests_were_broken_off_in_flight_the_server_is_still_right(start: Start) -> None:
+    """Each is cancelled after its first piece and says so; the next run is whole."""
+    engine = start("--pause", "0.02")
+    assert [answer.error for answer in engine.drop(BOTH)] == ["cancelled by the client after 3 tokens"] * 2
+    assert decode(engine, BOTH).generations[1].token_ids == AFTER_12
+
+
+def test_latency_counts_from_the_moment_a_request_was_due(start: Start) -> None:
+    """One place, and answers that take longer than the gaps: requests are sent late, and their due moments are kept."""
+    due = (0.0, 0.01, 0.02, 0.03)
+    run = decode(start("--pause", "0.02"), Workload("open", (SOUND,) * 4, 1, due))
+    assert tuple(answer.scheduled_s for answer in run.generations) == due
+    sent = [answer.started_s or 0.0 for answer in run.generations]
+    assert all(later - earlier > 0.05 for earlier, later in pairwise(sent))
+
+
+def test_arrivals_follow_one_schedule(start: Start) -> None:
+    """No gap is slept, so nothing adds up: never early, and the hundredth as punctual as the first."""
+    due = tuple(at * 0.004 for at in range(100))
+    run = decode(start(), Workload("open", (SOUND,) * 100, 100, due))
+    late = [(answer.started_s or 0.0) - (answer.scheduled_s or 0.0) for answer in run.generations]
+    assert min(late) >= 0
+    assert sorted(late)[50] < 0.02
+
+
+def test_a_server_that_does_not_start_says_why(start: Start) -> None:
+    """Its command and its last words are in the error."""
+    with pytest.raises(EngineError, match=r"ended before it was ready: .*fake_server(.|\n)*no such model"):
+        start("--fault", "does not start")
+
+
+def test_an_endpoint_without_the_model_names_both(start: Start) -> None:
+    """What it serves, and what was wanted."""
+    with pytest.raises(EngineError, match="serves t, not llama: name one of them"):
+        start(model="llama")
+
+
+def test_an_endpoint_that_cannot_rate_points_to_a_reference(start: Start) -> None:
+    """The remedy is in the error."""
+    with pytest.raises(EngineError, match=r'name a reference in this process, e\.g\. .*reference="vllm"'):
+        start(alone=True, protocol="sglang").score([SOUND], [AFTER_12])
+
+
+MARK = f"""
+import pytest
+
+def served(*speculation, **said):
+    server = {{"command": {COMMAND!r}, "speculation": ["--drafts", *speculation], **{KNOWN!r}, **said}}
+    return pytest.mark.specdec(target="t", scenario="scenarios/short.toml", server=server)
+"""
+SOUND_TEST = """
+@served()
+def test_sound(specdec, openai_server, scenario):
+    record = specdec(openai_server, scenario)
+    assert record["verdict"]["outcome"] == "identical"
+"""
+FAULTY_TEST = """
+@served("--fault", "{fault}")
+def test_faulty(specdec, openai_server, scenario):
+    specdec(openai_server, scenario)
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("wrong token", "divergent"),
+        ("die", "died while decoding"),
+        ("503", "2 of 2 requests failed; the first: HTTP 503: overloaded"),
+        ("truncate", "2 of 2 requests failed; the first: the stream was cut off after 3 tokens"),
+        ("hang", "2 of 2 requests failed; the first: no whole answer within 1 s"),
+        ("other model", "2 of 2 requests failed; the first: answered by the model 'another', not by 't'"),
+        ("usage", "2 of 2 requests failed; the first: 8 token ids arrived, but the server counts 9"),
+    ],
+)
+def test_a_faulty_server_is_red_and_the_rest_of_the_session_runs(project: Project, fault: str, words: str) -> None:
+    """Its test fails with the fault's name and leaves no timing; another server's test passes."""
+    project.tests(FAULTY_TEST.format(fault=fault) + SOUND_TEST, header=MARK)
+    result = project.run("--benchmark-json=out.json", "--benchmark-timer=time.perf_counter")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines([f"*{words.replace('[', '[[]')}*"])
+    assert set(project.benchmarks("--benchmark-timer=time.perf_counter")) == {"test_sound[t-served-short]"}
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"url": "http://127.0.0.1:1"}, "nothing says what this server's target alone answers"),
+        ({"comand": ["x"]}, "a server has no key 'comand'; did you mean 'command'?"),
+        ({"protocol": "vlm"}, "it must be one of vllm, sglang, trtllm, llamacpp, dynamo"),
+        ({"url": "127.0.0.1:8000"}, "it must begin with http:// or https://"),
+        ({"command": "serve"}, "it must be a list or tuple"),
+        ({"protocol": "sglang", "endpoint": "chat"}, "sglang streams no token ids by chat"),
+    ],
+)
+def test_a_wrong_mark_is_refused_when_tests_are_collected(
+    project: Project, said: dict[str, object], words: str
+) -> None:
+    """One error with the remedy, before anything is started."""
+    project.tests(
+        f"""
+@pytest.mark.specdec(server={said!r})
+def test_it(specdec, openai_server, scenario): ...
+"""
+    )
+    result = project.run()
+    result.assert_outcomes(errors=1)
+    assert words in result.stdout.str()
+
+
+def test_settings_name_an_endpoint_and_its_reference(project: Project) -> None:
+    """The server that runs is found by its URL, and an in-process engine named as its reference is what it meets."""
+    project.tests("def test_it(specdec, openai_server, scenario):\n    specdec(openai_server, scenario)\n")
+    result = project.run("--specdec-server-url=http://127.0.0.1:1", "--specdec-server-reference=fake")
+    result.assert_outcomes(failed=1)
+    assert project.loads() == ["t-target", "t-served"]
+    result.stdout.fnmatch_lines(["*no server that lists a model answers at http://127.0.0.1:1/v1/models*"])
+
+
+def test_vllm_behind_a_server_is_parametrized_like_vllm(project: Project) -> None:
+    """Drafts and γ multiply out for a server that is built from them, and not for one that brings its own."""
+    project.tests(
+        """
+@pytest.mark.specdec(gamma=[2, 4], server={})
+def test_built(specdec, openai_server, scenario): ...
+
+@pytest.mark.specdec(gamma=[2, 4], draft=None, server={})
+def test_by_lookup(specdec, openai_server, scenario): ...
+"""
+    )
+    assert project.ids() == [
+        "test_built[t-draft_model-g2-short]",
+        "test_built[t-draft_model-g4-short]",
+        "test_by_lookup[t-ngram-g2-short]",
+        "test_by_lookup[t-ngram-g4-short]",
+    ]

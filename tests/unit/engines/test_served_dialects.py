@@ -1,0 +1,150 @@
+"""How each server's answer is read, in the shape that its own sources give; and its counters, under exact names."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from pytest_specdec.engines.server.answers import Answer
+from pytest_specdec.engines.server.command import command_line
+from pytest_specdec.engines.server.counters import Counted
+from pytest_specdec.engines.server.dialects import DIALECTS, VLLM
+from pytest_specdec.engines.server.events import events
+from pytest_specdec.engines.server.load import Address
+from pytest_specdec.engines.server.plan import ServerPlan
+from pytest_specdec.engines.server.requests import Asking
+from pytest_specdec.engines.server.wire import Exchange
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.generation import Chunk, Speculation
+from pytest_specdec.workloads.workload import Request
+
+ASKED = Request((5, 9), 3)
+USAGE = {"prompt_tokens": 2, "completion_tokens": 3}
+SPOKEN: dict[str, list[dict[str, Any] | str]] = {
+    "vllm": [
+        {"choices": [{"text": "a", "prompt_token_ids": [5, 9], "token_ids": [7, 8], "finish_reason": None}]},
+        {"choices": [{"text": "b", "token_ids": [4], "finish_reason": "length"}]},
+        {"choices": [], "usage": USAGE},
+        "[DONE]",
+    ],
+    "sglang": [
+        {"choices": [{"text": "a", "prompt_token_ids": [5, 9], "token_ids": [7, 8], "finish_reason": None}]},
+        {"choices": [{"text": "b", "token_ids": [4], "finish_reason": "length"}], "sglext": {
+            "spec_tokens_details": {"spec_verify_ct": 1, "spec_num_proposed_drafts": 3, "spec_num_correct_drafts": 1}}},
+        {"choices": [], "usage": USAGE},
+        "[DONE]",
+    ],
+    "trtllm": [
+        {"choices": [{"text": "", "token_ids": [7, 8], "finish_reason": None}]},
+        {"choices": [{"text": "", "token_ids": [4], "finish_reason": "length"}]},
+        {"choices": [], "usage": USAGE},
+        "[DONE]",
+    ],
+    "llamacpp": [
+        {"content": "a", "tokens": [7, 8], "stop": False},
+        {"content": "b", "tokens": [4], "stop": False},
+        {"content": "", "tokens": [], "stop": True, "stop_type": "limit", "tokens_predicted": 3, "tokens_evaluated": 2},
+    ],
+    "dynamo": [
+        {"choices": [{"text": "a", "index": 0}], "nvext": {"completion_token_ids": [7, 8]}},
+        {"choices": [{"text": "b", "finish_reason": "length"}], "nvext": {
+            "completion_token_ids": [4], "engine_data": {"prompt_token_ids": [5, 9]}}},
+        {"choices": [], "usage": USAGE},
+        "[DONE]",
+    ],
+}  # fmt: skip
+
+
+def pieces(spoken: list[dict[str, Any] | str]) -> list[tuple[float, bytes]]:
+    """Each event in a piece of its own, a second apart."""
+    told = [each if isinstance(each, str) else json.dumps(each) for each in spoken]
+    return [(10.0 + at, f"data: {data}\n\n".encode()) for at, data in enumerate(told, start=1)]
+
+
+def read(dialect: str, spoken: list[dict[str, Any] | str]) -> Answer:
+    exchange = Exchange(b"", sent=10.5, status=200, pieces=pieces(spoken))
+    return Answer(ASKED, exchange, 10.0, "m", DIALECTS[dialect]).read()
+
+
+@pytest.mark.parametrize("dialect", SPOKEN)
+def test_an_answer_in_each_dialect_gives_the_same_generation(dialect: str) -> None:
+    """Ids, prompt, end and times; the clock begins with the run."""
+    answer = read(dialect, SPOKEN[dialect])
+    generation = answer.generation()
+    assert answer.error is None
+    assert generation.token_ids == (7, 8, 4)
+    assert generation.prompt_ids == (5, 9)
+    assert generation.finish_reason == "length"
+    assert generation.chunks == (Chunk(1.0, 2), Chunk(2.0, 1))
+    assert generation.started_s == 0.5
+
+
+@pytest.mark.parametrize("dialect", SPOKEN)
+def test_an_answer_without_its_end_is_an_error(dialect: str) -> None:
+    """Whatever the dialect, what was cut off is no answer."""
+    assert "cut off after 2 tokens" in str(read(dialect, SPOKEN[dialect][:1]).error)
+
+
+def test_what_was_drafted_for_an_answer_is_told_with_it() -> None:
+    """SGLang's counts come with the answer."""
+    assert read("sglang", SPOKEN["sglang"]).told == (1, 3, 1)
+
+
+def test_an_event_that_comes_in_parts_has_the_time_of_its_last_byte() -> None:
+    """Two events in three pieces; line ends of either kind, comments and names."""
+    parts = [(1.0, b"data: {}"), (2.0, b"\n\n: ping\r\n\r\nevent: error\r\nda"), (3.0, b"ta: x\r\n\r\ndata: lost")]
+    assert [(event.at_s, event.name, event.data) for event in events(parts)] == [(2.0, None, "{}"), (3.0, "error", "x")]
+
+
+def test_counters_have_exact_names_and_are_added_over_label_sets() -> None:
+    """A counter whose name only begins alike is another one, and so is a creation time."""
+    page = """# HELP vllm:spec_decode_num_drafts_total x
+vllm:spec_decode_num_drafts_total{engine="0",model_name="a,b"} 4.0
+vllm:spec_decode_num_drafts_total{engine="1"} 6.0
+vllm:spec_decode_num_drafts_created{engine="0"} 1.7e+09
+vllm:spec_decode_num_draft_tokens_total 30.0
+vllm:spec_decode_num_accepted_tokens_total 12.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="1"} 4.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{position="0",engine="0"} 8.0
+"""
+    counted = Counted.read(page, VLLM.counters)
+    assert counted == Counted(10, 30, 12, (8, 4), None)
+    assert counted.since(Counted(4, 12, 6, (5, 1))) == Speculation(6, 18, 6, (3, 3))
+    assert counted.hits_since(Counted()) is None
+
+
+def test_a_page_without_counters_is_no_zero() -> None:
+    """What is not told is not known."""
+    assert Counted.read("other_total 3", VLLM.counters).since(Counted()) is None
+
+
+def test_a_request_is_greedy_whatever_the_model_says() -> None:
+    """vLLM takes a model's own sampling settings as defaults, so each is sent; the request's own come last."""
+    body = Asking(VLLM, Address("h", 1), "m").body(Request((5,), 4, sampling={"top_k": 3}), None)
+    assert (body["temperature"], body["repetition_penalty"], body["top_k"]) == (0.0, 1.0, 3)
+    assert body["prompt"] == [5]
+    assert body["ignore_eos"] is True
+    assert body["return_token_ids"] is True
+
+
+def test_the_target_alone_is_vllm_without_speculation_and_with_raw_logits() -> None:
+    """Otherwise the command is the same."""
+    spec = EngineSpec(backend="server", target="t", method="ngram", gamma=3, options={"enforce_eager": False})
+    places = {"model": "/m", "draft": "", "host": "h", "port": 1}
+    speculative = command_line(ServerPlan({}), spec, places, on_cpu=True)
+    alone = command_line(ServerPlan({}), spec.target_only(), places, on_cpu=True)
+    drafting = ["--speculative-config", '{"method": "ngram", "num_speculative_tokens": 3}']
+    assert speculative[-2:] == drafting
+    assert [part for part in alone if part not in ("--logprobs-mode", "raw_logits")] == speculative[:-2]
+    assert "--no-enforce-eager" in alone
+
+
+def test_a_served_engine_is_another_engine_and_others_keep_their_keys() -> None:
+    """Server and reference are part of the key; without them it is what it was before there were any."""
+    plain = EngineSpec(backend="vllm", target="t")
+    served = EngineSpec(backend="server", target="t", server={"url": "http://a"}, reference=plain)
+    assert plain.key == "74078e626bfc"
+    assert served.key != EngineSpec(backend="server", target="t", server={"url": "http://b"}, reference=plain).key
+    assert served.target_only() == plain
