@@ -19,6 +19,8 @@ from pytest_specdec.settings import Settings
 if TYPE_CHECKING:
     from pytest_specdec.engines.engine import Engine
     from pytest_specdec.engines.spec import EngineSpec
+    from pytest_specdec.results.baselines import Baselines
+    from pytest_specdec.results.regression import RegressionGate
     from pytest_specdec.session import Session
     from pytest_specdec.workloads.scenario import Scenario
 
@@ -32,6 +34,7 @@ ENGINE_FIXTURES = {
 }
 SETTINGS = pytest.StashKey[Settings]()
 WITHHELD = pytest.StashKey[set[str]]()
+BASELINES = pytest.StashKey["Baselines"]()
 PROPERTY = "specdec"
 
 
@@ -44,7 +47,9 @@ def specdec_session(request: pytest.FixtureRequest) -> Iterator[Session]:
     announce = _announcer(request.config)
     pool = Pool(_starter(request.config, announce))
     try:
-        yield Session(request.config.stash[SETTINGS], pool, _clock(request.config), announce)
+        session = Session(request.config.stash[SETTINGS], pool, _clock(request.config), announce)
+        session.regression = _regression(request.config)
+        yield session
     finally:
         pool.close()
 
@@ -60,6 +65,25 @@ def _starter(config: pytest.Config, announce: Callable[[str], None]) -> Callable
         return engine
 
     return start
+
+
+def found_baselines(config: pytest.Config, named: str) -> Baselines:
+    """Where pytest-benchmark keeps its results, and the run that was named. Raises ConfigurationError."""
+    from pytest_specdec.results.baselines import baselines
+    from pytest_specdec.results.saved import storage_folder
+
+    return baselines(named, storage_folder(str(config.getoption("benchmark_storage"))))
+
+
+def _regression(config: pytest.Config) -> RegressionGate | None:
+    """The gate against a baseline, where one was asked for."""
+    found = config.stash.get(BASELINES, None)
+    if found is None:
+        return None
+    from pytest_specdec.results.regression import RegressionGate
+
+    settings = config.stash[SETTINGS]
+    return RegressionGate(found, settings.fail, settings.fail_on)
 
 
 def _clock(config: pytest.Config) -> Callable[[], float]:

@@ -21,6 +21,7 @@ from pytest_specdec.measure.memory import peak_memory_of, told_memory
 from pytest_specdec.measure.rounds import Plan, Rounds, benchmarked
 from pytest_specdec.measure.speedup import Arm, advice, speedup_part
 from pytest_specdec.results import record
+from pytest_specdec.results.per_round import per_round_part
 from pytest_specdec.session import Session
 from pytest_specdec.workloads.workload import Workload
 
@@ -64,10 +65,12 @@ class Gate:
         judgement = judged(session, spec, workload, rounds, about)
         kept: Record = {
             **record.what_was_asked(spec, scenario.name),
+            **record.scenario_part(scenario),
             **record.engine_part(about),
             **record.workload_part(workload),
             "verdict": judgement.part,
             **record.throughput_part(rounds),
+            **per_round_part(rounds, judgement.passes),
             **acceptance_part(rounds, spec.gamma),
             **latency_part(rounds, workload.concurrency, judgement.passes),
             **self._speedup(spec, workload, rounds, base, judgement.passes),
@@ -77,10 +80,21 @@ class Gate:
         }
         complaints = judgement.words + failures(kept, scenario) + too_many_ties(judgement, scenario)
         kept["gate"] = "red" if complaints else "green"
+        if not complaints:
+            complaints = self._held_against_baseline(kept)
         self._keep(kept)
         if complaints:
             raise GateFailed("\n".join(complaints))
         return kept
+
+    def _held_against_baseline(self, kept: Record) -> list[str]:
+        """Complaints about figures that are worse than in an earlier run; the record tells all that changed."""
+        if self._session.regression is None:
+            return []
+        kept["baseline"] = self._session.regression.part(kept, self._benchmark.fullname)
+        complaints: list[str] = kept["baseline"]["complaints"]
+        kept["gate"] = "regressed" if complaints else "green"
+        return complaints
 
     def _speedup(
         self, spec: EngineSpec, workload: Workload, rounds: Rounds, base: Rounds | None, passes: bool

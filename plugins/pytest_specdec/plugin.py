@@ -15,7 +15,7 @@ import pytest
 
 from pytest_specdec import fixtures, hookspecs
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.fixtures import ENGINE_FIXTURES, PROPERTY, SETTINGS, WITHHELD, withhold
+from pytest_specdec.fixtures import BASELINES, ENGINE_FIXTURES, PROPERTY, SETTINGS, WITHHELD, withhold
 from pytest_specdec.settings import OPTIONS, Settings
 
 if TYPE_CHECKING:
@@ -35,6 +35,9 @@ MEASURING_OPTIONS = (
     "benchmark_autosave",
     "benchmark_only",
     "benchmark_compare_fail",
+    "specdec_compare",
+    "specdec_fail",
+    "specdec_fail_on",
 )
 NEEDS = frozenset({"gpu", "cpu", "multi_gpu", "engine"})
 
@@ -51,7 +54,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """One option and one ini key for each setting."""
     group = parser.getgroup("specdec", "speculative decoding, gated and measured")
     for option in OPTIONS:
-        group.addoption(option.flag, dest=option.ini, metavar=option.metavar, help=option.help)
+        group.addoption(option.flag, dest=option.ini, metavar=option.metavar, help=option.help, **option.argparse)
         parser.addini(option.ini, option.help)
 
 
@@ -66,9 +69,25 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[SETTINGS] = Settings.resolve(command_line, os.environ, ini)
     except ConfigurationError as error:
         raise pytest.UsageError(str(error)) from None
+    _find_the_baseline(config)
     config.stash[WITHHELD] = set()
     config.pluginmanager.register(fixtures, fixtures.__name__)
     _keep_engines_together(config)
+
+
+def _find_the_baseline(config: pytest.Config) -> None:
+    """A baseline that is asked for by name must be there, and figures must be measured to be held against it."""
+    named = config.stash[SETTINGS].baseline
+    if named is None:
+        return
+    if config.getoption("benchmark_disable", False) and not config.getoption("benchmark_enable", False):
+        raise pytest.UsageError(
+            "--specdec-compare and --specdec-fail compare nothing with --benchmark-disable: drop one"
+        )
+    try:
+        config.stash[BASELINES] = fixtures.found_baselines(config, named)
+    except ConfigurationError as error:
+        raise pytest.UsageError(f"--specdec-compare: {error}") from None
 
 
 def _keep_engines_together(config: pytest.Config) -> None:

@@ -12,7 +12,7 @@ import pytest_specdec
 ROOT = Path(pytest_specdec.__file__).parent
 FLOORS = (
     ("errors", "hookspecs"),
-    ("settings", "hardware"),
+    ("settings", "hardware", "thresholds"),
     ("generation",),
     ("workloads", "models"),
     ("engines",),
