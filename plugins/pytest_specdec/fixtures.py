@@ -167,11 +167,13 @@ def specdec(
 ) -> Callable[[EngineSpec, Scenario], dict[str, Any]]:
     """The gate: `specdec(engine, scenario)` judges, measures and records, or fails the test."""
     from pytest_specdec.gate import Gate
+    from pytest_specdec.results.flat import flat
     from pytest_specdec.results.record import json_safe
 
     def keep(record: dict[str, Any]) -> None:
         benchmark.extra_info["specdec"] = json_safe(record)
         request.node.user_properties.append((PROPERTY, json.dumps(json_safe(record), sort_keys=True)))
+        request.node.user_properties.extend(flat(record))
 
     benchmark.params = _labelled(benchmark.params)
     gate = Gate(specdec_session, benchmark, keep)

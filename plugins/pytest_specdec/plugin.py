@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -273,25 +274,48 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     records = _records(terminalreporter)
     if not records:
         return
+    from pytest_specdec.results.findings import change_notes, worst
     from pytest_specdec.results.table import footnotes, print_table
 
     terminalreporter.section("speculative decoding: is it exact, is it faster")
     screen = terminalreporter._tw
     width = screen.fullwidth if screen.hasmarkup else max(screen.fullwidth, PLAIN_WIDTH)
+    quiet, verbose = config.option.verbose < 0, config.option.verbose > 0
     print_table(records, width, terminalreporter.write_line, screen.hasmarkup)
-    for note in footnotes(records):
+    for note in [*([] if quiet else footnotes(records)), *change_notes(records, verbose), *worst(records)]:
         terminalreporter.write_line(note)
+    _tell_github(records, terminalreporter.write_line)
     judged = [record for record in records if "tokens" in record]
     if judged and not any(record["seconds"] for record in judged):
         terminalreporter.write_line(f"nothing was measured: {len(judged)} gates judged correctness only", yellow=True)
 
 
+def _tell_github(records: list[dict[str, Any]], write: Callable[[str], None]) -> None:
+    """In GitHub Actions: a job summary in its file, and an annotation for each red gate."""
+    from pytest_specdec.results.github import error_lines, markdown
+
+    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+        with Path(summary).open("a", encoding="utf-8") as file:
+            file.write(markdown(records))
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        for line in error_lines(records):
+            write(line)
+
+
 def _records(terminalreporter: Any) -> list[dict[str, Any]]:
     reports = [report for kind in ("passed", "failed", "skipped") for report in terminalreporter.stats.get(kind, [])]
     return [
-        {**json.loads(value), **({"gate": "red"} if report.failed else {})}
+        _shown_record(report, json.loads(value))
         for report in reports
         if report.when == "call"
         for name, value in report.user_properties
         if name == PROPERTY
     ]
+
+
+def _shown_record(report: Any, record: dict[str, Any]) -> dict[str, Any]:
+    """A record with its test's place; red where the test failed for another reason than its baseline."""
+    file, line, _ = report.location
+    failed = report.failed and record.get("gate") != "regressed"
+    place = {"test": report.nodeid, "file": file, "line": (line or 0) + 1}
+    return {**record, **place, **({"gate": "red"} if failed else {})}

@@ -23,7 +23,8 @@ FLOORS = (
     ("judgement",),
     ("gate",),
     ("fixtures",),
-    ("plugin",),
+    ("plugin", "cli"),
+    ("__main__",),
 )
 KNOW_PYTEST = {"plugin", "fixtures", "hookspecs"}
 SHIPPED = ("engines/vllm.py", "engines/transformers.py", "engines/worker.py")

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from pytest_specdec.results.figures import figure_of, reason_of, sample_of
@@ -99,8 +100,7 @@ def _plain(now: float, then: float, threshold: Threshold) -> Change:
 
 
 def _sampled(now: Sample, then: Sample, threshold: Threshold) -> Change:
-    losses = changes(now, then, lambda ours, theirs: _loss(threshold, ours, theirs))
-    ratios = changes(now, then, lambda ours, theirs: ours / theirs - 1)
+    losses, ratios = changes(now, then, partial(_loss, threshold), _ratio) or (None, None)
     rounds = min(now.rounds, then.rounds)
     outcome, wanted = _decided(losses, _loss(threshold, now.figure, then.figure), threshold.most, rounds)
     return Change(
@@ -141,6 +141,10 @@ def _loss(threshold: Threshold, now: Any, then: Any) -> Any:
     """How much worse, never mind which way is worse; a share of the baseline or in the record's unit."""
     worse_by = then - now if threshold.metric.more_is_better else now - then
     return worse_by / then if threshold.relative else worse_by
+
+
+def _ratio(now: Any, then: Any) -> Any:
+    return now / then - 1
 
 
 def _relative(now: float, then: float) -> float | None:

@@ -90,8 +90,10 @@ def _weighted(values: Array, weights: Array, share: float) -> Array:
     return result
 
 
-def changes(now: Sample, base: Sample, change: Callable[[Array, Array], Array]) -> tuple[float, float] | None:
-    """The interval at LEVEL of `change(now, base)`, the same each time for the same rounds; None for too few rounds."""
+def changes(
+    now: Sample, base: Sample, *kinds: Callable[[Array, Array], Array]
+) -> tuple[tuple[float, float], ...] | None:
+    """For each `kind(now, base)` its interval at LEVEL, the same each time for the same rounds; None for too few."""
     import numpy
 
     fewest = min(now.rounds, base.rounds)
@@ -100,8 +102,8 @@ def changes(now: Sample, base: Sample, change: Callable[[Array, Array], Array]) 
     source = numpy.random.default_rng(SEED)
     drawn = [sample.drawn(_counts(source, sample.rounds)) for sample in (now, base)]
     tail = expanded_tail(fewest)
-    low, high = numpy.quantile(change(*drawn), (tail, 1 - tail))
-    return float(low), float(high)
+    bounds = [numpy.quantile(kind(*drawn), (tail, 1 - tail)) for kind in kinds]
+    return tuple((float(low), float(high)) for low, high in bounds)
 
 
 def own_width(sample: Sample) -> float | None:
