@@ -83,6 +83,22 @@ def test_compare_says_what_changed_and_fails_on_a_threshold(storage: Path, capsy
     assert said(capsys, "compare", "2", "1", "--fail", "tokens_per_second:5%", "--storage", str(storage))[0] == 0
 
 
+def test_two_of_a_thousand_runs_are_compared_in_less_than_a_second(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only the two are read; sixteen gates each."""
+    gates = {f"t.py::test_{at}": made.record(scenario_digest=f"digest{at}") for at in range(16)}
+    text = made.file_text(gates)
+    for number in range(1, 1001):
+        made.save(tmp_path, number, {}).write_text(text)
+    began = time.perf_counter()
+    code, out, _ = said(capsys, "compare", "1", "--storage", str(tmp_path))
+    took = time.perf_counter() - began
+    assert code == 0
+    assert out.count("tokens_per_second 1024 → 1024") == 16
+    assert took < 1.0
+
+
 def test_compare_refuses_other_hardware_by_name(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With a threshold that is a failure."""
     hardware = {"gpus": [], "processor": "Xeon", "cores": 2, "driver": None}

@@ -149,6 +149,14 @@ def test_false_alarms_are_as_rare_as_stated(rounds: int, monkeypatch: pytest.Mon
     assert unchanged == 0
 
 
+def test_a_plain_percentile_interval_would_alarm_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With four rounds: what the expanded tails are for, and what the test above would find."""
+    monkeypatch.setattr("pytest_specdec.results.resampling.RESAMPLES", 2000)
+    monkeypatch.setattr("pytest_specdec.results.resampling.expanded_tail", lambda rounds: ALARM_LEVEL)
+    at_the_threshold, _ = alarms(0.05, "tokens_per_second:5%", 4)
+    assert at_the_threshold > 2 * REPEATS * ALARM_LEVEL
+
+
 def test_a_slowdown_of_a_tenth_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """By eight rounds that scatter by 3 %, against a threshold of 5 %, in 80 % of the cases or more; never passed."""
     monkeypatch.setattr("pytest_specdec.results.resampling.RESAMPLES", 2000)
