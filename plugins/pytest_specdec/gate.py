@@ -7,6 +7,7 @@ leaves no speed behind: its record carries the verdict, and its timings are with
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_specdec.engines.engine import Description
@@ -15,10 +16,14 @@ from pytest_specdec.errors import EngineError, SpecdecError, Unsupported
 from pytest_specdec.hardware import hardware
 from pytest_specdec.judgement import Judgement, judged
 from pytest_specdec.measure.acceptance import acceptance_part
+from pytest_specdec.measure.base import Base, base_of, base_part, warnings_of
 from pytest_specdec.measure.energy import meter_for
-from pytest_specdec.measure.latency import latency_part
+from pytest_specdec.measure.interval import Plan
+from pytest_specdec.measure.latency import latency_part, median_chunk_gap_s
 from pytest_specdec.measure.memory import peak_memory_of, told_memory
-from pytest_specdec.measure.rounds import Plan, Rounds, benchmarked
+from pytest_specdec.measure.monitor import watched
+from pytest_specdec.measure.roofline import roofline_part, step_of
+from pytest_specdec.measure.rounds import Rounds, Timed, benchmarked
 from pytest_specdec.measure.speedup import Arm, advice, speedup_part
 from pytest_specdec.results import record
 from pytest_specdec.results.per_round import per_round_part
@@ -58,11 +63,14 @@ class Gate:
         session = self._session
         workload = session.workload(spec, scenario)
         plan = session.plan(scenario)
-        base = session.target_rounds(spec, workload, plan) if spec.speculates else None
-        rounds, about, memory = self._measured(spec, workload, plan)
-        if base is None:
+        first = session.target_rounds(spec, workload, plan) if spec.speculates else None
+        measured = self._measured(spec, workload, plan)
+        rounds, about = measured.rounds, measured.about
+        if first is None:
             session.keep_target_rounds(spec, workload, rounds)
         judgement = judged(session, spec, workload, rounds, about)
+        base = self._base(spec, workload, first, measured) if first is not None else None
+        speedup = self._speedup(spec, workload, rounds, base, judgement.passes)
         kept: Record = {
             **record.what_was_asked(spec, scenario.name),
             **record.scenario_part(scenario),
@@ -73,9 +81,13 @@ class Gate:
             **per_round_part(rounds, judgement.passes),
             **acceptance_part(rounds, spec.gamma),
             **latency_part(rounds, workload.concurrency, judgement.passes),
-            **self._speedup(spec, workload, rounds, base, judgement.passes),
+            **speedup,
+            **base_part(rounds, base, speedup["speedup"]),
+            "roofline": _roofline(spec, workload, measured, speedup),
             "energy": record.energy_part(rounds),
-            **memory,
+            **measured.memory,
+            **measured.series,
+            "warnings": warnings_of(rounds, base),
             "hardware": hardware(),
         }
         complaints = judgement.words + failures(kept, scenario) + too_many_ties(judgement, scenario)
@@ -96,23 +108,50 @@ class Gate:
         kept["gate"] = "regressed" if complaints else "green"
         return complaints
 
-    def _speedup(
-        self, spec: EngineSpec, workload: Workload, rounds: Rounds, base: Rounds | None, passes: bool
-    ) -> Record:
+    def _base(self, spec: EngineSpec, workload: Workload, first: Rounds, measured: Measured) -> Base:
+        """The target's rounds that these are held against: turn by turn with them, or else before and after."""
+        beside = measured.beside.so_far if measured.beside is not None else None
+        sleeps = beside is None and measured.rounds.measured
+        return base_of(first, beside, self._session.target_again(spec, workload) if sleeps else None)
+
+    def _speedup(self, spec: EngineSpec, workload: Workload, rounds: Rounds, base: Base | None, passes: bool) -> Record:
         """The speed-up over the target alone, explained by the sweep of γ measured so far."""
         arm = _arm(rounds, spec, passes)
-        target = _arm(base, spec.target_only(), True) if base is not None else None
+        target = _arm(base.rounds, spec.target_only(), True) if base is not None else None
         return speedup_part(arm, target, self._session.sweep(spec, workload, arm))
 
-    def _measured(self, spec: EngineSpec, workload: Workload, plan: Plan) -> tuple[Rounds, Description, Record]:
-        """The rounds, what the engine said of itself, and the peaks of its memory."""
-        with self._session.pool.using(spec) as engine:
+    def _measured(self, spec: EngineSpec, workload: Workload, plan: Plan) -> Measured:
+        session = self._session
+        with session.pool.using(spec) as engine:
             told = f"{spec.label} decodes {workload.name}, {plan.rounds} rounds of {len(workload.requests)} requests"
-            self._session.announce(told)
-            memory = peak_memory_of(engine)
+            session.announce(told)
+            memory, beside = peak_memory_of(engine), session.target_beside(spec, workload)
+            timed = Timed(engine, workload, session.clock, meter_for(engine))
             memory.start()
-            rounds = benchmarked(self._benchmark, engine, workload, plan, meter_for(engine))
-            return rounds, engine.description, {**memory.stop(), **told_memory(engine.description.details)}
+            with watched(engine, session.settings.monitor, session.series_file(spec, workload)) as series:
+                rounds = benchmarked(self._benchmark, timed, plan, beside)
+            kept = {**memory.stop(), **told_memory(engine.description.details)}
+            return Measured(rounds, engine.description, kept, series, beside)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The rounds, what the engine said of itself, its memory, its GPUs' series, and the target's turns beside."""
+
+    rounds: Rounds
+    about: Description
+    memory: Record
+    series: Record
+    beside: Timed | None
+
+
+def _roofline(spec: EngineSpec, workload: Workload, measured: Measured, speedup: Record) -> Record:
+    """For a step of the target: the plain one, or the one that verifies γ drafts."""
+    details, rounds = measured.about.details, measured.rounds
+    step_s = speedup["verify_step_s"] if spec.speculates else median_chunk_gap_s(rounds.runs)
+    at_once = int(details.get("concurrency", workload.concurrency))
+    step = step_of(rounds, str(details.get("dtype", spec.dtype)), at_once, spec.gamma or 0)
+    return roofline_part(details.get("architecture"), step, measured.about.device, step_s)
 
 
 def _arm(rounds: Rounds, spec: EngineSpec, passes: bool) -> Arm:

@@ -29,7 +29,8 @@ class Generation:
     counts sum to `len(token_ids)` where the engine streams, and are empty where it does not. `started_s`: seconds after
     the run began at which the request was submitted; None where the engine does not tell. `scheduled_s`: seconds after
     the run began at which it was due; None where no moment was set. `error`: why there is no whole answer, if there is
-    none.
+    none. `draft_tokens`, `accepted_tokens`: proposed and accepted for this request; None where the engine does not
+    count by request.
     """
 
     prompt_ids: tuple[int, ...]
@@ -40,6 +41,8 @@ class Generation:
     started_s: float | None = None
     scheduled_s: float | None = None
     error: str | None = None
+    draft_tokens: int | None = None
+    accepted_tokens: int | None = None
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Generation:
@@ -54,6 +57,8 @@ class Generation:
             started_s=wire.get("started_s"),
             scheduled_s=wire.get("scheduled_s"),
             error=wire.get("error"),
+            draft_tokens=wire.get("draft_tokens"),
+            accepted_tokens=wire.get("accepted_tokens"),
         )
 
 
@@ -95,17 +100,22 @@ class Speculation:
 
 @dataclass(frozen=True)
 class Run:
-    """One pass over a workload: a generation for each request, in the workload's order, and the engine's counters."""
+    """One pass over a workload: a generation for each request, in the workload's order, and the engine's counters.
+
+    `prefix_cache_hits`: prompt tokens that the engine found in its prefix cache; None where it does not tell.
+    """
 
     generations: tuple[Generation, ...]
     speculation: Speculation | None
     engine_seconds: float
+    prefix_cache_hits: int | None = None
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Run:
         """Build from the plain dictionary that a worker sends."""
         generations = tuple(Generation.from_wire(each) for each in wire["generations"])
-        return cls(generations, Speculation.from_wire(wire["speculation"]), wire["seconds"])
+        speculation = Speculation.from_wire(wire["speculation"])
+        return cls(generations, speculation, wire["seconds"], wire.get("prefix_cache_hits"))
 
     @property
     def tokens(self) -> int:

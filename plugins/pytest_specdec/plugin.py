@@ -29,6 +29,7 @@ MARKS = (
     "cpu: measures the processor, so no GPU may be visible",
     "multi_gpu(n): needs n visible GPUs",
     "engine(name): needs this engine's package",
+    "thorough: takes long, so it runs only with --specdec-preset=thorough",
 )
 MEASURING_OPTIONS = (
     "benchmark_json",
@@ -221,6 +222,8 @@ def _engines_of(item: pytest.Item) -> list[EngineSpec]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip, by name and with a remedy, what this machine cannot run; fail instead where it was required."""
+    if item.get_closest_marker("thorough") and item.config.stash[SETTINGS].preset != "thorough":
+        pytest.skip("takes long: give --specdec-preset=thorough")
     marks, engines = _needs_of(item), _engines_of(item)
     if not marks and not engines:
         return
@@ -267,6 +270,15 @@ def pytest_benchmark_group_stats(config: pytest.Config, benchmarks: list[Any]) -
     withheld = config.stash[WITHHELD]
     benchmarks[:] = [bench for bench in benchmarks if bench["fullname"] not in withheld]
     return (yield)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_benchmark_update_json(output_json: dict[str, Any]) -> None:
+    """What the first γ of a sweep could not predict alone, its later ones tell."""
+    from pytest_specdec.measure.speedup import explained_in_hindsight
+
+    kept = [each["extra_info"]["specdec"] for each in output_json["benchmarks"] if "specdec" in each["extra_info"]]
+    explained_in_hindsight(kept)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_specdec.engines.pool import Pool
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.generation import Generation, Score
 from pytest_specdec.measure.energy import meter_for
-from pytest_specdec.measure.rounds import Clock, Plan, Rounds, clocked, one_pass
+from pytest_specdec.measure.interval import Plan
+from pytest_specdec.measure.rounds import Clock, Rounds, Timed, clocked, one_pass
 from pytest_specdec.measure.speedup import Arm
 from pytest_specdec.settings import Settings
 from pytest_specdec.verdict.reference import Reference, take_control
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from pytest_specdec.workloads.scenario import Scenario
 
 Announce = Callable[[str], None]
+ROUNDS_AGAIN = 2
 
 
 class Session:
@@ -34,7 +38,7 @@ class Session:
         self.pool = pool
         self.announce = announce
         self.regression: RegressionGate | None = None
-        self._clock = clock
+        self.clock = clock
         self._workloads: dict[tuple[str, str], Workload] = {}
         self._rounds: dict[tuple[str, str], Rounds] = {}
         self._references: dict[tuple[str, str], Reference] = {}
@@ -50,9 +54,15 @@ class Session:
         return self._workloads[key]
 
     def plan(self, scenario: Scenario) -> Plan:
-        """Rounds and warm-up: the settings', or else the scenario's."""
-        rounds = self.settings.rounds or scenario.rounds
-        return Plan(rounds, scenario.warmup_rounds if self.settings.warmup is None else self.settings.warmup)
+        """Rounds and warm-up: exactly the settings', or else as many as the scenario's interval asks for."""
+        rounds, warmup = self.settings.rounds, self.settings.warmup
+        return Plan(
+            rounds or scenario.rounds,
+            scenario.warmup_rounds if warmup is None else warmup,
+            scenario.interval if rounds is None else None,
+            self.settings.time_budget,
+            warmup is None,
+        )
 
     def target_rounds(self, spec: EngineSpec, workload: Workload, plan: Plan) -> Rounds:
         """The target alone on this workload, timed now if no test has done so."""
@@ -61,8 +71,20 @@ class Session:
         if key not in self._rounds:
             with self.pool.using(target_only) as engine:
                 self.announce(f"{target_only.label} decodes {workload.name} for reference")
-                self._rounds[key] = clocked(self._clock, engine, workload, plan, meter_for(engine))
+                self._rounds[key] = clocked(Timed(engine, workload, self.clock, meter_for(engine)), plan)
         return self._rounds[key]
+
+    def target_beside(self, spec: EngineSpec, workload: Workload) -> Timed | None:
+        """The target alone, to take turns with this engine; None where one of them must sleep while the other runs."""
+        other = self.pool.beside(spec)
+        return Timed(other, workload, self.clock) if other is not None else None
+
+    def target_again(self, spec: EngineSpec, workload: Workload) -> Rounds:
+        """The target alone once more, after another engine has run."""
+        target_only = spec.target_only()
+        with self.pool.using(target_only) as engine:
+            self.announce(f"{target_only.label} decodes {workload.name} once more")
+            return clocked(Timed(engine, workload, self.clock), Plan(ROUNDS_AGAIN, 1))
 
     def keep_target_rounds(self, spec: EngineSpec, workload: Workload, rounds: Rounds) -> None:
         """Take what a test of the target alone has measured for the reference of others."""
@@ -76,8 +98,12 @@ class Session:
             with self.pool.using(target_only) as engine:
                 self.announce(f"{target_only.label} takes the control of {workload.name}")
                 rounds = self._rounds[key]
-                self._references[key] = take_control(engine, workload, rounds, self.settings.control, self._clock)
+                self._references[key] = take_control(engine, workload, rounds, self.settings.control, self.clock)
         return self._references[key]
+
+    def series_file(self, spec: EngineSpec, workload: Workload) -> Path:
+        """Where the samples of this engine's GPUs on this workload are kept; the name sorts by time."""
+        return Path(self.settings.series) / f"{datetime.now():%Y%m%d-%H%M%S}-{spec.key}-{workload.digest}.json"
 
     def sweep(self, spec: EngineSpec, workload: Workload, arm: Arm) -> list[Arm]:
         """The arms measured so far that differ from this one in γ alone, this one included if its verdict passes."""

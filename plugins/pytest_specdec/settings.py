@@ -16,6 +16,7 @@ from pytest_specdec.errors import ConfigurationError
 if TYPE_CHECKING:
     from pytest_specdec.thresholds import Threshold
 
+PRESETS = ("quick", "thorough")
 NEEDS = ("gpu", "cpu", "multi_gpu", "vllm", "transformers")
 FAIL_ON = ("missing", "inconclusive")
 LATEST = "latest"
@@ -63,6 +64,12 @@ def _fail_on(text: str) -> tuple[str, ...]:
     if unknown:
         raise ValueError(f"{unknown[0]!r} is none of {', '.join(FAIL_ON)}")
     return names
+
+
+def _preset(text: str) -> str:
+    if text not in PRESETS:
+        raise ValueError(f"must be one of {', '.join(PRESETS)}")
+    return text
 
 
 def _seconds(text: str) -> float:
@@ -133,8 +140,29 @@ OPTIONS = (
     Option("max_model_len", _positive, None, "TOKENS", "longest prompt plus output; default: the model's own"),
     Option("engine_options", _engine_options, {}, "JSON", "constructor arguments passed through to the engine"),
     Option("scenario", _names, (), "FILE[,FILE]", "scenario files or folders of them"),
-    Option("rounds", _positive, None, "N", "timed rounds; default: the scenario's"),
-    Option("warmup", _natural, None, "N", "untimed rounds before them; default: the scenario's"),
+    Option(
+        "rounds",
+        _positive,
+        None,
+        "N",
+        "exactly so many timed rounds; default: the scenario's at least, and more until tokens/s are known well enough",
+    ),
+    Option(
+        "warmup",
+        _natural,
+        None,
+        "N",
+        "exactly so many untimed rounds before; default: the scenario's at least, and more until two take equally long",
+    ),
+    Option(
+        "time_budget",
+        _seconds,
+        20.0,
+        "SECONDS",
+        "timed rounds of one test, both arms together, beyond the fewest; default 20",
+    ),
+    Option("monitor", _seconds, None, "SECONDS", "sample the engine's GPUs so often, for the report; default: never"),
+    Option("series", str, ".benchmarks/series", "FOLDER", "where those samples are kept; default .benchmarks/series"),
     Option(
         "control",
         _positive,
@@ -149,6 +177,7 @@ OPTIONS = (
     Option("load_timeout", _seconds, 900.0, "SECONDS", "limit for loading an engine; default 900"),
     Option("timeout", _seconds, 600.0, "SECONDS", "limit for one call to an engine; default 600"),
     Option("cache", str, None, "FOLDER", "where made models are kept; default: the user's cache folder"),
+    Option("preset", _preset, "quick", "NAME", "quick, or thorough for tests marked so as well; default quick"),
     Option(
         "require",
         _needs,
@@ -200,12 +229,16 @@ class Settings:
     scenario: tuple[str, ...]
     rounds: int | None
     warmup: int | None
+    time_budget: float
+    monitor: float | None
+    series: str
     control: int
     python: str | None
     reference_python: str | None
     load_timeout: float
     timeout: float
     cache: str | None
+    preset: str
     require: tuple[str, ...]
     compare: str | None
     fail: tuple[Threshold, ...]
@@ -240,7 +273,7 @@ def _value(
 ) -> Any:
     sources = (
         (option.flag, _joined(command_line.get(option.name))),
-        (option.variable, environment.get(option.variable)),
+        (option.variable, environment.get(option.variable) or None),
         (f"{option.ini} in the ini file", ini.get(option.name) or None),
     )
     for place, text in sources:

@@ -111,7 +111,7 @@ def tell(label: str, workload: Workload, reference: Reference, verdicts: dict[st
     )
     sections = re.split(r"(?m)^(?=## )", PAGE.read_text()) if PAGE.exists() else [INTRODUCTION]
     kept = [each for each in sections if not each.startswith(f"## {label}\n")]
-    PAGE.write_text("".join([*kept, section]))
+    PAGE.write_text("\n".join(f"{each.rstrip()}\n" for each in [*kept, section]))
 
 
 def row(name: str, verdict: Verdict) -> str:

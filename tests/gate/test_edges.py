@@ -17,11 +17,14 @@ def test_the_target_alone_fills_its_context(specdec, vllm_ar, scenario):
     """Every token is rated at both batch sizes, the one that fills the context too."""
     record = specdec(vllm_ar, scenario)
     assert record["verdict"]["control"]["tokens"] == 2 * 2 * 56
+    assert record["prefix_cache_hits"] > 0
 
 
 def test_a_drafter_near_the_end_of_the_context(specdec, vllm_spec, scenario):
     """Drafts past the end are the engine's to avoid; the record says what was on."""
     record = specdec(vllm_spec, scenario)
     assert record["verdict"]["outcome"] == "identical"
+    assert record["prefix_cache_hits"] > 0
+    assert len(record["acceptance_rate_per_request"]) == 2
     assert record["engine_details"]["prefix_caching"] is True
     assert record["engine_details"]["prefill_chunk"] == 64

@@ -148,3 +148,13 @@ def test_every_mark_is_registered(project: Project, machine: Machine) -> None:
         """
     )
     project.run("--strict-markers").assert_outcomes(skipped=1)
+
+
+def test_a_thorough_test_waits_to_be_asked_for(project: Project) -> None:
+    """Skipped by name with the option that runs it; with the option it runs."""
+    project.tests("@pytest.mark.thorough\ndef test_long():\n    pass\n", header="import pytest\n")
+    assert "takes long: give --specdec-preset=thorough" in project.run("-rs").stdout.str()
+    project.run("--specdec-preset=thorough").assert_outcomes(passed=1)
+    project.run("--specdec-preset=long").stderr.fnmatch_lines(
+        ["*--specdec-preset*'long'*must be one of quick, thorough*"]
+    )

@@ -105,3 +105,86 @@ def test_the_reference_is_warmed_up_too(project: Project) -> None:
     project.tests(BOTH_ARMS)
     speedups = [record["speedup"] for record in project.records("--specdec-warmup=1", "-k", "speculative").values()]
     assert speedups == [TARGET_SECONDS / SPECULATIVE_SECONDS]
+
+
+def test_both_arms_take_turns_where_both_are_loaded(project: Project) -> None:
+    """The target's rounds beside the speculative ones are what the speed-up is taken over; the record says so."""
+    project.tests(BOTH_ARMS)
+    record = project.records("-k", "speculative")[SPECULATIVE]
+    assert (record["target_rounds"], record["target_drift"]) == ("alternated", 1.0)
+    assert record["speedup_interval"] == [TARGET_SECONDS / SPECULATIVE_SECONDS] * 2
+    assert (record["rounds"], record["rounds_ended_by"]) == (2, "interval")
+
+
+def test_a_target_that_must_sleep_is_timed_again(project: Project) -> None:
+    """Parking gives its memory up, so it cannot run beside; it is woken once more when the other has run."""
+    project.conftest(
+        """
+        from dataclasses import replace
+        from pytest_specdec.engines.fake import FakeEngine
+
+        @pytest.hookimpl(specname="pytest_specdec_start_engine")
+        def pytest_start_sleeper(spec):
+            engine = FakeEngine(spec)
+            engine.description = replace(engine.description, parks=True)
+            return engine
+        """
+    )
+    project.tests(BOTH_ARMS)
+    record = project.records("-k", "speculative")[SPECULATIVE]
+    assert (record["target_rounds"], record["target_drift"]) == ("before and after", 1.0)
+
+
+def test_rounds_are_exact_where_they_are_asked_for(project: Project) -> None:
+    """The option fixes their number; without it a scattering engine is timed until the budget is spent."""
+    project.conftest(SCATTERING)
+    project.tests(BOTH_ARMS)
+    fixed = project.records("--specdec-rounds=3", "-k", "target_only")[TARGET_ONLY]
+    spent = project.records("--specdec-time-budget=200", "-k", "target_only")[TARGET_ONLY]
+    assert (fixed["rounds"], fixed["rounds_ended_by"]) == (3, "number of rounds")
+    assert spent["rounds_ended_by"] == "time budget"
+    assert 200 <= spent["seconds"] < 232
+
+
+SCATTERING = """
+from pytest_specdec.engines.fake import TIME, FakeEngine
+
+class Scattering(FakeEngine):
+    passes = 0
+
+    def run(self):
+        self.passes += 1
+        TIME.advance(16 * (self.passes % 2))
+        super().run()
+
+@pytest.hookimpl(specname="pytest_specdec_start_engine")
+def pytest_start_scattering(spec):
+    return Scattering(spec)
+"""
+
+
+def test_the_first_gamma_of_a_sweep_is_explained_by_the_later_ones(project: Project) -> None:
+    """Drafts cost a quarter of a step: known when two γ are measured, and then written for both."""
+    project.tests(BOTH_ARMS.replace("gamma=3", "gamma=(1, 3)"))
+    records = project.records()
+    costs = {record["gamma"]: record["draft_cost_ratio"] for record in records.values()}
+    assert costs == {None: None, 1: 0.25, 3: 0.25}
+    assert all(record["predicted_speedup_reason"] is None for record in records.values() if record["gamma"])
+
+
+def test_one_gamma_alone_stays_unexplained(project: Project) -> None:
+    """Null with its reason, in hindsight too."""
+    project.tests(BOTH_ARMS)
+    record = project.records()[SPECULATIVE]
+    assert record["predicted_speedup"] is None
+    assert record["predicted_speedup_reason"].startswith("draft and verify steps cannot be told apart by one γ")
+
+
+def test_samples_of_the_gpus_are_null_with_a_reason_where_there_are_none(project: Project) -> None:
+    """Not asked for, or no GPU: either way the record says which."""
+    project.tests(BOTH_ARMS)
+    silent = project.records("-k", "target_only")[TARGET_ONLY]
+    asked = project.records("-k", "target_only", "--specdec-monitor=0.5")[TARGET_ONLY]
+    assert silent["series_reason"] == "not asked for: give --specdec-monitor SECONDS"
+    assert asked["series"] is None
+    assert asked["series_reason"] != silent["series_reason"]

@@ -21,7 +21,8 @@ class Description:
 
     `vocabulary`: number of token ids that the tokenizer really has, or the model's where there is no tokenizer.
     `context`: longest prompt plus output, in tokens. `versions`: package name to version. `device`: "cpu" or the GPU's
-    name. `pid`: the worker's process id, None for an engine without a process.
+    name. `pid`: the worker's process id, None for an engine without a process. `parks`: whether parking gives memory
+    up, so that the engine cannot run until it is woken.
     """
 
     vocabulary: int
@@ -29,6 +30,7 @@ class Description:
     device: str
     versions: Mapping[str, str] = field(default_factory=dict)
     pid: int | None = None
+    parks: bool = False
     details: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -75,7 +75,8 @@ class WorkerEngine:
 
     def prepare(self, workload: Workload) -> None:
         """Send the requests."""
-        self._call("prepare", [request.wire() for request in workload.requests], workload.concurrency)
+        requests = [request.wire() for request in workload.requests]
+        self._call("prepare", requests, workload.concurrency, workload.keeps_prefix_cache)
 
     def run(self) -> None:
         """Decode: one word to the worker, one word back."""

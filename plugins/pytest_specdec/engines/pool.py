@@ -42,6 +42,11 @@ class Pool:
         self._awake = spec.key
         return self._engines[spec.key]
 
+    def beside(self, spec: EngineSpec) -> Engine | None:
+        """The target-only engine of this one if it is loaded and gives nothing up when parked, so that both can run."""
+        other = self._engines.get(spec.target_only().key)
+        return other if spec.speculates and other is not None and not other.description.parks else None
+
     @contextmanager
     def using(self, spec: EngineSpec) -> Iterator[Engine]:
         """`awake`, and an engine that dies in the block is forgotten, so that the next request gets a new one."""

@@ -37,6 +37,17 @@ SET_BY_REQUEST = {
     "num_assistant_tokens": "gamma",
     "prompt_lookup_num_tokens": "gamma",
 }
+SIZES = (
+    "model_type",
+    "num_hidden_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "intermediate_size",
+    "vocab_size",
+    "quantization_config",
+)
 SET_HERE = ("num_beams", "num_return_sequences", "return_dict_in_generate", "use_cache", "pad_token_id", "is_assistant")
 
 
@@ -270,9 +281,20 @@ def vocabulary_of(model: Any) -> int:
     return int(model.get_input_embeddings().weight.shape[0])
 
 
+def text_config_of(model: Any) -> Any:
+    """The configuration of the part of a model that decodes text."""
+    return model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
+
+
+def architecture_of(model: Any) -> dict[str, Any]:
+    """The model's sizes under the names of its config.json."""
+    config = text_config_of(model).to_dict()
+    return {name: config[name] for name in SIZES if config.get(name) is not None}
+
+
 def context_of(model: Any) -> int | None:
     """Longest sequence the model's configuration allows, in tokens; None where it does not say."""
-    text = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
+    text = text_config_of(model)
     for name in ("max_position_embeddings", "n_positions", "max_seq_len"):
         if getattr(text, name, None):
             return int(getattr(text, name))
@@ -341,6 +363,7 @@ class TransformersBackend:
             "vocabulary": len(self._tokenizer) if self._tokenizer is not None else vocabulary_of(self._target),
             "context": self._context,
             "device": torch.cuda.get_device_name(self._device) if on_gpu else self._device,
+            "parks": on_gpu,
             "versions": {"transformers": transformers.__version__, "torch": torch.__version__},
             "details": self._details(),
         }
@@ -355,6 +378,8 @@ class TransformersBackend:
             "tokenizer": type(self._tokenizer).__name__ if self._tokenizer is not None else None,
             "prefix_caching": False,
             "concurrency": 1,
+            "architecture": architecture_of(self._target),
+            "weights_bytes": sum(each.numel() * each.element_size() for each in self._target.parameters()),
         }
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
@@ -366,8 +391,12 @@ class TransformersBackend:
         if self._tokenizer is None:
             raise ValueError(f"{purpose} needs a tokenizer, and {self._config['target']!r} holds none; use token ids")
 
-    def prepare(self, requests: Sequence[Mapping[str, Any]], concurrency: int) -> None:
+    def prepare(
+        self, requests: Sequence[Mapping[str, Any]], concurrency: int, keeps_prefix_cache: bool = False
+    ) -> None:
         """Check the requests and build what `generate` needs. They are decoded one by one, whatever `concurrency` says.
+
+        No prefix cache outlives a call of `generate`.
 
         Raises ValueError that names the request's index: no prompt, an id outside the vocabulary, a length beyond the
         context, a sampling field that does not exist, or text asked of a model without tokenizer.

@@ -30,6 +30,18 @@ COUNTERS = {
     "vllm:spec_decode_num_accepted_tokens_per_pos": "accepted_per_position",
     "vllm:prefix_cache_hits": "prefix_cache_hits",
 }
+BY_REQUEST = "per_request_spec_decode_metrics"
+SIZES = (
+    "model_type",
+    "num_hidden_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "intermediate_size",
+    "vocab_size",
+    "quantization_config",
+)
 
 
 def load(config: dict[str, Any]) -> VllmBackend:
@@ -60,8 +72,15 @@ def _constructor_arguments(config: dict[str, Any]) -> dict[str, Any]:
     arguments |= _platform_arguments(config["method"] != "none")
     arguments |= config["options"]
     if config["method"] != "none":
-        arguments["speculative_config"] = _speculative_config(config)
+        arguments = _counted_by_request() | arguments | {"speculative_config": _speculative_config(config)}
     return arguments
+
+
+def _counted_by_request() -> dict[str, Any]:
+    """Newer versions count acceptance by request as well, when asked to."""
+    from vllm.engine.arg_utils import EngineArgs
+
+    return {BY_REQUEST: "summary"} if hasattr(EngineArgs, BY_REQUEST) else {}
 
 
 def _platform_arguments(speculates: bool) -> dict[str, Any]:
@@ -72,6 +91,10 @@ def _platform_arguments(speculates: bool) -> dict[str, Any]:
     if current_platform.is_cpu():
         return scores | {"enforce_eager": True}
     return scores | {"enable_sleep_mode": True}
+
+
+def _parameter_bytes(model: Any) -> int:
+    return sum(each.numel() * each.element_size() for each in model.parameters())
 
 
 def _has_tokenizer(model: str) -> bool:
@@ -119,6 +142,7 @@ class VllmBackend:
                 "torch": torch.__version__,
                 "transformers": transformers.__version__,
             },
+            "parks": self._engine.model_config.enable_sleep_mode,
             "details": self._details(),
         }
 
@@ -135,8 +159,29 @@ class VllmBackend:
             "prefix_caching": getattr(cache, "enable_prefix_caching", None),
             "prefill_chunk": getattr(scheduler, "max_num_batched_tokens", None),
             "draft_context": getattr(drafting, "max_model_len", None),
+            "architecture": self._architecture(),
+            "weights_bytes": self._weights_bytes(),
+            "kv_cache_bytes": self._kv_cache_bytes(),
         }
         return {name: value for name, value in details.items() if value is not None}
+
+    def _architecture(self) -> dict[str, Any]:
+        """The target's sizes under the names of its config.json."""
+        config = self._engine.model_config.hf_text_config.to_dict()
+        return {name: config[name] for name in SIZES if config.get(name) is not None}
+
+    def _weights_bytes(self) -> int | None:
+        """Of the target, on all devices together; None where the engine's workers cannot be asked."""
+        try:
+            return sum(map(int, self._llm.apply_model(_parameter_bytes)))
+        except Exception:
+            return None
+
+    def _kv_cache_bytes(self) -> int | None:
+        """As allocated on one device; None where the scheduler lives in another process."""
+        core = getattr(self._engine.engine_core, "engine_core", None)
+        layout = getattr(getattr(core, "scheduler", None), "kv_cache_config", None)
+        return sum(int(tensor.size) for tensor in layout.kv_cache_tensors) if layout is not None else None
 
     def _eos_token_ids(self) -> list[int]:
         """EOS of the model's generation settings and of its configuration, as vLLM itself gathers them."""
@@ -160,8 +205,13 @@ class VllmBackend:
         tokenizer = self._llm.get_tokenizer()
         return [list(tokenizer.encode(text)) for text in texts]
 
-    def prepare(self, requests: list[dict[str, Any]], concurrency: int) -> None:
-        """Take the requests, and let vLLM check their sampling parameters, before the clock runs."""
+    def prepare(self, requests: list[dict[str, Any]], concurrency: int, keeps_prefix_cache: bool = False) -> None:
+        """Take the requests, and let vLLM check their sampling parameters, before the clock runs.
+
+        Unless `keeps_prefix_cache`, prompts of earlier runs are forgotten.
+        """
+        if not keeps_prefix_cache:
+            self._llm.reset_prefix_cache()
         self._requests, self._concurrency = requests, concurrency
         self._answers = [_Answer(request, _sampling(request)) for request in requests]
         self._counted = self._counters()
@@ -250,6 +300,7 @@ class _Answer:
         self.started_s: float | None = None
         self.finish_reason: str | None = None
         self.text: str | None = None
+        self.counted: Any = None
 
     def take(self, output: Any, at_s: float) -> None:
         completion = output.outputs[0]
@@ -259,6 +310,7 @@ class _Answer:
             self.chunks.append((at_s, len(delta)))
         self.prompt_ids = output.prompt_token_ids or self.prompt_ids
         self.finish_reason = completion.finish_reason
+        self.counted = getattr(completion, "spec_decode_metrics", None)
         if self.sampling.detokenize:
             self.text = (self.text or "") + completion.text
 
@@ -270,7 +322,14 @@ class _Answer:
             "chunks": self.chunks,
             "text": self.text,
             "started_s": self.started_s,
+            **self._acceptance(),
         }
+
+    def _acceptance(self) -> dict[str, int]:
+        if self.counted is None:
+            return {}
+        accepted = sum(tokens * rounds for tokens, rounds in enumerate(self.counted.histogram))
+        return {"draft_tokens": self.counted.num_draft_tokens, "accepted_tokens": accepted}
 
 
 def _sampling(request: dict[str, Any]) -> Any:

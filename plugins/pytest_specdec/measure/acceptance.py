@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from pytest_specdec.generation import Speculation
+from pytest_specdec.generation import Generation, Speculation
 from pytest_specdec.measure.contradiction import Contradiction
 from pytest_specdec.measure.rounds import Rounds
 
@@ -126,8 +126,7 @@ def acceptance_part(rounds: Rounds, gamma: int | None) -> dict[str, Any]:
         "mean_accepted_length_without_bonus": rates.mean_accepted_length - 1 if rates else None,
         **({} if rates else {"acceptance_reason": reason}),
         **_positions_part(counted, rates, reason),
-        "acceptance_rate_per_request": None,
-        "acceptance_rate_per_request_reason": NOT_BY_REQUEST if rates else reason,
+        **_by_request(rounds, NOT_BY_REQUEST if rates else reason),
         **_delivery_part(rounds, counted if rates else None),
     }
 
@@ -137,6 +136,29 @@ def _positions_part(counted: Speculation | None, rates: Acceptance | None, reaso
         why = NO_POSITIONS if rates else reason
         return {"marginal_acceptance": None, "conditional_acceptance": None, "per_position_reason": why}
     return {"marginal_acceptance": list(rates.per_position), "conditional_acceptance": list(conditional(counted))}
+
+
+def _by_request(rounds: Rounds, reason: str) -> dict[str, Any]:
+    """Accepted over drafted tokens of each request, over the rounds; None for one in which nothing was drafted."""
+    answers = [answer for run in rounds.runs for answer in run.generations]
+    if not answers or any(answer.draft_tokens is None or answer.accepted_tokens is None for answer in answers):
+        return {"acceptance_rate_per_request": None, "acceptance_rate_per_request_reason": reason}
+    _refuse_other_totals(rounds, answers)
+    by_request = zip(*(run.generations for run in rounds.runs), strict=True)
+    return {"acceptance_rate_per_request": [_acceptance_of(each) for each in by_request]}
+
+
+def _acceptance_of(answers: Sequence[Generation]) -> float | None:
+    drafted = sum(answer.draft_tokens or 0 for answer in answers)
+    return sum(answer.accepted_tokens or 0 for answer in answers) / drafted if drafted else None
+
+
+def _refuse_other_totals(rounds: Rounds, answers: Sequence[Generation]) -> None:
+    """What is counted by request adds up to what is counted over all."""
+    counted = rounds.speculation
+    accepted = sum(answer.accepted_tokens or 0 for answer in answers)
+    if counted is not None and accepted > counted.accepted_tokens:
+        raise Contradiction(f"{accepted} tokens accepted by request are more than {counted.accepted_tokens} in all")
 
 
 def _delivery_part(rounds: Rounds, counted: Speculation | None) -> dict[str, Any]:

@@ -1,22 +1,28 @@
 """Power, use, memory, clocks and temperature of the engine's GPUs at a set interval: a time series for the report.
 
-The series is a file of its own beside the results. The record carries none of it, so that results stay small.
+The series is a file of its own beside the results. The record carries its name alone, so that results stay small.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_specdec.measure.energy.choice import Instruments, Subject, own_gpus
-from pytest_specdec.measure.energy.meter import Clock
+from pytest_specdec.measure.energy.meter import Clock, MeterFault
 from pytest_specdec.measure.energy.nvml import Device
 from pytest_specdec.measure.energy.ticker import MakeTicker
 
+if TYPE_CHECKING:
+    from pytest_specdec.engines.engine import Engine
+
 INTERVAL_SECONDS = 0.5
 LONGEST = 20_000
+NOT_ASKED = "not asked for: give --specdec-monitor SECONDS"
+ELSEWHERE = "the engine runs on another machine, where no samples are taken"
 
 
 class Monitor:
@@ -76,3 +82,31 @@ def write_series(series: dict[str, Any], path: Path) -> None:
     """Keep a series as JSON, making the folder. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(series, allow_nan=False), "utf-8")
+
+
+@contextmanager
+def watched(engine: Engine, interval: float | None, path: Path) -> Iterator[dict[str, Any]]:
+    """Sample the engine's GPUs in the block. Afterwards the dictionary has `series`, the file, or None and the reason.
+
+    `interval` in seconds, None for no samples at all.
+    """
+    part: dict[str, Any] = {"series": None}
+    try:
+        monitor = _monitor_for(engine, interval)
+    except MeterFault as fault:
+        yield part | {"series_reason": str(fault)}
+        return
+    monitor.start()
+    try:
+        yield part
+    finally:
+        write_series(monitor.stop(), path)
+        part["series"] = str(path)
+
+
+def _monitor_for(engine: Engine, interval: float | None) -> Monitor:
+    if interval is None:
+        raise MeterFault(NOT_ASKED)
+    if engine.spec.gateway is not None:
+        raise MeterFault(ELSEWHERE)
+    return monitor_of(Subject.of(engine), Instruments(), interval)

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_specdec.measure.rounds import Rounds
+
 DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 GATED_MODELS = ("gemma", "gemma2", "gemma3_text", "llama", "mistral", "phi3", "qwen2", "qwen3", "smollm3")
 HALF_PRECISION = ("bfloat16", "float16")
@@ -110,6 +112,13 @@ class Step:
     @property
     def _width(self) -> int:
         return DTYPE_BYTES[self.dtype]
+
+
+def step_of(rounds: Rounds, dtype: str, sequences: int, gamma: int) -> dict[str, Any]:
+    """A step of these rounds in the middle of an answer; `sequences` at once, γ + 1 tokens of each computed."""
+    answers = [answer for run in rounds.runs for answer in run.generations]
+    context = sum(len(answer.prompt_ids) + len(answer.token_ids) / 2 for answer in answers) / max(1, len(answers))
+    return {"dtype": dtype, "sequences": min(sequences, len(answers)), "context": context, "tokens": gamma + 1}
 
 
 def roofline_part(

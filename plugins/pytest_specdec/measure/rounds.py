@@ -1,42 +1,52 @@
 """Rounds of decoding, timed: warm-up, preparing and collecting lie outside the clock, every round's tokens are kept.
 
-pytest-benchmark holds the stopwatch for the test's own engine. The target-only engine that a test needs for comparison
-is timed by the same clock in the same way when no test of its own has measured it.
+pytest-benchmark holds the stopwatch for the test's own engine. Where the target-only engine is resident too, its rounds
+alternate with the test's own, timed by the same clock, each going first in turn: what drifts hits both. Rounds go on
+until the rate is known well enough or the time for them is spent; none is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pytest_specdec.engines.engine import Engine
 from pytest_specdec.generation import Run, Speculation
-from pytest_specdec.measure.energy import Meter
+from pytest_specdec.measure.energy import Meter, NoMeter
+from pytest_specdec.measure.interval import BY_BUDGET, BY_INTERVAL, Interval, Plan, mean_interval
 from pytest_specdec.workloads.workload import Workload
 
 Clock = Callable[[], float]
+STEADY_SHARE = 0.05
+MORE_WARMUP = 5
+NOT_METERED = NoMeter("these rounds are timed, not metered")
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How many rounds are timed, after how many that are not."""
+class Warmup:
+    """`rounds`: how many were untimed. `steady`: whether the last two took equally long; None with fewer than two."""
 
-    rounds: int
-    warmup: int
+    rounds: int = 0
+    steady: bool | None = None
+
+
+NO_WARMUP = Warmup()
 
 
 @dataclass(frozen=True)
 class Rounds:
     """What was decoded, how long each round took in seconds, and what a meter read over the rounds.
 
-    `seconds` is empty when nothing was timed.
+    `seconds` is empty when nothing was timed. `ended_by`: why there are no more of them.
     """
 
     runs: tuple[Run, ...]
     seconds: tuple[float, ...]
     energy: Mapping[str, Any] = field(default_factory=dict)
+    warmup: Warmup = NO_WARMUP
+    ended_by: str | None = None
 
     @property
     def measured(self) -> bool:
@@ -54,67 +64,183 @@ class Rounds:
         return self.tokens / sum(self.seconds) if self.measured and sum(self.seconds) > 0 else None
 
     @property
+    def rates(self) -> tuple[float, ...]:
+        """Tokens/s of each round; empty when nothing was timed or a round took no time."""
+        timed = self.measured and min(self.seconds) > 0
+        return tuple(run.tokens / took for run, took in zip(self.runs, self.seconds, strict=True)) if timed else ()
+
+    @property
+    def interval(self) -> Interval | None:
+        """That of tokens/s; None with fewer than two timed rounds."""
+        return mean_interval(self.rates)
+
+    @property
     def speculation(self) -> Speculation | None:
         """The engine's counters, summed over the rounds; None when it does not speculate."""
         counted = [run.speculation for run in self.runs if run.speculation is not None]
         return sum(counted[1:], counted[0]) if counted else None
 
+    @property
+    def prefix_cache_hits(self) -> int | None:
+        """Prompt tokens found in a prefix cache, over the rounds; None where the engine does not tell."""
+        hits = [run.prefix_cache_hits for run in self.runs]
+        return None if None in hits or not hits else sum(each or 0 for each in hits)
 
-def benchmarked(benchmark: Any, engine: Engine, workload: Workload, plan: Plan, meter: Meter) -> Rounds:
-    """Let pytest-benchmark time the rounds after untimed ones. Untimed altogether if it is disabled."""
-    warm_up(engine, workload, plan.warmup)
+    def then(self, later: Rounds) -> Rounds:
+        """These rounds and later ones of the same engine, with this one's energy."""
+        return Rounds(self.runs + later.runs, self.seconds + later.seconds, self.energy, self.warmup, self.ended_by)
+
+
+class Timed:
+    """One engine's rounds on a workload, one at a time."""
+
+    def __init__(self, engine: Engine, workload: Workload, clock: Clock, meter: Meter = NOT_METERED) -> None:
+        self.engine, self.meter = engine, meter
+        self._workload, self._clock = workload, clock
+        self._runs: list[Run] = []
+        self._seconds: list[float] = []
+
+    @property
+    def so_far(self) -> Rounds:
+        """The rounds until now."""
+        return Rounds(tuple(self._runs), tuple(self._seconds))
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._runs)
+
+    def begin(self) -> None:
+        """Send the requests; the clock may start."""
+        self.engine.prepare(self._workload)
+        self.meter.begin_round()
+
+    def end(self) -> None:
+        """The clock has stopped: fetch what was decoded."""
+        self.meter.end_round()
+        self._runs.append(self.engine.collect())
+
+    def took(self, seconds: Iterable[float]) -> None:
+        """What another clock says of rounds that were begun and ended here."""
+        self._seconds.extend(seconds)
+
+    def round(self) -> float:
+        """One whole round, timed here; returns its seconds."""
+        self.begin()
+        start = self._clock()
+        self.engine.run()
+        seconds = self._clock() - start
+        self.end()
+        self.took([seconds])
+        return seconds
+
+    def warm_up(self, plan: Plan) -> Warmup:
+        """Rounds that are thrown away: as many as planned, and more until two in a row take equally long."""
+        took: list[float] = []
+        while len(took) < plan.warmup or _unsteady(took, plan):
+            self.engine.prepare(self._workload)
+            start = self._clock()
+            self.engine.run()
+            took.append(self._clock() - start)
+            self.engine.collect()
+        return Warmup(len(took), _equal(took))
+
+    def one_untimed(self, plan: Plan) -> Rounds:
+        """A single round without a time, after as many as were planned to warm up."""
+        return Rounds(tuple(one_pass(self.engine, self._workload) for _ in range(plan.warmup + 1))[-1:], ())
+
+    @contextmanager
+    def metered(self) -> Iterator[dict[str, Any]]:
+        """Start the meter, and fill the figures in when the rounds are done; it stops also where a round fails."""
+        energy: dict[str, Any] = {}
+        self.meter.start()
+        try:
+            yield energy
+        finally:
+            energy.update(self.meter.stop(self.so_far.tokens))
+
+
+def _unsteady(took: list[float], plan: Plan) -> bool:
+    return plan.steady and 0 < len(took) < plan.warmup + MORE_WARMUP and not _equal(took)
+
+
+def _equal(took: list[float]) -> bool | None:
+    if len(took) < 2:
+        return None
+    earlier, later = took[-2:]
+    return abs(later - earlier) <= STEADY_SHARE * earlier
+
+
+class Turns:
+    """Another engine's rounds, one for each of the timed ones: before it and after it in turn."""
+
+    def __init__(self, timed: Timed, beside: Timed | None = None) -> None:
+        self._timed, self._beside = timed, beside
+
+    def before(self) -> None:
+        """The other engine goes first in rounds 0, 2, 4, …"""
+        if self._beside is not None and self._beside.count == self._timed.count and self._timed.count % 2 == 0:
+            self._beside.round()
+
+    def after(self) -> None:
+        """And second in rounds 1, 3, 5, …"""
+        if self._beside is not None and self._beside.count < self._timed.count:
+            self._beside.round()
+
+    def ended_by(self, plan: Plan) -> str | None:
+        """Why no further round is needed; the time of both engines' rounds counts.
+
+        A meter whose window is too short yet asks for more of them, unless their number or their time is up.
+        """
+        rounds = self._timed.so_far
+        others = self._beside.so_far.seconds if self._beside is not None else ()
+        spent_s = sum(rounds.seconds) + sum(others)
+        ended_by = plan.ended_by(rounds.rates, spent_s)
+        if ended_by == BY_INTERVAL and not self._timed.meter.satisfied():
+            return BY_BUDGET if spent_s >= plan.budget_s else None
+        return ended_by
+
+
+def benchmarked(benchmark: Any, timed: Timed, plan: Plan, beside: Timed | None) -> Rounds:
+    """Let pytest-benchmark time the rounds after untimed ones. One untimed round if it is disabled.
+
+    `beside`: the engine that takes turns with this one. Rounds past the fewest are timed by the clock of `timed`, which
+    is to be pytest-benchmark's own.
+    """
     if benchmark.disabled:
-        return Rounds((one_pass(engine, workload),), ())
-    runs: list[Run] = []
+        return timed.one_untimed(plan)
+    warmup, turns = timed.warm_up(plan), Turns(timed, beside)
+    with timed.metered() as energy:
+        _fewest(benchmark, timed, turns, plan.rounds)
+        while (ended_by := turns.ended_by(plan)) is None:
+            turns.before()
+            benchmark.stats.update(timed.round())
+            turns.after()
+    return replace(timed.so_far, energy=energy, warmup=warmup, ended_by=ended_by)
+
+
+def _fewest(benchmark: Any, timed: Timed, turns: Turns, rounds: int) -> None:
+    """The rounds that pytest-benchmark runs itself."""
 
     def begin() -> None:
-        engine.prepare(workload)
-        meter.begin_round()
+        turns.before()
+        timed.begin()
 
     def end() -> None:
-        meter.end_round()
-        runs.append(engine.collect())
+        timed.end()
+        turns.after()
 
-    with metered(meter, runs) as energy:
-        benchmark.pedantic(engine.run, setup=begin, teardown=end, rounds=plan.rounds, iterations=1)
-    return Rounds(tuple(runs), tuple(benchmark.stats.stats.data), energy)
-
-
-def clocked(clock: Clock, engine: Engine, workload: Workload, plan: Plan, meter: Meter) -> Rounds:
-    """The same, timed by `clock` alone."""
-    warm_up(engine, workload, plan.warmup)
-    runs: list[Run] = []
-    seconds: list[float] = []
-    with metered(meter, runs) as energy:
-        for _ in range(plan.rounds):
-            engine.prepare(workload)
-            meter.begin_round()
-            start = clock()
-            engine.run()
-            seconds.append(clock() - start)
-            meter.end_round()
-            runs.append(engine.collect())
-    return Rounds(tuple(runs), tuple(seconds), energy)
+    benchmark.pedantic(timed.engine.run, setup=begin, teardown=end, rounds=rounds, iterations=1)
+    timed.took(benchmark.stats.stats.data)
 
 
-@contextmanager
-def metered(meter: Meter, runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
-    """Start the meter, and fill the figures in when the rounds are done; it stops also where a round fails."""
-    energy: dict[str, Any] = {}
-    meter.start()
-    try:
-        yield energy
-    finally:
-        energy.update(meter.stop(sum(run.tokens for run in runs)))
-
-
-def warm_up(engine: Engine, workload: Workload, passes: int) -> None:
-    """Untimed passes whose output is thrown away."""
-    for _ in range(passes):
-        engine.prepare(workload)
-        engine.run()
-    if passes:
-        engine.collect()
+def clocked(timed: Timed, plan: Plan) -> Rounds:
+    """The same by the clock of `timed` alone, with no engine beside."""
+    warmup, turns = timed.warm_up(plan), Turns(timed)
+    with timed.metered() as energy:
+        while (ended_by := turns.ended_by(plan)) is None:
+            timed.round()
+    return replace(timed.so_far, energy=energy, warmup=warmup, ended_by=ended_by)
 
 
 def one_pass(engine: Engine, workload: Workload) -> Run:

@@ -25,6 +25,8 @@ from pytest_specdec.measure.rounds import Rounds
 
 LARGEST_GAMMA = 16
 BISECTIONS = 60
+SAME_TARGET = ("workload", "engine", "target", "dtype", "device")
+SAME_SWEEP = (*SAME_TARGET, "draft", "method")
 BASE_LINE = "target-only is the base line"
 NOT_TIMED = "pytest-benchmark is disabled (--benchmark-disable, or pytest-xdist), so nothing was timed"
 TARGET_NOT_TIMED = "target-only was not timed"
@@ -283,7 +285,7 @@ def _prediction(arm: Arm, target: Arm, arms: Sequence[Arm], speedup: float | Non
         **known,
         **_by_time(alpha, arm.gamma, step, times, speedup),
         "predicted_speedup_reason": None,
-        **_by_energy(alpha, target, arms),
+        **_by_energy(alpha, target.joules_per_step, [(each.gamma, each.joules_per_step) for each in arms]),
     }
 
 
@@ -312,14 +314,54 @@ def _by_time(alpha: float, gamma: int, step: float, times: RoundCost, speedup: f
     }
 
 
-def _by_energy(alpha: float, target: Arm, arms: Sequence[Arm]) -> dict[str, Any]:
-    step = target.joules_per_step
-    joules = RoundCost.fitted([(each.gamma, cost) for each in arms if (cost := each.joules_per_step) is not None])
+def _by_energy(alpha: float, step: float | None, rounds: Sequence[tuple[int, float | None]]) -> dict[str, Any]:
+    """`step`: joules of a target step; `rounds`: γ and joules of a round; None where they were not measured."""
+    joules = RoundCost.fitted([(gamma, cost) for gamma, cost in rounds if cost is not None])
     if step is None or joules is None:
         return {"best_gamma_energy": None, "best_gamma_energy_reason": NO_ENERGY}
     if not joules.sound:
         return {"best_gamma_energy": None, "best_gamma_energy_reason": NOISY_FIT}
     return {"best_gamma_energy": joules.best_gamma(alpha, step), "best_gamma_energy_reason": None}
+
+
+def explained_in_hindsight(records: Sequence[dict[str, Any]]) -> None:
+    """Fill in what a record could not yet predict, when it was the first γ of a sweep, from the later ones.
+
+    `records`: those of a session. Records of one sweep differ in γ alone; target-only's is among them or not.
+    """
+    sweeps: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for record in records:
+        if record.get("speedup") is not None:
+            sweeps.setdefault(tuple(record.get(key) for key in SAME_SWEEP), []).append(record)
+    for sweep in sweeps.values():
+        times = RoundCost.fitted([(each["gamma"], each["round_s"]) for each in sweep if each.get("round_s")])
+        for record in sweep:
+            if times is not None and record["predicted_speedup_reason"] == ONE_GAMMA:
+                record.update(_hindsight(record, times, sweep, _target_of(record, records)))
+
+
+def _hindsight(
+    record: Mapping[str, Any], times: RoundCost, sweep: Sequence[Mapping[str, Any]], target: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    if not times.sound:
+        return {"predicted_speedup_reason": NOISY_FIT, "best_gamma_energy_reason": NOISY_FIT}
+    alpha, joules = record["acceptance_per_token"], [(each["gamma"], _joules_per_step(each)) for each in sweep]
+    return {
+        **_by_time(alpha, record["gamma"], record["target_step_s"], times, record["speedup"]),
+        "predicted_speedup_reason": None,
+        **_by_energy(alpha, _joules_per_step(target) if target is not None else None, joules),
+    }
+
+
+def _target_of(record: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The target's own record on the same workload and engine."""
+    same = [each for each in records if all(each.get(key) == record.get(key) for key in SAME_TARGET)]
+    return next((each for each in same if each.get("method") == "none"), None)
+
+
+def _joules_per_step(record: Mapping[str, Any]) -> float | None:
+    joules, length = record.get("energy", {}).get("joules_per_token"), record.get("delivered_tokens_per_step")
+    return joules * length if joules is not None and length is not None else None
 
 
 def _change(target: Arm, arm: Arm) -> dict[str, Any]:

@@ -86,13 +86,21 @@ def control_part(floor: NoiseFloor, reference: Reference) -> dict[str, Any]:
 
 def throughput_part(rounds: Rounds) -> dict[str, Any]:
     """Delivered tokens, measured seconds, and their ratio."""
-    rate = rounds.tokens_per_second
+    rate, known = rounds.tokens_per_second, rounds.interval
     return {
         "rounds": len(rounds.runs),
+        "rounds_ended_by": rounds.ended_by,
+        "warmup_rounds": rounds.warmup.rounds,
+        "warmup_steady": rounds.warmup.steady,
+        "round_tokens": [run.tokens for run in rounds.runs],
+        "round_seconds": list(rounds.seconds) or None,
         "tokens": rounds.tokens,
         "seconds": sum(rounds.seconds) if rounds.measured else None,
         "tokens_per_second": rate,
         "tokens_per_second_reason": None if rate is not None else NOT_TIMED,
+        "tokens_per_second_interval": [known.low, known.high] if known else None,
+        "tokens_per_second_interval_share": known.share if known else None,
+        "prefix_cache_hits": rounds.prefix_cache_hits,
     }
 
 

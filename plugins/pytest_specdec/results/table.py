@@ -145,6 +145,9 @@ def footnotes(records: Sequence[Record]) -> list[str]:
     notes += sorted(
         {f"J/token: {record['energy']['reason']}" for record in records if record.get("energy", {}).get("reason")}
     )
+    notes += sorted(
+        {f"warning: {record['scenario']}: {word}" for record in records for word in record.get("warnings", ())}
+    )
     notes += sorted({note for record in records if (note := _versions_note(record))})
     costs = [cost for record in records if (cost := _rescoring_cost(record)) is not None]
     notes += (

@@ -127,7 +127,13 @@ class Scenario(BaseModel):
     concurrency: _Positive = Field(
         default=1, description="a whole number of requests, 1 or more", examples=["concurrency = 4"]
     )
+    prefix_cache: Literal["reset", "keep"] = Field(
+        default="reset", description='"reset" or "keep"', examples=['prefix_cache = "keep"']
+    )
     rounds: _Positive = Field(default=3, description="a whole number of rounds, 1 or more", examples=["rounds = 5"])
+    interval: Annotated[float, Field(strict=True, gt=0, lt=1)] = Field(
+        default=0.05, description="a number between 0 and 1", examples=["interval = 0.02"]
+    )
     warmup_rounds: _Natural = Field(
         default=1, description="a whole number of rounds, 0 or more", examples=["warmup_rounds = 2"]
     )
@@ -199,6 +205,7 @@ class Scenario(BaseModel):
         )
         prompts = self.source.definition(self.prompt_count, self.seed)
         arrival = {"load": self.load.model_dump(), "concurrency": self.concurrency}
+        arrival |= {"prefix_cache": self.prefix_cache} if self.prefix_cache == "keep" else {}
         canonical = json.dumps({"prompts": prompts, **request, **arrival}, sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
@@ -212,7 +219,9 @@ class Scenario(BaseModel):
         faults = list(self._faults(prompts, Limits(vocabulary, context)))
         if faults:
             raise ConfigurationError("\n".join(_shortened(faults)))
-        return Workload(self.name, tuple(self._request(prompt) for prompt in prompts), self.concurrency)
+        requests = tuple(self._request(prompt) for prompt in prompts)
+        keeps = self.prefix_cache == "keep"
+        return Workload(self.name, requests, self.concurrency, keeps_prefix_cache=keeps)
 
     def _faults(self, prompts: list[list[int]], limits: Limits) -> Iterator[str]:
         if strange := limits.unknown_ids(self.stop_token_ids):

@@ -41,18 +41,21 @@ class Workload:
     """Requests in order, and `concurrency`: how many are under way at once.
 
     `arrivals_s`: for each request the moment at which it is due, in seconds after the run began, never falling; empty
-    where each is due as soon as a place is free.
+    where each is due as soon as a place is free. `keeps_prefix_cache`: whether the engine's prefix cache outlives a
+    run; else each run begins with an empty one.
     """
 
     name: str
     requests: tuple[Request, ...]
     concurrency: int
     arrivals_s: tuple[float, ...] = ()
+    keeps_prefix_cache: bool = False
 
     @property
     def digest(self) -> str:
         """Twelve hex digits over requests, concurrency and arrivals, not over the name."""
         asked = [self.concurrency, [request.wire() for request in self.requests], *self.arrivals_s]
+        asked += ["keeps prefix cache"] if self.keeps_prefix_cache else []
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:12]
 
     def one_at_a_time(self, limit: int | None = None) -> Workload:

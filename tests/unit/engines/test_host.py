@@ -38,7 +38,7 @@ class Backend:
     def describe(self):
         print("described itself")
         return {"vocabulary": 100, "context": 64, "device": "cpu", "versions": {"toy": os.environ.get("TOY", "1")}}
-    def prepare(self, requests, concurrency):
+    def prepare(self, requests, concurrency, keeps_prefix_cache):
         self.requests = requests
         if requests[0]["prompt_ids"] == [13]:
             raise ValueError("thirteen is not supported by this engine")

@@ -8,6 +8,7 @@ from pytest_specdec.generation import Chunk, Generation, Run, Speculation
 from pytest_specdec.measure.acceptance import (
     NO_SPECULATION,
     NO_STEPS,
+    NOT_BY_REQUEST,
     Acceptance,
     acceptance,
     acceptance_part,
@@ -146,3 +147,30 @@ def test_an_engine_that_does_not_stream_has_no_steps() -> None:
     silent = Rounds((Run((Generation((7,), (1, 2), "length"),), None, 1.0),), (1.0,))
     part = acceptance_part(silent, None)
     assert (part["delivered_tokens_per_step"], part["delivered_tokens_per_step_reason"]) == (None, NO_STEPS)
+
+
+def counted_by_request(*pairs: tuple[int | None, int | None], accepted: int) -> Rounds:
+    """One round with (drafted, accepted) of each request, and `accepted` counted over all."""
+    answers = tuple(
+        Generation((1,), (5, 6), "length", draft_tokens=drafted, accepted_tokens=taken) for drafted, taken in pairs
+    )
+    return Rounds((Run(answers, Speculation(10, 20, accepted), 1.0),), (1.0,))
+
+
+def test_the_rate_of_each_request_is_told_where_the_engine_counts_it() -> None:
+    """A request in which nothing was drafted has none, never zero."""
+    part = acceptance_part(counted_by_request((8, 2), (4, 4), (0, 0), accepted=6), 2)
+    assert part["acceptance_rate_per_request"] == [0.25, 1.0, None]
+
+
+def test_requests_that_are_not_counted_leave_the_rate_null() -> None:
+    """One that is not counted is enough: the others would be compared with a hole."""
+    part = acceptance_part(counted_by_request((8, 2), (None, None), accepted=6), 2)
+    assert part["acceptance_rate_per_request"] is None
+    assert part["acceptance_rate_per_request_reason"] == NOT_BY_REQUEST
+
+
+def test_more_accepted_by_request_than_in_all_is_refused() -> None:
+    """Two counters of one thing must not contradict each other."""
+    with pytest.raises(Contradiction, match="7 tokens accepted by request are more than 6 in all"):
+        acceptance_part(counted_by_request((8, 3), (8, 4), accepted=6), 2)

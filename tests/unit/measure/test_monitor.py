@@ -13,9 +13,12 @@ from typing import Any
 
 import pytest
 
+from pytest_specdec.engines.fake import FakeEngine
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.measure import monitor as monitoring
 from pytest_specdec.measure.energy import Instruments, Subject
 from pytest_specdec.measure.energy.ticker import ThreadTicker
-from pytest_specdec.measure.monitor import Monitor, monitor_of, write_series
+from pytest_specdec.measure.monitor import ELSEWHERE, NOT_ASKED, Monitor, monitor_of, watched, write_series
 
 
 def beside(name: str) -> ModuleType:
@@ -99,3 +102,31 @@ def test_a_ticker_that_never_started_can_be_stopped() -> None:
     calls: list[int] = []
     ThreadTicker(0.001, lambda: calls.append(1)).stop()
     assert calls == []
+
+
+PLAIN = EngineSpec(backend="fake", target="t")
+
+
+def test_a_watched_block_leaves_its_samples_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record has the file's name and no sample."""
+    clock = fake.FakeClock()
+    monkeypatch.setattr(monitoring, "_monitor_for", lambda *_: monitored(clock, fake.Card("GPU-a"), 0.5))
+    path = tmp_path / "series" / "x.json"
+    with watched(FakeEngine(PLAIN), 0.5, path) as part:
+        clock.sleep(1.0)
+    assert part == {"series": str(path)}
+    assert json.loads(path.read_text())["gpus"]["GPU-a"]["seconds"] == [0.0, 0.5, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("interval", "spec", "reason"),
+    [(None, PLAIN, NOT_ASKED), (0.5, EngineSpec(backend="fake", target="t", gateway="ssh=far"), ELSEWHERE)],
+)
+def test_no_samples_are_null_with_a_reason(
+    interval: float | None, spec: EngineSpec, reason: str, tmp_path: Path
+) -> None:
+    """And no file is made."""
+    with watched(FakeEngine(spec), interval, tmp_path / "x.json") as part:
+        pass
+    assert part == {"series": None, "series_reason": reason}
+    assert not (tmp_path / "x.json").exists()

@@ -10,9 +10,9 @@ from pytest_specdec.engines.fake import FakeEngine, clock
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.generation import Chunk, Generation, Run, Speculation
 from pytest_specdec.measure.contradiction import Contradiction
-from pytest_specdec.measure.energy import NoMeter
+from pytest_specdec.measure.interval import Plan
 from pytest_specdec.measure.latency import WITHHELD, latency_part
-from pytest_specdec.measure.rounds import Plan, Rounds, clocked
+from pytest_specdec.measure.rounds import Rounds, Timed, clocked
 from pytest_specdec.measure.speedup import (
     BASE_LINE,
     EXPLAINED,
@@ -44,7 +44,7 @@ def fake(gamma: int, draft_seconds: float = 0.25) -> Arm:
     """An arm of the fake engine: a step takes 1 s, a draft `draft_seconds`, α is 0.8; γ 0 is the target alone."""
     options = {**PLAIN.options, "draft_seconds": draft_seconds}
     spec = replace(PLAIN, options=options, **({"method": "draft_model", "draft": "d", "gamma": gamma} if gamma else {}))
-    return Arm(clocked(clock, FakeEngine(spec), WORKLOAD, Plan(1, 0), NoMeter("fake")), gamma, "bfloat16")
+    return Arm(clocked(Timed(FakeEngine(spec), WORKLOAD, clock), Plan(1, 0)), gamma, "bfloat16")
 
 
 def arm(*tokens: int, seconds: float = 10.0, gamma: int = 0, step: float = 1.0, tries: bool = True) -> Arm:

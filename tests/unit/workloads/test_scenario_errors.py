@@ -13,7 +13,8 @@ from pytest_specdec.workloads.scenario import load_scenario
 RANDOM = 'source = { format = "random", length = 4 }\ncount = 3\nmax_tokens = 8\n'
 KEYS = (
     "name, description, source, seed, count, max_tokens, min_tokens, ignore_eos, stop, stop_token_ids, sampling, load,"
-    " concurrency, rounds, warmup_rounds, min_speedup, min_acceptance_rate, min_mean_accepted_length, max_tie_rate"
+    " concurrency, prefix_cache, rounds, interval, warmup_rounds, min_speedup, min_acceptance_rate,"
+    " min_mean_accepted_length, max_tie_rate"
 )
 FORMATS = 'it is one of "random", "text", "ids", "file", for example source = { format = "random", length = 16 }'
 LENGTH = "expected tokens per prompt, a whole number of 1 or more, or [low, high] to draw it uniformly"

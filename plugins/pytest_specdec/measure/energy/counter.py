@@ -85,6 +85,10 @@ class CounterMeter:
         self._watch.end()
         self._guarded(lambda: self._add(ended - self._began))
 
+    def satisfied(self) -> bool:
+        """Whether the rounds that ended span enough steps, or there will be no figure."""
+        return self._fault is not None or self._reading().long_enough
+
     def stop(self, tokens: int) -> dict[str, Any]:
         """Joules of all rounds that ended."""
         self._watch.close()

@@ -29,6 +29,9 @@ class Meter(Protocol):
     def end_round(self) -> None:
         """The round ended when this was called."""
 
+    def satisfied(self) -> bool:
+        """Whether the rounds so far are long enough for a figure without the flag `short window`, or none will be."""
+
     def stop(self, tokens: int) -> dict[str, Any]:
         """The record's `energy`; `tokens`: delivered token ids over all rounds."""
 
@@ -47,6 +50,10 @@ class NoMeter:
 
     def end_round(self) -> None:
         """Nothing."""
+
+    def satisfied(self) -> bool:
+        """More rounds would not help."""
+        return True
 
     def stop(self, tokens: int) -> dict[str, Any]:
         """Null figures and the reason."""

@@ -65,6 +65,10 @@ class PowerMeter:
         self._each_round.append(joules)
         self._seconds += seconds
 
+    def satisfied(self) -> bool:
+        """Whether the rounds that ended span enough steps, or there will be no figure."""
+        return self._fault is not None or self._reading().long_enough
+
     def stop(self, tokens: int) -> dict[str, Any]:
         """Joules of all rounds that ended, as an estimate."""
         self._ticker.stop()

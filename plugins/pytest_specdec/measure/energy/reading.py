@@ -46,11 +46,15 @@ class Reading:
         )
 
     @property
+    def long_enough(self) -> bool:
+        """Whether the window is beyond the flag `short window`."""
+        return self.seconds >= max(ENOUGH_SECONDS, ENOUGH_STEPS * self.step_seconds)
+
+    @property
     def flags(self) -> list[str]:
         """What the window itself says against the figures."""
-        short = self.seconds < max(ENOUGH_SECONDS, ENOUGH_STEPS * self.step_seconds)
         no_net = self.joules <= self.idle_watts * self.seconds
-        return [SHORT_WINDOW] * short + [BELOW_IDLE] * no_net
+        return [SHORT_WINDOW] * (not self.long_enough) + [BELOW_IDLE] * no_net
 
 
 def measured(reading: Reading, tokens: int, flags: Sequence[str]) -> dict[str, Any]:

@@ -44,6 +44,10 @@ class RemoteMeter:
         """The round ended when the host heard of it."""
         self._call("end_round")
 
+    def satisfied(self) -> bool:
+        """What the host says; a host that fails has nothing to wait for."""
+        return self._call("satisfied") is not False
+
     def stop(self, tokens: int) -> dict[str, Any]:
         """The host's figures; its worker ends."""
         result = self._call("stop", tokens)

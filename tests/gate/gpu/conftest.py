@@ -1,0 +1,60 @@
+"""What engines leave behind on the first visible GPU: memory before each is loaded, when ready, and when all ended."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_specdec.hardware import gpus
+
+ALLOWED_SHARE = 0.01
+
+
+class MemoryTable:
+    """Rows of (engine, bytes in use before it loads, and when it is ready)."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, int, int]] = []
+        self.after: int | None = None
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_specdec_start_engine(self, spec):
+        """Note the memory around each load."""
+        before = in_use()[0]
+        engine = yield
+        self.rows.append((f"{spec.label} ({spec.backend})", before, in_use()[0]))
+        return engine
+
+    @property
+    def returned(self) -> bool:
+        """Whether the card is as empty after the last engine as before the first, to within 1 % of it."""
+        return self.after is None or abs(self.after - self.rows[0][1]) < ALLOWED_SHARE * in_use()[1]
+
+    def pytest_sessionfinish(self, session):
+        """Every engine has ended: a leak fails the session."""
+        self.after = in_use()[0] if self.rows else None
+        if not self.returned:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter):
+        """The table."""
+        if self.after is None:
+            return
+        terminalreporter.section("memory in use on the first GPU, GiB")
+        for name, before, ready in self.rows:
+            terminalreporter.write_line(f"{name}: {before / 2**30:.2f} before, {ready / 2**30:.2f} when ready")
+        words = "returned" if self.returned else "NOT RETURNED: an engine leaks"
+        terminalreporter.write_line(f"when all had ended: {self.after / 2**30:.2f}, {words}", red=not self.returned)
+
+
+def in_use() -> tuple[int, int]:
+    """Bytes in use on the first visible GPU, whoever holds them, and its size."""
+    import pynvml
+
+    pynvml.nvmlInit()
+    memory = pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByUUID(gpus().visible[0].uuid))
+    return memory.used, memory.total
+
+
+def pytest_configure(config):
+    """Watch the memory of the session."""
+    config.pluginmanager.register(MemoryTable())

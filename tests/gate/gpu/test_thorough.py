@@ -1,0 +1,70 @@
+"""On a GPU, at length: every γ at every batch size on the large pair, and what else only a GPU runs, on a small one."""
+
+import pytest
+
+pytestmark = [pytest.mark.gpu, pytest.mark.thorough]
+SIZES = [f"scenarios/gpu/{name}.toml" for name in ("one", "eight", "thirty-two", "hundred-and-twenty-eight")]
+LARGE = {"target": "constructed:qwen3-8b", "max_model_len": 2048, "scenario": SIZES}
+ALONE = {"target": "constructed:qwen3-8b", "scenario": "scenarios/gpu/one.toml"}
+SMALL = {"target": "constructed:small", "max_model_len": 2048, "scenario": "scenarios/gpu/thirty-two.toml"}
+EDGES = {
+    "target": "constructed:small",
+    "max_model_len": 256,
+    "options": {
+        "enable_prefix_caching": True,
+        "max_num_batched_tokens": 64,
+        "max_num_seqs": 8,
+        "async_scheduling": True,
+    },
+    "scenario": "scenarios/edges.toml",
+}
+
+
+@pytest.mark.specdec(**LARGE)
+def test_large_target_only(specdec, vllm_ar, scenario):
+    """The base line at each batch size."""
+    specdec(vllm_ar, scenario)
+
+
+@pytest.mark.specdec(**LARGE, draft="constructed:qwen3-8b:draft", method="draft_model", gamma=(1, 2, 3, 5, 8))
+def test_large_draft_model(specdec, vllm_spec, scenario):
+    """Where speculation stops paying, by γ and batch size."""
+    specdec(vllm_spec, scenario)
+
+
+@pytest.mark.specdec(**SMALL)
+def test_small_target_only(specdec, vllm_ar, scenario):
+    """The base line of the small pair."""
+    specdec(vllm_ar, scenario)
+
+
+@pytest.mark.specdec(**SMALL, draft="constructed:small:eagle", method="eagle", gamma=3)
+def test_small_eagle(specdec, vllm_spec, scenario):
+    """An EAGLE head accepts everything: its fc passes the embedding through."""
+    assert specdec(vllm_spec, scenario)["acceptance_rate"] == 1.0
+
+
+@pytest.mark.specdec(**EDGES)
+def test_edges_target_only(specdec, vllm_ar, scenario):
+    """Chunked prefill, a full context, a cold and then a warm prefix cache, asynchronous scheduling."""
+    assert specdec(vllm_ar, scenario)["prefix_cache_hits"] > 0
+
+
+@pytest.mark.specdec(**EDGES, draft="constructed:small:draft", method="draft_model", gamma=4)
+def test_edges_draft_model(specdec, vllm_spec, scenario):
+    """The same with drafts past every edge."""
+    record = specdec(vllm_spec, scenario)
+    assert record["verdict"]["outcome"] == "identical"
+    assert record["prefix_cache_hits"] > 0
+
+
+@pytest.mark.specdec(**ALONE)
+def test_transformers_target_only(specdec, transformers_ar, scenario):
+    """The base line of Transformers on the large target."""
+    specdec(transformers_ar, scenario)
+
+
+@pytest.mark.specdec(**ALONE, draft="constructed:qwen3-8b:draft", method="draft_model", gamma=3)
+def test_transformers_assisted(specdec, transformers_spec, scenario):
+    """Assisted generation with the same drafter."""
+    specdec(transformers_spec, scenario)
