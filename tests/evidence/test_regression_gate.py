@@ -22,9 +22,9 @@ from pytest_specdec.results.compare import interval_in_words
 from pytest_specdec.results.resampling import ALARM_LEVEL
 
 PAGE = Path(__file__).parents[2] / "docs" / "regression-gate.md"
-REPEATS = 2
-SLOWED = 1
-ROUNDS = 12
+REPEATS = 20
+SLOWED = 3
+ROUNDS = 16
 SLOWDOWN = 0.10
 THRESHOLD = "tokens_per_second:5%"
 PLUGINS = ("-p", "benchmark", "-p", "xdist", "-p", "pytest_specdec.plugin", "-p", "no:cacheprovider")
@@ -39,7 +39,7 @@ SCENARIO = """
 source = { format = "random", length = 16 }
 count = 8
 seed = 1
-max_tokens = 64
+max_tokens = 32
 ignore_eos = true
 concurrency = 4
 warmup_rounds = 2
@@ -129,7 +129,7 @@ def page(repeats: list[dict[str, Any]], slowed: list[dict[str, Any]]) -> str:
 
 TEXT = f"""# The gate against a baseline, on a real engine
 
-Each run is a pytest session of its own: constructed:tiny in bfloat16 by Transformers, target only, 8 requests of 64
+Each run is a pytest session of its own: constructed:tiny in bfloat16 by Transformers, target only, 8 requests of 32
 tokens, four at a time, {ROUNDS} rounds; threshold {THRESHOLD}, level {ALARM_LEVEL:.1%} a side. One run was saved;
 {REPEATS} repeats of it and {SLOWED} runs with another setting (`max_model_len`) and a planted slowdown of
 {SLOWDOWN:.0%} were held against it. Written by `tox -e evidence -- -k regression_gate`.
