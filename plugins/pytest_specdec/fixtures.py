@@ -19,6 +19,8 @@ from pytest_specdec.settings import Settings
 if TYPE_CHECKING:
     from pytest_specdec.engines.engine import Engine
     from pytest_specdec.engines.spec import EngineSpec
+    from pytest_specdec.results.baselines import Baselines
+    from pytest_specdec.results.regression import RegressionGate
     from pytest_specdec.session import Session
     from pytest_specdec.workloads.scenario import Scenario
 
@@ -33,6 +35,7 @@ ENGINE_FIXTURES = {
 }
 SETTINGS = pytest.StashKey[Settings]()
 WITHHELD = pytest.StashKey[set[str]]()
+BASELINES = pytest.StashKey["Baselines"]()
 PROPERTY = "specdec"
 
 
@@ -45,7 +48,9 @@ def specdec_session(request: pytest.FixtureRequest) -> Iterator[Session]:
     announce = _announcer(request.config)
     pool = Pool(_starter(request.config, announce))
     try:
-        yield Session(request.config.stash[SETTINGS], pool, _clock(request.config), announce)
+        session = Session(request.config.stash[SETTINGS], pool, _clock(request.config), announce)
+        session.regression = _regression(request.config)
+        yield session
     finally:
         pool.close()
 
@@ -61,6 +66,25 @@ def _starter(config: pytest.Config, announce: Callable[[str], None]) -> Callable
         return engine
 
     return start
+
+
+def found_baselines(config: pytest.Config, named: str) -> Baselines:
+    """Where pytest-benchmark keeps its results, and the run that was named. Raises ConfigurationError."""
+    from pytest_specdec.results.baselines import baselines
+    from pytest_specdec.results.saved import storage_folder
+
+    return baselines(named, storage_folder(str(config.getoption("benchmark_storage"))))
+
+
+def _regression(config: pytest.Config) -> RegressionGate | None:
+    """The gate against a baseline, where one was asked for."""
+    found = config.stash.get(BASELINES, None)
+    if found is None:
+        return None
+    from pytest_specdec.results.regression import RegressionGate
+
+    settings = config.stash[SETTINGS]
+    return RegressionGate(found, settings.fail, settings.fail_on)
 
 
 def _clock(config: pytest.Config) -> Callable[[], float]:
@@ -150,11 +174,13 @@ def specdec(
 ) -> Callable[[EngineSpec, Scenario], dict[str, Any]]:
     """The gate: `specdec(engine, scenario)` judges, measures and records, or fails the test."""
     from pytest_specdec.gate import Gate
+    from pytest_specdec.results.flat import flat
     from pytest_specdec.results.record import json_safe
 
     def keep(record: dict[str, Any]) -> None:
         benchmark.extra_info["specdec"] = json_safe(record)
         request.node.user_properties.append((PROPERTY, json.dumps(json_safe(record), sort_keys=True)))
+        request.node.user_properties.extend(flat(record))
 
     benchmark.params = _labelled(benchmark.params)
     gate = Gate(specdec_session, benchmark, keep)

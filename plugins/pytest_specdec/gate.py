@@ -28,6 +28,7 @@ from pytest_specdec.measure.roofline import roofline_part, step_of
 from pytest_specdec.measure.rounds import Rounds, Timed, benchmarked
 from pytest_specdec.measure.speedup import Arm, advice, speedup_part
 from pytest_specdec.results import record
+from pytest_specdec.results.per_round import per_round_part
 from pytest_specdec.session import Session
 from pytest_specdec.sweep import swept
 from pytest_specdec.workloads.workload import Workload
@@ -65,7 +66,7 @@ class Gate:
         session = self._session
         plan = session.plan(scenario)
         sweep = swept(session, spec, scenario, plan, timed=not self._benchmark.disabled)
-        scenario = sweep.main
+        asked, scenario = scenario, sweep.main
         workload = session.workload(spec, scenario)
         first = session.target_rounds(spec, workload, plan) if spec.speculates else None
         measured = self._measured(spec, workload, plan)
@@ -77,10 +78,12 @@ class Gate:
         speedup = self._speedup(spec, workload, rounds, base, judgement.passes)
         kept: Record = {
             **record.what_was_asked(spec, scenario.name),
+            **record.scenario_part(asked),
             **record.engine_part(about),
             **record.workload_part(workload),
             "verdict": judgement.part,
             **record.throughput_part(rounds),
+            **per_round_part(rounds, judgement.passes),
             **acceptance_part(rounds, spec.gamma),
             **latency_part(rounds, workload.concurrency, judgement.passes),
             **speedup,
@@ -99,10 +102,21 @@ class Gate:
         complaints = sweep.words + too_little_goodput(kept, scenario.min_goodput, scenario.path)
         complaints += judgement.words + failures(kept, scenario) + too_many_ties(judgement, scenario)
         kept["gate"] = "red" if complaints else "green"
+        if not complaints:
+            complaints = self._held_against_baseline(kept)
         self._keep(kept)
         if complaints:
             raise GateFailed("\n".join(complaints))
         return kept
+
+    def _held_against_baseline(self, kept: Record) -> list[str]:
+        """Complaints about figures that are worse than in an earlier run; the record tells all that changed."""
+        if self._session.regression is None:
+            return []
+        kept["baseline"] = self._session.regression.part(kept, self._benchmark.fullname)
+        complaints: list[str] = kept["baseline"]["complaints"]
+        kept["gate"] = "regressed" if complaints else "green"
+        return complaints
 
     def _base(self, spec: EngineSpec, workload: Workload, first: Rounds, measured: Measured) -> Base:
         """The target's rounds that these are held against: turn by turn with them, or else before and after."""

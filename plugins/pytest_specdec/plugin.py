@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_specdec import fixtures, hookspecs
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.fixtures import ENGINE_FIXTURES, PROPERTY, SETTINGS, WITHHELD, withhold
+from pytest_specdec.fixtures import BASELINES, ENGINE_FIXTURES, PROPERTY, SETTINGS, WITHHELD, withhold
 from pytest_specdec.settings import OPTIONS, Settings
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ MEASURING_OPTIONS = (
     "benchmark_autosave",
     "benchmark_only",
     "benchmark_compare_fail",
+    "specdec_compare",
+    "specdec_fail",
+    "specdec_fail_on",
 )
 NEEDS = frozenset({"gpu", "cpu", "multi_gpu", "engine"})
 
@@ -52,7 +56,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """One option and one ini key for each setting."""
     group = parser.getgroup("specdec", "speculative decoding, gated and measured")
     for option in OPTIONS:
-        group.addoption(option.flag, dest=option.ini, metavar=option.metavar, help=option.help)
+        group.addoption(option.flag, dest=option.ini, metavar=option.metavar, help=option.help, **option.argparse)
         parser.addini(option.ini, option.help)
 
 
@@ -67,9 +71,25 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[SETTINGS] = Settings.resolve(command_line, os.environ, ini)
     except ConfigurationError as error:
         raise pytest.UsageError(str(error)) from None
+    _find_the_baseline(config)
     config.stash[WITHHELD] = set()
     config.pluginmanager.register(fixtures, fixtures.__name__)
     _keep_engines_together(config)
+
+
+def _find_the_baseline(config: pytest.Config) -> None:
+    """A baseline that is asked for by name must be there, and figures must be measured to be held against it."""
+    named = config.stash[SETTINGS].baseline
+    if named is None:
+        return
+    if config.getoption("benchmark_disable", False) and not config.getoption("benchmark_enable", False):
+        raise pytest.UsageError(
+            "--specdec-compare and --specdec-fail compare nothing with --benchmark-disable: drop one"
+        )
+    try:
+        config.stash[BASELINES] = fixtures.found_baselines(config, named)
+    except ConfigurationError as error:
+        raise pytest.UsageError(f"--specdec-compare: {error}") from None
 
 
 def _keep_engines_together(config: pytest.Config) -> None:
@@ -266,25 +286,48 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     records = _records(terminalreporter)
     if not records:
         return
+    from pytest_specdec.results.findings import change_notes, worst
     from pytest_specdec.results.table import footnotes, print_table
 
     terminalreporter.section("speculative decoding: is it exact, is it faster")
     screen = terminalreporter._tw
     width = screen.fullwidth if screen.hasmarkup else max(screen.fullwidth, PLAIN_WIDTH)
+    quiet, verbose = config.option.verbose < 0, config.option.verbose > 0
     print_table(records, width, terminalreporter.write_line, screen.hasmarkup)
-    for note in footnotes(records):
+    for note in [*([] if quiet else footnotes(records)), *change_notes(records, verbose), *worst(records)]:
         terminalreporter.write_line(note)
+    _tell_github(records, terminalreporter.write_line)
     judged = [record for record in records if "tokens" in record]
     if judged and not any(record["seconds"] for record in judged):
         terminalreporter.write_line(f"nothing was measured: {len(judged)} gates judged correctness only", yellow=True)
 
 
+def _tell_github(records: list[dict[str, Any]], write: Callable[[str], None]) -> None:
+    """In GitHub Actions: a job summary in its file, and an annotation for each red gate."""
+    from pytest_specdec.results.github import error_lines, markdown
+
+    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+        with Path(summary).open("a", encoding="utf-8") as file:
+            file.write(markdown(records))
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        for line in error_lines(records):
+            write(line)
+
+
 def _records(terminalreporter: Any) -> list[dict[str, Any]]:
     reports = [report for kind in ("passed", "failed", "skipped") for report in terminalreporter.stats.get(kind, [])]
     return [
-        {**json.loads(value), **({"gate": "red"} if report.failed else {})}
+        _shown_record(report, json.loads(value))
         for report in reports
         if report.when == "call"
         for name, value in report.user_properties
         if name == PROPERTY
     ]
+
+
+def _shown_record(report: Any, record: dict[str, Any]) -> dict[str, Any]:
+    """A record with its test's place; red where the test failed for another reason than its baseline."""
+    file, line, _ = report.location
+    failed = report.failed and record.get("gate") != "regressed"
+    place = {"test": report.nodeid, "file": file, "line": (line or 0) + 1}
+    return {**record, **place, **({"gate": "red"} if failed else {})}

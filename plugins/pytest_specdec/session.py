@@ -23,6 +23,7 @@ from pytest_specdec.verdict.reference import Reference, take_control
 from pytest_specdec.workloads.workload import Request, Workload
 
 if TYPE_CHECKING:
+    from pytest_specdec.results.regression import RegressionGate
     from pytest_specdec.workloads.scenario import Scenario
 
 Announce = Callable[[str], None]
@@ -36,6 +37,7 @@ class Session:
         self.settings = settings
         self.pool = pool
         self.announce = announce
+        self.regression: RegressionGate | None = None
         self.clock = clock
         self._workloads: dict[tuple[str, str], Workload] = {}
         self._rounds: dict[tuple[str, str], Rounds] = {}

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
 
 from pytest_specdec.errors import ConfigurationError
 
+if TYPE_CHECKING:
+    from pytest_specdec.thresholds import Threshold
+
 PRESETS = ("quick", "thorough")
 NEEDS = ("gpu", "cpu", "multi_gpu", "vllm", "transformers")
+FAIL_ON = ("missing", "inconclusive")
+LATEST = "latest"
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -47,6 +52,20 @@ def _needs(text: str) -> tuple[str, ...]:
     return names
 
 
+def _thresholds(text: str) -> tuple[Threshold, ...]:
+    from pytest_specdec.thresholds import Threshold
+
+    return tuple(Threshold.parse(written) for written in _names(text))
+
+
+def _fail_on(text: str) -> tuple[str, ...]:
+    names = _names(text)
+    unknown = [name for name in names if name not in FAIL_ON]
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is none of {', '.join(FAIL_ON)}")
+    return names
+
+
 def _preset(text: str) -> str:
     if text not in PRESETS:
         raise ValueError(f"must be one of {', '.join(PRESETS)}")
@@ -71,13 +90,17 @@ def _engine_options(text: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Option:
-    """One setting: how its text is read, what it is when nobody sets it, and what `pytest --help` says."""
+    """One setting: how its text is read, what it is when nobody sets it, and what `pytest --help` says.
+
+    `argparse`: what its option on the command line has beyond one value; one that may be repeated is a list by commas.
+    """
 
     name: str
     parse: Callable[[str], Any]
     default: Any
     metavar: str
     help: str
+    argparse: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def flag(self) -> str:
@@ -171,6 +194,31 @@ OPTIONS = (
         "NAME[,NAME]",
         "turn skips for want of these into failures: gpu, cpu, multi_gpu, or an engine's name",
     ),
+    Option(
+        "compare",
+        str,
+        None,
+        "latest|ID|FILE",
+        "show changes since a saved run: the latest with the same measurement, a run's number, or a file; "
+        "default with no value: latest",
+        {"nargs": "?", "const": LATEST},
+    ),
+    Option(
+        "fail",
+        _thresholds,
+        (),
+        "METRIC:MOST",
+        "fail a test whose figure is worse than its baseline by more, e.g. ttft_p99:10ms, or a percentage; "
+        "may be repeated",
+        {"action": "append"},
+    ),
+    Option(
+        "fail_on",
+        _fail_on,
+        (),
+        "NAME[,NAME]",
+        "fail a test also where its baseline or figure is missing, or its rounds are inconclusive",
+    ),
 )
 BY_NAME = {option.name: option for option in OPTIONS}
 
@@ -204,10 +252,21 @@ class Settings:
     cache: str | None
     preset: str
     require: tuple[str, ...]
+    compare: str | None
+    fail: tuple[Threshold, ...]
+    fail_on: tuple[str, ...]
+
+    @property
+    def baseline(self) -> str | None:
+        """Which run is the baseline: the named one, or the latest where a gate needs one; None: nothing is compared."""
+        return self.compare or (LATEST if self.fail or self.fail_on else None)
 
     @classmethod
     def resolve(
-        cls, command_line: Mapping[str, str | None], environment: Mapping[str, str], ini: Mapping[str, str | None]
+        cls,
+        command_line: Mapping[str, str | list[str] | None],
+        environment: Mapping[str, str],
+        ini: Mapping[str, str | None],
     ) -> Settings:
         """Read each setting from the first source that has it. Raises ConfigurationError."""
         _refuse_unknown(environment)
@@ -220,12 +279,12 @@ def _field_names(cls: type) -> list[str]:
 
 def _value(
     option: Option,
-    command_line: Mapping[str, str | None],
+    command_line: Mapping[str, str | list[str] | None],
     environment: Mapping[str, str],
     ini: Mapping[str, str | None],
 ) -> Any:
     sources = (
-        (option.flag, command_line.get(option.name)),
+        (option.flag, _joined(command_line.get(option.name))),
         (option.variable, environment.get(option.variable) or None),
         (f"{option.ini} in the ini file", ini.get(option.name) or None),
     )
@@ -233,6 +292,11 @@ def _value(
         if text is not None:
             return _parsed(option, place, text)
     return option.default
+
+
+def _joined(given: str | list[str] | None) -> str | None:
+    """An option that was repeated, as the one text that the other sources have."""
+    return ",".join(given) if isinstance(given, list) else given
 
 
 def _parsed(option: Option, place: str, text: str) -> Any:

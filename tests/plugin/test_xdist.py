@@ -31,7 +31,10 @@ def test_plain():
 NOTHING_MEASURED = "nothing was measured: 9 gates judged correctness only"
 
 
-@pytest.mark.parametrize("option", ["--benchmark-json=out.json", "--benchmark-autosave", "--benchmark-save=x"])
+@pytest.mark.parametrize(
+    "option",
+    ["--benchmark-json=out.json", "--benchmark-autosave", "--benchmark-save=x", "--benchmark-compare-fail=mean:5%"],
+)
 def test_asking_for_figures_is_refused_with_the_remedy(project: Project, option: str) -> None:
     """pytest-benchmark would write nothing and say nothing."""
     project.tests(TWO_TARGETS)

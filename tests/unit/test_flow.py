@@ -12,7 +12,7 @@ import pytest_specdec
 ROOT = Path(pytest_specdec.__file__).parent
 FLOORS = (
     ("errors", "hookspecs"),
-    ("settings", "hardware"),
+    ("settings", "hardware", "thresholds"),
     ("generation",),
     ("workloads", "models"),
     ("engines",),
@@ -24,7 +24,8 @@ FLOORS = (
     ("sweep",),
     ("gate",),
     ("fixtures",),
-    ("plugin",),
+    ("plugin", "cli"),
+    ("__main__",),
 )
 KNOW_PYTEST = {"plugin", "fixtures", "hookspecs"}
 SHIPPED = ("engines/vllm.py", "engines/transformers.py", "engines/worker.py", "engines/server/guardian.py")

@@ -117,6 +117,16 @@ class WorkerEngine:
         self._end_process_group()
         with contextlib.suppress(Exception):
             self._gateways.terminate(timeout=GRACE_SECONDS)
+        self._refuse_leak()
+
+    def _refuse_leak(self) -> None:
+        """Raise EngineError if a process of the engine outlived SIGKILL: later engines would miss its memory."""
+        left = [] if self._group is None or self.spec.gateway is not None else live_members(self._group)
+        if left:
+            raise EngineError(
+                f"engine {self.spec.label} ({self.spec.backend}) was ended and still runs, process {left[0]} of "
+                f"{len(left)}: what it holds of the device's memory every later test lacks; end it before measuring on"
+            )
 
     def _call(self, command: str, *arguments: Any) -> Any:
         try:

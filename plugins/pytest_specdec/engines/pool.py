@@ -9,7 +9,7 @@ one that did not load is not tried again in the session.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from pytest_specdec.engines.engine import Engine
 from pytest_specdec.engines.spec import EngineSpec
@@ -57,9 +57,10 @@ class Pool:
             raise
 
     def close(self) -> None:
-        """End every engine."""
-        for key in list(self._engines):
-            self._forget(key)
+        """End every engine, also where one of them does not end."""
+        with ExitStack() as ends:
+            for key in list(self._engines):
+                ends.callback(self._forget, key)
 
     def _remember_refusal(self, spec: EngineSpec) -> None:
         if spec.key in self._refused:

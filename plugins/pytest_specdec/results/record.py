@@ -7,16 +7,20 @@ not measured is null, and a sibling key that ends in `reason` says why.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.measure.energy.choice import PARALLEL
 from pytest_specdec.measure.latency import percentile
 from pytest_specdec.measure.rounds import Rounds
 from pytest_specdec.verdict.equivalence import LEVEL, Verdict
 from pytest_specdec.verdict.noise import NoiseFloor
 from pytest_specdec.verdict.reference import Reference
 from pytest_specdec.workloads.workload import Workload
+
+if TYPE_CHECKING:
+    from pytest_specdec.workloads.scenario import Scenario
 
 SCHEMA = 1
 NOT_TIMED = "pytest-benchmark is disabled (--benchmark-disable, or pytest-xdist), so nothing was timed"
@@ -34,7 +38,13 @@ def what_was_asked(spec: EngineSpec, scenario: str) -> dict[str, Any]:
         "method": spec.method,
         "gamma": spec.gamma,
         "dtype": spec.dtype,
+        "parallelism": {name: spec.options[name] for name in PARALLEL if name in spec.options},
     }
+
+
+def scenario_part(scenario: Scenario) -> dict[str, Any]:
+    """What the scenario asks for, whatever the target: a digest over its content, and how its requests arrive."""
+    return {"scenario_digest": scenario.digest, "load_asked": json_safe(scenario.load.model_dump())}
 
 
 def engine_error(spec: EngineSpec, scenario: str, message: str) -> dict[str, Any]:

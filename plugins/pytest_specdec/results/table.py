@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from pytest_specdec.engines.spec import model_label
+from pytest_specdec.results.compare import interval_in_words
 
 Record = dict[str, Any]
 DASH = "–"
@@ -33,6 +35,8 @@ def _median_ms(key: str) -> Callable[[Record], str]:
 
 def _verdict(record: Record) -> str:
     outcome = str(record["verdict"]["outcome"])
+    if record.get("gate") == "regressed":
+        return f"{outcome}, worse"
     return outcome if record.get("gate") != "red" or outcome not in PASSING else f"{outcome}, red"
 
 
@@ -41,6 +45,14 @@ def _energy(record: Record) -> str:
     return DASH if joules is None else f"{joules:.3g}"
 
 
+def _change(record: Record) -> str:
+    """The first figure's change since the baseline, tokens/s unless other thresholds were set."""
+    changes = (record.get("baseline") or {}).get("changes") or ()
+    rates = [change for change in changes if change["metric"] == "tokens_per_second" and change["change"] is not None]
+    return interval_in_words(rates[0]) if rates else DASH
+
+
+Column = tuple[str, Callable[[Record], str]]
 COLUMNS: tuple[tuple[str, Callable[[Record], str]], ...] = (
     ("scenario", lambda record: str(record["scenario"])),
     ("target", lambda record: f"{model_label(record['target'])} {SHORT.get(record['dtype'], record['dtype'])}"),
@@ -55,30 +67,59 @@ COLUMNS: tuple[tuple[str, Callable[[Record], str]], ...] = (
     ("length", _number("mean_accepted_length", ".2f")),
     ("J/token", _energy),
 )
+CHANGE: Column = ("since baseline", _change)
+DROPPED_FIRST = ("itl ms", "J/token", "length", "engine", "accepted", "target")
 LEFT_ALIGNED = ("scenario", "target", "engine", "method", "verdict")
 
 
 def print_table(records: Sequence[Record], width: int, write: Callable[[str], None], colour: bool) -> None:
-    """Write the table line by line; on a terminal narrower than the table cells wrap, nothing is cut off."""
+    """Write the table line by line; where it is too wide, columns that matter least are left out, and it is said."""
     from io import StringIO
 
     from rich.console import Console
 
     console = Console(file=StringIO(), width=width, force_terminal=colour, color_system="standard" if colour else None)
-    console.print(_table(records))
+    columns = columns_for(records, width)
+    console.print(_table(records, columns))
     for line in console.file.getvalue().splitlines():  # type: ignore[attr-defined]
         write(line.rstrip())
+    left_out = [title for title, _ in COLUMNS if title not in dict(columns)]
+    if left_out:
+        write(f"left out for want of width: {', '.join(left_out)}")
 
 
-def _table(records: Sequence[Record]) -> Any:
+def columns_for(records: Sequence[Record], width: int) -> list[Column]:
+    """The columns that fit into `width` characters; a change since a baseline stands beside the rate."""
+    columns = list(COLUMNS)
+    if any(record.get("baseline") for record in records):
+        columns.insert([title for title, _ in columns].index("tokens/s") + 1, CHANGE)
+    for title in DROPPED_FIRST:
+        if _width(records, columns) <= width:
+            break
+        columns = [column for column in columns if column[0] != title]
+    return columns
+
+
+def rows(records: Sequence[Record]) -> list[list[str]]:
+    """The whole table as text, titles first."""
+    columns = columns_for(records, sys.maxsize)
+    titles = [title for title, _ in columns]
+    return [titles, *([cell(record) for _, cell in columns] for record in sorted(records, key=_order))]
+
+
+def _width(records: Sequence[Record], columns: Sequence[Column]) -> int:
+    return 1 + sum(1 + max(len(text) for text in (title, *map(cell, records))) for title, cell in columns)
+
+
+def _table(records: Sequence[Record], columns: Sequence[Column]) -> Any:
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
-    for title, _ in COLUMNS:
+    for title, _ in columns:
         table.add_column(title, justify="left" if title in LEFT_ALIGNED else "right", overflow="fold")
     for record in sorted(records, key=_order):
-        table.add_row(*(cell(record) for _, cell in COLUMNS), style=None if _verdict(record) in PASSING else "red")
+        table.add_row(*(cell(record) for _, cell in columns), style=None if _verdict(record) in PASSING else "red")
     return table
 
 

@@ -174,6 +174,18 @@ def test_close_ends_the_worker_and_what_it_started(start: Start) -> None:
     engine.close()
 
 
+def test_a_process_that_outlives_its_engine_is_an_error_that_names_it(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it holds of the memory would break every later test, far from its cause."""
+    engine = start()
+    with monkeypatch.context() as patched:
+        patched.setattr(host, "GRACE_SECONDS", 0.2)
+        patched.setattr(host, "live_members", lambda group: [4711])
+        with pytest.raises(EngineError, match="was ended and still runs, process 4711"):
+            engine.close()
+
+
 def test_a_closed_worker_is_no_zombie(start: Start) -> None:
     engine = start()
     engine.close()

@@ -96,3 +96,26 @@ def test_close_ends_every_engine(pool: Pool, history: list[str]) -> None:
     pool.awake(DRAFTED)
     pool.close()
     assert {f"close {TARGET.label}", f"close {DRAFTED.label}"} <= set(history)
+
+
+class Leaking(FakeEngine):
+    """A fake engine whose process does not end."""
+
+    def close(self) -> None:
+        raise EngineError(f"{self.spec.label} still runs")
+
+
+def test_an_engine_that_does_not_end_keeps_no_other_from_ending(history: list[str]) -> None:
+    """And it is told, by the next test that needs room or at the end of the session."""
+    ended: list[str] = []
+
+    class Ending(FakeEngine):
+        def close(self) -> None:
+            ended.append(self.spec.label)
+
+    pool = Pool(lambda spec: Leaking(spec) if spec.speculates else Ending(spec))
+    pool.awake(TARGET)
+    pool.awake(DRAFTED)
+    with pytest.raises(EngineError, match="t-draft_model-g2 still runs"):
+        pool.close()
+    assert ended == ["t-target"]

@@ -91,6 +91,7 @@ class TestCounter:
         """Wherever the counter's steps fall, and though preparing and collecting draw power too."""
         found = energy(clock, card(phase=phase), rounds=3, seconds=seconds)
         assert found["joules"] == pytest.approx(500 * seconds * 3, rel=0.004)
+        assert found["joules_each_round"] == pytest.approx([500 * seconds] * 3, rel=0.01)
         assert found["seconds"] == pytest.approx(3 * seconds)
         assert found["mean_watts"] == pytest.approx(500, rel=0.004)
         assert found["method"] == NVML_COUNTER

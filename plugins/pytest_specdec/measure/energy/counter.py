@@ -61,7 +61,7 @@ class CounterMeter:
 
     def _reset(self) -> None:
         self._joules = self._seconds = self._beyond = 0.0
-        self._rounds = 0
+        self._each_round: list[float] = []
         self._step_seconds = 0.0
         self._idle: dict[str, float] = {}
         self._before: Steps = {}
@@ -101,7 +101,7 @@ class CounterMeter:
         return not_measured(self._fault, None, reset + self._watch.flags())
 
     def _reading(self) -> Reading:
-        uncertain = self._beyond + 2 * self._rounds * POLL_SECONDS
+        uncertain = self._beyond + 2 * len(self._each_round) * POLL_SECONDS
         return Reading(
             method=self._method,
             scope=tuple(counter.name for counter in self._counters),
@@ -110,6 +110,7 @@ class CounterMeter:
             idle_watts=sum(self._idle.values()),
             step_seconds=self._step_seconds,
             relative_error=uncertain / self._seconds if self._seconds else None,
+            each_round=tuple(self._each_round),
         )
 
     def _guarded(self, action: Callable[[], None]) -> None:
@@ -134,10 +135,11 @@ class CounterMeter:
 
     def _add(self, seconds: float) -> None:
         after = self._next_steps()
-        self._joules += sum(self._joules_of(counter, after[counter.name], seconds) for counter in self._counters)
+        joules = sum(self._joules_of(counter, after[counter.name], seconds) for counter in self._counters)
+        self._joules += joules
+        self._each_round.append(joules)
         self._beyond += max(after[name].at_s - step.at_s - seconds for name, step in self._before.items())
         self._seconds += seconds
-        self._rounds += 1
 
     def _joules_of(self, counter: Counter, after: Step, seconds: float) -> float:
         before = self._before[counter.name]

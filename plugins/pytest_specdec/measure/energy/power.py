@@ -40,6 +40,7 @@ class PowerMeter:
 
     def _reset(self) -> None:
         self._samples: list[Sample] = []
+        self._each_round: list[float] = []
         self._joules = self._seconds = self._idle_watts = 0.0
         self._fault: str | None = None
 
@@ -61,6 +62,7 @@ class PowerMeter:
         joules, seconds = self._end_samples()
         self._watch.end()
         self._joules += joules
+        self._each_round.append(joules)
         self._seconds += seconds
 
     def satisfied(self) -> bool:
@@ -78,7 +80,8 @@ class PowerMeter:
 
     def _reading(self) -> Reading:
         scope = tuple(self._watts)
-        return Reading(INSTANT, scope, self._joules, self._seconds, self._idle_watts, REFRESH_SECONDS, None)
+        edges = (self._idle_watts, REFRESH_SECONDS, None)
+        return Reading(INSTANT, scope, self._joules, self._seconds, *edges, tuple(self._each_round))
 
     def _begin_samples(self) -> None:
         self._samples.clear()

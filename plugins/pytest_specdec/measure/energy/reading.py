@@ -23,7 +23,7 @@ class Reading:
 
     `joules`, `seconds`: sums over the rounds. `idle_watts`: of the same devices, engine loaded. `step_seconds`: time
     between two changes of the source. `relative_error`: bound of the error that the edges of the rounds bring, as a
-    fraction of the joules; None where it has no bound.
+    fraction of the joules; None where it has no bound. `each_round`: joules of each.
     """
 
     method: str
@@ -33,6 +33,7 @@ class Reading:
     idle_watts: float
     step_seconds: float
     relative_error: float | None
+    each_round: tuple[float, ...] = ()
 
     @property
     def too_short(self) -> str | None:
@@ -66,6 +67,7 @@ def measured(reading: Reading, tokens: int, flags: Sequence[str]) -> dict[str, A
         "joules_per_token": reading.joules / tokens if tokens else None,
         "net_joules_per_token": net / tokens if tokens and net > 0 else None,
         "mean_watts": reading.joules / reading.seconds,
+        "joules_each_round": list(reading.each_round),
         **_how(reading),
         "flags": [*reading.flags, *flags],
         "reason": None if tokens else "no token was delivered, so there is no energy per token",

@@ -1,0 +1,7 @@
+"""`python -m pytest_specdec`, the same as the command `pytest-specdec`."""
+
+import sys
+
+from pytest_specdec.cli.main import main
+
+sys.exit(main())

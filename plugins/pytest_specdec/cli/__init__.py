@@ -1,0 +1,1 @@
+"""The command line: saved runs, and what this machine can run."""

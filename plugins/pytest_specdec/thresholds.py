@@ -1,0 +1,106 @@
+"""How much worse a figure may be than it was: "tokens_per_second:5%", "ttft_p99:10ms".
+
+Each figure knows which way is better and in which units its absolute thresholds may be given. A number without a unit
+is refused, since "5" may mean a percentage to its writer and seconds to its reader.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+RATES = {"tokens/s": 1.0}
+TOKENS = {"tokens": 1.0}
+JOULES = {"mJ": 1e-3, "J": 1.0}
+BYTES = {"bytes": 1.0, "MB": 1e6, "MiB": 2.0**20, "GB": 1e9, "GiB": 2.0**30}
+NO_UNITS: Mapping[str, float] = {}
+LATENCIES = ("ttft", "tpot", "itl", "chunk_gap", "e2e")
+PERCENTILES = (50, 90, 95, 99)
+WRITTEN = re.compile(r"(?P<number>[0-9.]+(?:e-?[0-9]+)?)\s*(?P<unit>\S*)")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A figure that can be gated. `units`: those of an absolute threshold, as multiples of the record's own unit."""
+
+    name: str
+    more_is_better: bool
+    units: Mapping[str, float]
+
+
+def _metrics() -> Iterator[Metric]:
+    yield Metric("tokens_per_second", True, RATES)
+    yield Metric("speedup", True, NO_UNITS)
+    yield Metric("joules_per_token", False, JOULES)
+    yield Metric("acceptance_rate", True, NO_UNITS)
+    yield Metric("mean_accepted_length", True, TOKENS)
+    for latency in LATENCIES:
+        for percent in PERCENTILES:
+            yield Metric(f"{latency}_p{percent}", False, TIMES)
+    yield Metric("peak_gpu_bytes", False, BYTES)
+    yield Metric("peak_host_bytes", False, BYTES)
+
+
+METRICS = {metric.name: metric for metric in _metrics()}
+USUAL = ("tokens_per_second", "joules_per_token", "mean_accepted_length", "ttft_p99")
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """The most that a metric may be worse: a share of the baseline if `relative`, else in the record's own unit.
+
+    `text`: as it was written. `gates`: whether missing it fails the test, or the change is only shown.
+    """
+
+    metric: Metric
+    most: float
+    relative: bool
+    text: str
+    gates: bool = True
+
+    @classmethod
+    def parse(cls, written: str) -> Threshold:
+        """From "metric:5%" or "metric:10ms". Raises ValueError with the remedy."""
+        name, colon, amount = (part.strip() for part in written.partition(":"))
+        if not colon or not amount:
+            raise ValueError(f"{written!r} is not of the form metric:threshold, e.g. tokens_per_second:5%")
+        metric = _known(name)
+        most, relative = _amount(metric, amount)
+        return cls(metric, most, relative, amount)
+
+
+SHOWN = tuple(Threshold(METRICS[name], 0.0, True, "", gates=False) for name in USUAL)
+
+
+def _known(name: str) -> Metric:
+    if name in METRICS:
+        return METRICS[name]
+    near = difflib.get_close_matches(name, METRICS, n=1)
+    raise ValueError(f"{name!r} is no metric; " + (f"did you mean {near[0]}?" if near else f"known: {_names()}"))
+
+
+def _names() -> str:
+    latencies = "|".join(LATENCIES)
+    plain = [name for name in METRICS if not name.startswith(LATENCIES)]
+    return f"{', '.join(plain)}, ({latencies})_p({'|'.join(map(str, PERCENTILES))})"
+
+
+def _amount(metric: Metric, text: str) -> tuple[float, bool]:
+    """The number in the record's own unit, and whether it is a share."""
+    written = WRITTEN.fullmatch(text)
+    allowed = ["%", *metric.units]
+    if written is None or written["unit"] not in allowed:
+        raise ValueError(f"{text!r} is no threshold of {metric.name}: give a number with {' or '.join(allowed)}")
+    number, unit = _number(written["number"]), written["unit"]
+    return (number / 100, True) if unit == "%" else (number * metric.units[unit], False)
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text!r} is no finite number")
+    return number

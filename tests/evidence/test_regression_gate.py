@@ -1,0 +1,145 @@
+"""The gate against a baseline, on a real engine: it finds a slowdown of a tenth, and is silent when nothing changed.
+
+Every run is a pytest session of its own with an engine of its own, as in a CI, so that what differs between processes
+is in the figures. One run is saved; repeats of it are held against it, then runs whose engine has another setting and
+delivers a tenth fewer tokens a second. What was seen is written to docs/regression-gate.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest_specdec
+from pytest_specdec.hardware import cores, processor
+from pytest_specdec.results.compare import interval_in_words
+from pytest_specdec.results.resampling import ALARM_LEVEL
+
+PAGE = Path(__file__).parents[2] / "docs" / "regression-gate.md"
+REPEATS = 20
+SLOWED = 3
+ROUNDS = 16
+SLOWDOWN = 0.10
+THRESHOLD = "tokens_per_second:5%"
+PLUGINS = ("-p", "benchmark", "-p", "xdist", "-p", "pytest_specdec.plugin", "-p", "no:cacheprovider")
+TEST = """
+import pytest
+
+@pytest.mark.specdec(target="constructed:tiny", scenario="it.toml")
+def test_it(specdec, transformers_ar, scenario):
+    specdec(transformers_ar, scenario)
+"""
+SCENARIO = """
+source = { format = "random", length = 16 }
+count = 8
+seed = 1
+max_tokens = 32
+ignore_eos = true
+concurrency = 4
+warmup_rounds = 2
+"""
+CONFTEST = f"""
+import os
+import time
+
+import pytest
+
+@pytest.hookimpl(wrapper=True)
+def pytest_specdec_start_engine(spec):
+    engine = yield
+    run = engine.run
+
+    def slowed():
+        began = time.perf_counter()
+        run()
+        time.sleep((time.perf_counter() - began) * {SLOWDOWN} / (1 - {SLOWDOWN}))
+
+    if os.environ.get("PLANTED"):
+        engine.run = slowed
+    return engine
+"""
+
+
+def test_a_slowdown_of_a_tenth_is_found_and_no_repeat_alarms(tmp_path: Path) -> None:
+    """Not one alarm among the repeats; every slowed run is worse."""
+    project(tmp_path)
+    assert finished(tmp_path, "--benchmark-save=base") == 0
+    repeats = [change(tmp_path, planted=False) for _ in range(REPEATS)]
+    slowed = [change(tmp_path, planted=True) for _ in range(SLOWED)]
+    PAGE.write_text(page(repeats, slowed))
+    assert [each["outcome"] for each in repeats].count("worse") == 0
+    assert [each["outcome"] for each in slowed] == ["worse"] * SLOWED
+
+
+def project(path: Path) -> None:
+    """A project with one test of one engine."""
+    (path / "pytest.ini").write_text("[pytest]\n")
+    (path / "test_it.py").write_text(TEST)
+    (path / "it.toml").write_text(SCENARIO)
+    (path / "conftest.py").write_text(CONFTEST)
+
+
+def finished(path: Path, *options: str, planted: bool = False) -> int:
+    """One pytest session in a process of its own; its exit code."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPECDEC_", "PYTEST_"))}
+    environment |= {"PYTHONPATH": str(Path(pytest_specdec.__file__).parents[1]), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment |= {"PLANTED": "1"} if planted else {}
+    command = [sys.executable, "-m", "pytest", "-q", *PLUGINS, f"--specdec-rounds={ROUNDS}", *options]
+    done = subprocess.run(command, cwd=path, env=environment, check=False, capture_output=True, text=True)
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    return done.returncode
+
+
+def change(path: Path, planted: bool) -> dict[str, Any]:
+    """The change of tokens/s against the saved run; the exit code follows the outcome."""
+    setting = ["--specdec-max-model-len=512"] if planted else []
+    options = ["--specdec-compare=1", f"--specdec-fail={THRESHOLD}", "--junit-xml=out.xml", *setting]
+    code = finished(path, *options, planted=planted)
+    (kept,) = ElementTree.parse(path / "out.xml").iterfind(".//property[@name='specdec']")
+    baseline = json.loads(str(kept.get("value")))["baseline"]
+    (found,) = baseline["changes"]
+    assert code == (1 if found["outcome"] == "worse" else 0)
+    assert planted == any("engine configuration" in each for each in baseline["circumstances"])
+    found["changed"] = "; ".join(baseline["circumstances"]) or "nothing"
+    return dict(found)
+
+
+def page(repeats: list[dict[str, Any]], slowed: list[dict[str, Any]]) -> str:
+    """The page with every run in a row."""
+    counts = Counter(each["outcome"] for each in repeats)
+    return TEXT.format(
+        counts=", ".join(f"{count} {outcome}" for outcome, count in counts.items()),
+        found=[each["outcome"] for each in slowed].count("worse"),
+        spread=max(abs(each["change"]) for each in repeats),
+        rows="\n".join(
+            f"| {kind} {number} | {each['now']:.1f} | {interval_in_words(each)} | {each['outcome']} |"
+            for kind, runs in (("repeat", repeats), ("slowed", slowed))
+            for number, each in enumerate(runs, 1)
+        ),
+        base=repeats[0]["then"],
+        machine=f"{processor()}, {cores()} cores",
+    )
+
+
+TEXT = f"""# The gate against a baseline, on a real engine
+
+Each run is a pytest session of its own: constructed:tiny in bfloat16 by Transformers, target only, 8 requests of 32
+tokens, four at a time, {ROUNDS} rounds; threshold {THRESHOLD}, level {ALARM_LEVEL:.1%} a side. One run was saved;
+{REPEATS} repeats of it and {SLOWED} runs with another setting (`max_model_len`) and a planted slowdown of
+{SLOWDOWN:.0%} were held against it. Written by `tox -e evidence -- -k regression_gate`.
+
+Repeats: {{counts}}; the largest change of a repeat was {{spread:.1%}}. Slowed runs found: {{found}} of {SLOWED}.
+
+| run | tokens/s | change | outcome |
+|---|---|---|---|
+| saved | {{base:.1f}} | | |
+{{rows}}
+
+{{machine}}.
+"""

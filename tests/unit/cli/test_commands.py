@@ -1,0 +1,160 @@
+"""The command line: saved runs listed, shown and compared; what this machine can run, told at once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_specdec.cli.main import main
+
+
+def _made() -> Any:
+    found = spec_from_file_location("made", Path(__file__).parents[1] / "results" / "made.py")
+    assert found is not None
+    assert found.loader is not None
+    module = module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+made = _made()
+SLOW = [1.25, 1.26, 1.24, 1.25, 1.25, 1.26]
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Path:
+    """Two runs, the second slower and by another version."""
+    made.save(tmp_path, 1, {made.TEST: made.record()})
+    made.save(tmp_path, 2, {made.TEST: made.record(SLOW, versions={"vllm": "0.32.0"})})
+    return tmp_path
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit code, standard output and error of a command."""
+    code = main(arguments)
+    out, error = capsys.readouterr()
+    return code, out, error
+
+
+def test_list_has_a_line_for_each_run(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Number, time, commit, gates, versions; as many as asked."""
+    code, out, _ = said(capsys, "list", "--storage", str(storage))
+    assert code == 0
+    assert out.splitlines() == [
+        "0001  2026-11-28T01:33:32  0123456789  1 gates  vllm 0.26.0",
+        "0002  2026-11-28T01:33:32  0123456789  1 gates  vllm 0.32.0",
+    ]
+    assert said(capsys, "list", "-n", "1", "--storage", str(storage))[1].startswith("0002")
+    assert len(said(capsys, "list", "-n", "0", "--storage", str(storage))[1].splitlines()) == 2
+
+
+def test_list_names_a_run_that_cannot_be_read_and_goes_on(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And its exit code says so."""
+    made.save(storage, 3, {}).write_text('{"benchmarks": [')
+    code, out, _ = said(capsys, "list", "--storage", str(storage))
+    assert code == 2
+    assert "0003_unversioned_20261128.json: is cut off" in out.splitlines()[2]
+
+
+def test_show_has_the_table_of_the_latest_run(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Or of the one that is named."""
+    code, out, _ = said(capsys, "show", "--storage", str(storage))
+    assert code == 0
+    assert "818." in out
+    assert "1024.0" in said(capsys, "show", "1", "--storage", str(storage))[1]
+
+
+def test_compare_says_what_changed_and_fails_on_a_threshold(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without thresholds it only tells."""
+    code, out, _ = said(capsys, "compare", "1", "--storage", str(storage))
+    assert code == 0
+    assert "  changed: vllm 0.26.0 → 0.32.0\n" in out
+    assert "  tokens_per_second 1024 → 818" in out
+    code, out, _ = said(capsys, "compare", "1", "2", "--fail", "tokens_per_second:5%", "--storage", str(storage))
+    assert code == 1
+    assert "threshold 5%): worse" in out
+    assert said(capsys, "compare", "2", "1", "--fail", "tokens_per_second:5%", "--storage", str(storage))[0] == 0
+
+
+def test_two_of_a_thousand_runs_are_compared_in_less_than_a_second(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only the two are read; sixteen gates each."""
+    gates = {f"t.py::test_{at}": made.record(scenario_digest=f"digest{at}") for at in range(16)}
+    text = made.file_text(gates)
+    for number in range(1, 1001):
+        made.save(tmp_path, number, {}).write_text(text)
+    began = time.perf_counter()
+    code, out, _ = said(capsys, "compare", "1", "--storage", str(tmp_path))
+    took = time.perf_counter() - began
+    assert code == 0
+    assert out.count("tokens_per_second 1024 → 1024") == 16
+    assert took < 1.0
+
+
+def test_compare_refuses_other_hardware_by_name(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With a threshold that is a failure."""
+    hardware = {"gpus": [], "processor": "Xeon", "cores": 2, "driver": None}
+    made.save(storage, 3, {made.TEST: made.record(hardware=hardware)})
+    code, out, _ = said(capsys, "compare", "1", "3", "--fail", "tokens_per_second:5%", "--storage", str(storage))
+    assert code == 1
+    assert "other hardware: GPUs 1 × NVIDIA H100 80GB HBM3 → none" in out
+
+
+def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the remedy."""
+    code, _, error = said(capsys, "show", "--storage", str(tmp_path))
+    assert code == 2
+    assert error == f"error: no run in {tmp_path}: save one with pytest --benchmark-autosave\n"
+    with pytest.raises(SystemExit):
+        main(["compare", "1", "--fail", "tokens_per_second:5"])
+    assert "give a number with % or tokens/s" in capsys.readouterr().err
+
+
+def test_report_writes_the_file(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Over every run, in the format that the suffix names."""
+    pytest.importorskip("pytest_specdec.results.report")
+    output = storage / "report.json"
+    code, out, _ = said(capsys, "report", "-o", str(output), "--storage", str(storage))
+    assert (code, out) == (0, f"wrote {output}\n")
+    assert output.stat().st_size > 0
+
+
+def test_doctor_tells_what_can_run_in_a_moment_and_imports_no_engine() -> None:
+    """Each need is either met or has the reason why its tests would be skipped; three seconds are granted."""
+    script = "import sys; from pytest_specdec.cli.main import main; main(['doctor']); print(sorted(sys.modules))"
+    began = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(sys.modules["pytest_specdec"].__path__[0]).parent)},
+    )
+    took = time.perf_counter() - began
+    *told, modules = done.stdout.splitlines()
+    topics = [line[:20].strip() for line in told]
+    for topic in ("processor", "CPU energy", "pytest-benchmark", "models", "-m gpu", "multi_gpu(2)", "engine(vllm)"):
+        assert topic in topics
+    assert all("can run" in line or "would be skipped: " in line for line in told if line.startswith(("-m", "engine")))
+    assert not {"'torch'", "'vllm'", "'transformers'"} & set(modules.strip("[]").split(", "))
+    assert took < 3.0
+
+
+def test_the_module_is_the_command() -> None:
+    """`python -m pytest_specdec` and the entry point are one."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest_specdec", "--help"],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(sys.modules["pytest_specdec"].__path__[0]).parent)},
+    )
+    assert "{list,show,compare,report,doctor}" in done.stdout

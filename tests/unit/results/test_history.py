@@ -1,0 +1,174 @@
+"""Which saved record is a baseline: keys, refusals by name, and the search in a storage."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made import TEST, file_text, record, save, seconds
+
+from pytest_specdec.errors import ConfigurationError
+from pytest_specdec.results.baselines import LATEST, baselines
+from pytest_specdec.results.history import refusals
+from pytest_specdec.results.regression import RegressionGate
+from pytest_specdec.results.saved import UnreadableRun, read_run, saved_runs
+from pytest_specdec.thresholds import Threshold
+
+H200 = {"gpus": [{"uuid": "GPU-2", "name": "NVIDIA H200", "index": 0}], "driver": "580", "processor": "X", "cores": 16}
+CPU = {"gpus": [], "driver": None, "processor": "Xeon", "cores": 2}
+FIVE = (Threshold.parse("tokens_per_second:5%"),)
+
+
+def part(
+    storage: Path, now: dict[str, Any], test: str = TEST, named: str = LATEST, fail_on: str = ""
+) -> dict[str, Any]:
+    """What the gate says of a record."""
+    return RegressionGate(baselines(named, storage), FIVE, (fail_on,)).part(now, test)
+
+
+def test_other_versions_are_comparable_and_listed(tmp_path: Path) -> None:
+    """An upgrade changes versions, driver and options on purpose: that is what is asked about."""
+    save(tmp_path, 1, {TEST: record()})
+    now = record(versions={"vllm": "0.32.0"}, engine_key="bbbbbbbbbbbb")
+    now["hardware"] = {**now["hardware"], "driver": "590.1"}
+    found = part(tmp_path, now)
+    assert found["run"] == "0001"
+    assert found["circumstances"] == [
+        "vllm 0.26.0 → 0.32.0",
+        "driver 580.159.04 → 590.1",
+        "engine configuration aaaaaaaaaaaa → bbbbbbbbbbbb",
+    ]
+    assert found["complaints"] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"hardware": H200}, "other hardware: GPUs 1 × NVIDIA H200 → 1 × NVIDIA H100 80GB HBM3"),
+        ({"hardware": CPU}, "other hardware: GPUs none → 1 × NVIDIA H100 80GB HBM3"),
+        ({"parallelism": {"tensor_parallel_size": 2}}, "other hardware: parallelism tensor_parallel_size 2 → none"),
+        ({"workload": "other"}, "the same scenario gave other token ids"),
+        ({"gate": "red"}, "its gate is red"),
+        ({"gate": "regressed"}, "its gate is regressed"),
+        ({"verdict": {"outcome": "undecidable"}, "gate": "red"}, "its verdict is undecidable"),
+        ({"drafts": 0}, "its drafter drafted nothing"),
+        ({"tokens_per_second": None}, "nothing was timed in it"),
+    ],
+)
+def test_what_is_no_baseline_is_refused_by_name(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    """And a gate that has no other baseline fails, whatever its figures."""
+    save(tmp_path, 1, {TEST: record(**changes)})
+    found = part(tmp_path, record())
+    assert said in found["reason"]
+    assert found["complaints"] == [f"no baseline: {found['reason']}"]
+
+
+def test_a_rate_that_is_hardly_known_is_no_baseline() -> None:
+    """Rounds that scatter by half of their time would let any change pass as noise."""
+    (said,) = refusals(record(), record(seconds(1.0, 0.4, 8, 1)))
+    assert said.startswith("its tokens/s is known to ±")
+
+
+def test_a_host_s_processor_matters_where_there_is_no_gpu() -> None:
+    """And does not beside a GPU, where it is a circumstance."""
+    (said,) = refusals(record(hardware=CPU), record(hardware={**CPU, "cores": 16}))
+    assert said == "other hardware: cores 16 → 2"
+    with_gpu = record()
+    assert list(refusals(with_gpu, record(hardware={**with_gpu["hardware"], "cores": 64}))) == []
+
+
+def test_the_latest_run_that_may_be_a_baseline_is_taken_and_newer_ones_are_told(tmp_path: Path) -> None:
+    """A run on other hardware, saved in between, does not hide the one before it."""
+    save(tmp_path, 1, {TEST: record()})
+    save(tmp_path, 2, {TEST: record(hardware=H200)})
+    save(tmp_path, 10, {"other.py::test": record(scenario_digest="other")})
+    found = part(tmp_path, record())
+    assert found["run"] == "0001"
+    assert "other hardware" in found["passed_over"][0]
+
+
+def test_a_renamed_test_finds_its_measurement(tmp_path: Path) -> None:
+    """The key is what was measured; the record says under which name."""
+    save(tmp_path, 1, {"old.py::test_old": record()})
+    assert part(tmp_path, record())["test"] == "old.py::test_old"
+
+
+def test_a_test_that_measured_something_else_then_has_no_baseline(tmp_path: Path) -> None:
+    """The same name with another γ is another question; missing is a note, or a failure where that is asked for."""
+    save(tmp_path, 1, {TEST: record(gamma=5)})
+    found = part(tmp_path, record())
+    assert f"{TEST} measured something else then: γ 5 → 3" in found["reason"]
+    assert found["complaints"] == []
+    assert part(tmp_path, record(), fail_on="missing")["complaints"] == [f"no baseline: {found['reason']}"]
+
+
+def test_of_two_engines_on_one_measurement_the_one_with_the_same_options_is_the_baseline(tmp_path: Path) -> None:
+    """Two tests may differ in engine options alone."""
+    save(tmp_path, 1, {"a::b": record(engine_key="bbbbbbbbbbbb"), "c::d": record()})
+    assert part(tmp_path, record())["test"] == "c::d"
+    assert part(tmp_path, record(engine_key="bbbbbbbbbbbb"))["test"] == "a::b"
+
+
+@pytest.mark.parametrize("kept", [0, 500, -2])
+def test_a_file_that_is_cut_off_is_an_error_that_names_it(tmp_path: Path, kept: int) -> None:
+    """Even where an older run would do: what the newer one held cannot be known."""
+    save(tmp_path, 1, {TEST: record()})
+    cut = save(tmp_path, 2, {TEST: record()})
+    cut.write_text(file_text({TEST: record()})[:kept])
+    found = part(tmp_path, record())
+    assert str(cut) in found["complaints"][0]
+    with pytest.raises(UnreadableRun, match="0002_unversioned"):
+        list(saved_runs(tmp_path))
+    with pytest.raises(ConfigurationError, match="measure again"):
+        part(tmp_path, record(), named="2")
+
+
+def test_a_run_is_named_by_number_or_file_and_an_unknown_one_is_refused(tmp_path: Path) -> None:
+    """With the number of the latest; one that two machines share asks which."""
+    path = save(tmp_path, 7, {TEST: record()})
+    assert part(tmp_path, record(), named="7")["run"] == part(tmp_path, record(), named=str(path))["run"] == "0007"
+    with pytest.raises(ConfigurationError, match=r"'8' is neither a file nor the number of a run in .*; the latest is"):
+        baselines("8", tmp_path)
+    save(tmp_path, 7, {TEST: record()}, machine="Darwin")
+    with pytest.raises(ConfigurationError, match=r"say one of Darwin/7, Linux-CPython-3\.11-64bit/7"):
+        baselines("7", tmp_path)
+    assert part(tmp_path, record(), named="Darwin/7")["run"] == "0007"
+
+
+def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+    """By its name."""
+    other = tmp_path / "other.json"
+    other.write_text("[]")
+    with pytest.raises(UnreadableRun, match="pytest-benchmark did not write it"):
+        read_run(other)
+    with pytest.raises(UnreadableRun, match="cannot be read"):
+        read_run(tmp_path / "absent.json")
+
+
+def test_rounds_come_from_the_record_or_from_pytest_benchmark_s_own_data(tmp_path: Path) -> None:
+    """Its storage leaves them out unless asked; the record always has them."""
+    assert read_run(save(tmp_path, 1, {TEST: record([1.0, 2.0])})).rounds == {TEST: (1.0, 2.0)}
+    assert read_run(save(tmp_path, 2, {TEST: record(per_round=None)})).rounds == {TEST: ()}
+
+
+def test_a_thousand_runs_are_searched_in_less_than_a_second(tmp_path: Path) -> None:
+    """Sixteen gates a run, as large as real ones; only the oldest run holds the measurement, so all have to be read."""
+    per_request = [1.0 + at / 64 for at in range(256)]
+    others = {
+        f"t.py::test_{at}": record(scenario_digest=f"digest{at}", delivered_tokens_per_step_per_request=per_request)
+        for at in range(15)
+    }
+    text = file_text({**others, TEST: record()})
+    without = file_text({**others, "t.py::test_15": record(scenario_digest="digest15")})
+    folder = tmp_path / "Linux-CPython-3.11-64bit"
+    folder.mkdir()
+    for number in range(1, 1001):
+        (folder / f"{number:04}_x.json").write_text(text if number == 1 else without)
+    began = time.perf_counter()
+    found = part(tmp_path, record())
+    took = time.perf_counter() - began
+    assert len(text) > 150_000
+    assert found["run"] == "0001"
+    assert took < 1.0, f"{took:.2f} s over {1000 * len(text) / 1e6:.0f} MB"
