@@ -76,7 +76,7 @@ class Gate:
             "hardware": hardware(),
         }
         complaints = judgement.words + failures(kept, scenario) + too_many_ties(judgement, scenario)
-        kept["gate"] = "red" if complaints else "green"
+        kept |= {"gate": "red", "complaints": complaints} if complaints else {"gate": "green"}
         self._keep(kept)
         if complaints:
             raise GateFailed("\n".join(complaints))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -66,9 +67,22 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[SETTINGS] = Settings.resolve(command_line, os.environ, ini)
     except ConfigurationError as error:
         raise pytest.UsageError(str(error)) from None
+    _check_report(config.stash[SETTINGS].report)
     config.stash[WITHHELD] = set()
     config.pluginmanager.register(fixtures, fixtures.__name__)
     _keep_engines_together(config)
+
+
+def _check_report(file: str | None) -> None:
+    """Refuse a report that could not be written when all is measured."""
+    if file is None:
+        return
+    from pytest_specdec.results.report import format_of, need_packages
+
+    try:
+        need_packages(format_of(Path(file)))
+    except ConfigurationError as error:
+        raise pytest.UsageError(f"--specdec-report: {error}") from None
 
 
 def _keep_engines_together(config: pytest.Config) -> None:
@@ -267,10 +281,34 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.write_line(f"nothing was measured: {len(judged)} gates judged correctness only", yellow=True)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """The report of this session, which unlike pytest-benchmark's files has the red gates as well."""
+    file, reporter = session.config.stash[SETTINGS].report, session.config.pluginmanager.get_plugin("terminalreporter")
+    if file is not None and reporter is not None:
+        reporter.write_line("")
+        reporter.write_line(_report(session.config, _records(reporter), Path(file)))
+
+
+def _report(config: pytest.Config, records: list[dict[str, Any]], file: Path) -> str:
+    """Write it, and say in a line what came of it."""
+    from pytest_specdec.results.report import format_of, write_report
+    from pytest_specdec.results.report.present import present_run
+
+    if not records:
+        return f"no gate ran, so there is no report in {file}"
+    storage = getattr(getattr(config, "_benchmarksession", None), "storage", None)
+    try:
+        write_report([present_run(records, Path(getattr(storage, "path", config.rootpath)))], file, format_of(file))
+    except ConfigurationError as error:
+        return str(error)
+    return f"report: {file}"
+
+
 def _records(terminalreporter: Any) -> list[dict[str, Any]]:
     reports = [report for kind in ("passed", "failed", "skipped") for report in terminalreporter.stats.get(kind, [])]
     return [
-        {**json.loads(value), **({"gate": "red"} if report.failed else {})}
+        {**json.loads(value), "test": report.nodeid, **({"gate": "red"} if report.failed else {})}
         for report in reports
         if report.when == "call"
         for name, value in report.user_properties

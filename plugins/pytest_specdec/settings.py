@@ -133,6 +133,7 @@ OPTIONS = (
         "NAME[,NAME]",
         "turn skips for want of these into failures: gpu, cpu, multi_gpu, or an engine's name",
     ),
+    Option("report", str, None, "FILE", "write a report of this session, red gates too: FILE.html, .md, .csv or .json"),
 )
 BY_NAME = {option.name: option for option in OPTIONS}
 
@@ -159,6 +160,7 @@ class Settings:
     timeout: float
     cache: str | None
     require: tuple[str, ...]
+    report: str | None
 
     @classmethod
     def resolve(
