@@ -15,7 +15,7 @@ import pytest
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.results.report import format_of, formats, write_report
 from pytest_specdec.results.report.content import gathered
-from pytest_specdec.results.report.curves import energy, speedup
+from pytest_specdec.results.report.curves import energy, rates, speedup
 from pytest_specdec.results.report.figure import MOST_LINES, Figure, Line, readable
 from pytest_specdec.results.report.gates import Gate, gates_of, newest
 from pytest_specdec.results.saved import SavedRun
@@ -90,7 +90,7 @@ def run(number: int, *records: dict[str, Any], folder: Path = Path("store/machin
 def sweep() -> list[dict[str, Any]]:
     """The part of a record that a load at two rates leaves."""
     return [
-        {"asked_rate": rate, "completed_rate": rate, "tokens_per_second": 50.0 * rate, "ttft_s": PERCENTILES}
+        {"asked": rate, "completed": rate, "tokens_per_second": 50.0 * rate, "ttft_p50_s": 0.01, "ttft_p99_s": None}
         for rate in (2.0, 1.0)
     ]
 
@@ -328,6 +328,18 @@ def test_speed_and_energy_stand_beside_what_they_are_compared_with() -> None:
         ("draft_model tiny-draft", True),
     ]
     assert energy("g", gates).level == 0.2
+
+
+def test_a_sweep_of_rates_shows_the_target_beside_the_engine() -> None:
+    """By rising rate, in milliseconds, the target's points once; what no request gave is left out."""
+    gates = [Gate(run(1), record(gamma, rate_sweep=sweep(), target_rate_sweep=sweep()), "cpu") for gamma in (0, 2)]
+    throughput, _, first = rates("g", gates)
+    assert [line.name for line in throughput.lines] == ["target only", "draft_model tiny-draft γ=2"]
+    assert (throughput.lines[0].x, throughput.lines[0].y) == ((1.0, 2.0), (50.0, 100.0))
+    assert [(line.name, line.y) for line in readable(first)[0].lines] == [
+        ("target only, p50", (10.0, 10.0)),
+        ("draft_model tiny-draft γ=2, p50", (10.0, 10.0)),
+    ]
 
 
 def test_too_many_lines_are_shared_out_evenly() -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from pytest_specdec.results.report.figure import Figure, Line
-from pytest_specdec.results.report.gates import Gate, Record, by_family
+from pytest_specdec.results.report.gates import TARGET_ONLY, Gate, Record, by_family
 
 Value = Callable[[Record], float | None]
 PERCENTILES = ("p50", "p90", "p95", "p99")
@@ -101,15 +101,15 @@ def _milliseconds(told: dict[str, Any]) -> tuple[float | None, ...]:
 
 
 def rates(group: str, gates: Sequence[Gate]) -> list[Figure]:
-    """What was delivered, and how late, at each rate that was asked for."""
-    swept = [gate for gate in gates if gate.record.get("rate_sweep")]
-    tokens = [_over_rate(gate, gate.label, _key("tokens_per_second")) for gate in swept]
-    served = [_over_rate(gate, gate.label, _key("completed_rate")) for gate in swept]
+    """What was delivered, and how late, at each rate that was asked for; the target alone beside the others."""
+    swept = _sweeps(gates)
     first = [
-        _over_rate(gate, f"{gate.label}, {name}", partial(_first_token_ms, name))
-        for gate in swept
-        for name in ("p50", "p99")
+        _over_rate(f"{name}, {percentile}", points, partial(_milli, f"ttft_{percentile}_s"))
+        for name, points in swept.items()
+        for percentile in ("p50", "p99")
     ]
+    tokens = [_over_rate(name, points, _key("tokens_per_second")) for name, points in swept.items()]
+    served = [_over_rate(name, points, _key("completed")) for name, points in swept.items()]
     return [
         _rated("Throughput against rate", group, "delivered (tokens/s)", tokens),
         _rated("Completed against asked rate", group, "completed (requests/s)", served),
@@ -117,15 +117,25 @@ def rates(group: str, gates: Sequence[Gate]) -> list[Figure]:
     ]
 
 
+def _sweeps(gates: Sequence[Gate]) -> dict[str, list[Record]]:
+    """The points of each engine that was swept, by rising rate; the target's own, or those that another arm kept."""
+    found: dict[str, list[Record]] = {}
+    for gate in gates:
+        if base := gate.record.get("target_rate_sweep"):
+            found.setdefault(TARGET_ONLY, base)
+        if points := gate.record.get("rate_sweep"):
+            found[gate.label] = points
+    return {name: sorted(points, key=lambda point: float(point["asked"])) for name, points in found.items()}
+
+
 def _rated(kind: str, group: str, y_label: str, lines: Sequence[Line]) -> Figure:
     return Figure(kind, group, ASKED, y_label, tuple(lines), x_whole=False)
 
 
-def _over_rate(gate: Gate, name: str, value: Value) -> Line:
-    points = sorted(gate.record["rate_sweep"], key=lambda point: float(point["asked_rate"]))
-    return Line(name, tuple(float(point["asked_rate"]) for point in points), tuple(map(value, points)))
+def _over_rate(name: str, points: Sequence[Record], value: Value) -> Line:
+    return Line(name, tuple(float(point["asked"]) for point in points), tuple(map(value, points)))
 
 
-def _first_token_ms(name: str, point: Record) -> float | None:
-    value = (point.get("ttft_s") or {}).get(name)
+def _milli(key: str, point: Record) -> float | None:
+    value = point.get(key)
     return None if value is None else 1000 * float(value)

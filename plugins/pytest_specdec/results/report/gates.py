@@ -11,6 +11,7 @@ from pytest_specdec.results.saved import SavedRun
 from pytest_specdec.results.table import PASSING, SHORT
 
 Record = dict[str, Any]
+TARGET_ONLY = "target only"
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Gate:
     def family(self) -> str:
         """What a line over γ stands for: the method, and its draft where there is one."""
         method, draft = str(self.record["method"]), self.record.get("draft")
-        return "target only" if method == NO_SPECULATION else f"{method} {model_label(draft)}" if draft else method
+        return TARGET_ONLY if method == NO_SPECULATION else f"{method} {model_label(draft)}" if draft else method
 
     @property
     def label(self) -> str:
@@ -61,7 +62,7 @@ class Gate:
     @property
     def order(self) -> tuple[Any, ...]:
         """Groups together, target only first, then by method and γ."""
-        return (self.group, self.family != "target only", self.family, self.gamma)
+        return (self.group, self.family != TARGET_ONLY, self.family, self.gamma)
 
 
 def gates_of(runs: Iterable[SavedRun]) -> list[Gate]:
