@@ -20,6 +20,7 @@ from pytest_specdec.measure.latency import latency_part
 from pytest_specdec.measure.memory import peak_memory_of, told_memory
 from pytest_specdec.measure.rounds import Plan, Rounds, benchmarked
 from pytest_specdec.measure.speedup import Arm, advice, speedup_part
+from pytest_specdec.repro import handed_over
 from pytest_specdec.results import record
 from pytest_specdec.session import Session
 from pytest_specdec.workloads.workload import Workload
@@ -76,6 +77,7 @@ class Gate:
             "hardware": hardware(),
         }
         complaints = judgement.words + failures(kept, scenario) + too_many_ties(judgement, scenario)
+        complaints += handed_over(session, spec, workload, judgement.part, about)
         kept |= {"gate": "red", "complaints": complaints} if complaints else {"gate": "green"}
         self._keep(kept)
         if complaints:

@@ -133,6 +133,8 @@ OPTIONS = (
         "NAME[,NAME]",
         "turn skips for want of these into failures: gpu, cpu, multi_gpu, or an engine's name",
     ),
+    Option("repro", str, None, "FOLDER", "for a red gate, write a bug report: a script that stands alone, made small"),
+    Option("repro_seconds", _seconds, 120.0, "SECONDS", "limit for making a bug report's request small; default 120"),
     Option("report", str, None, "FILE", "write a report of this session, red gates too: FILE.html, .md, .csv or .json"),
 )
 BY_NAME = {option.name: option for option in OPTIONS}
@@ -160,6 +162,8 @@ class Settings:
     timeout: float
     cache: str | None
     require: tuple[str, ...]
+    repro: str | None
+    repro_seconds: float
     report: str | None
 
     @classmethod

@@ -21,6 +21,7 @@ FLOORS = (
     ("results", "requirements"),
     ("session",),
     ("judgement",),
+    ("repro",),
     ("gate",),
     ("fixtures",),
     ("plugin",),
