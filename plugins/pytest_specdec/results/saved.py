@@ -1,7 +1,8 @@
 """Saved runs: pytest-benchmark's JSON files, read for the records that this package left in them.
 
-A run is one file, written by `--benchmark-autosave`, `--benchmark-save` or `--benchmark-json`. Benchmarks of others in the
-same file are passed over. A file that cannot be read, cut off for instance, is an error that names it, never an empty run.
+A run is one file, written by `--benchmark-autosave`, `--benchmark-save` or `--benchmark-json`. Benchmarks of others in
+the same file are passed over. A file that cannot be read, cut off for instance, is an error that names it, never an
+empty run.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class SavedRun:
 
 def read_run(path: Path) -> SavedRun:
     """Read one file. Raises UnreadableRun."""
-    return run_of(path, _text(path))
+    return run_of(path, read_text(path))
 
 
 def run_of(path: Path, text: str) -> SavedRun:
@@ -61,10 +62,29 @@ def run_of(path: Path, text: str) -> SavedRun:
     )
 
 
+def read_text(path: Path) -> str:
+    """The file's text. Raises UnreadableRun."""
+    try:
+        return path.read_text("utf-8")
+    except OSError as error:
+        raise UnreadableRun(f"{path}: cannot be read ({error.strerror}); name a file of pytest-benchmark's") from None
+    except UnicodeDecodeError:
+        raise UnreadableRun(f"{path}: is no text; name a JSON file of pytest-benchmark's") from None
+
+
 def run_id(path: Path) -> str:
     """The number in front of the file's name, or the name itself."""
     numbered = NUMBERED.match(path.name)
     return numbered.group() if numbered else path.stem
+
+
+def storage_folder(address: str) -> Path:
+    """The folder that `--benchmark-storage` names. Raises ConfigurationError for a storage that is no folder."""
+    if "://" in address and not address.startswith("file://"):
+        raise ConfigurationError(
+            f"{address}: only a folder can be compared with; give --benchmark-storage file://FOLDER"
+        )
+    return Path(address.removeprefix("file://"))
 
 
 def saved_paths(storage: Path) -> list[Path]:
@@ -79,15 +99,6 @@ def saved_runs(storage: Path) -> Iterator[SavedRun]:
 
 def _age(path: Path) -> tuple[int, str, str]:
     return int(run_id(path)), path.name, path.parent.name
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text("utf-8")
-    except OSError as error:
-        raise UnreadableRun(f"{path}: cannot be read ({error.strerror}); name a file of pytest-benchmark's") from None
-    except UnicodeDecodeError:
-        raise UnreadableRun(f"{path}: is no text; name a JSON file of pytest-benchmark's") from None
 
 
 def _content(path: Path, text: str) -> dict[str, Any]:
