@@ -27,6 +27,7 @@ from pytest_specdec.measure.monitor import watched
 from pytest_specdec.measure.roofline import roofline_part, step_of
 from pytest_specdec.measure.rounds import Rounds, Timed, benchmarked
 from pytest_specdec.measure.speedup import Arm, advice, speedup_part
+from pytest_specdec.repro import handed_over
 from pytest_specdec.results import record
 from pytest_specdec.results.per_round import per_round_part
 from pytest_specdec.session import Session
@@ -101,7 +102,8 @@ class Gate:
         }
         complaints = sweep.words + too_little_goodput(kept, scenario.min_goodput, scenario.path)
         complaints += judgement.words + failures(kept, scenario) + too_many_ties(judgement, scenario)
-        kept["gate"] = "red" if complaints else "green"
+        complaints += handed_over(session, spec, workload, judgement.part, about)
+        kept |= {"gate": "red", "complaints": complaints} if complaints else {"gate": "green"}
         if not complaints:
             complaints = self._held_against_baseline(kept)
         self._keep(kept)

@@ -61,6 +61,7 @@ def _token_by_token(
     if verdict.passes:
         return Judgement(True, part, tie_rate=ties)
     told = explained(verdict, workload, spec.gamma, about, partial(session.alone, spec, workload))
+    part["findings"] = record.findings_part(told)
     return Judgement(False, part, [describe_verdict(told, workload.name)], ties)
 
 

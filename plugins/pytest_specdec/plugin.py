@@ -72,6 +72,7 @@ def pytest_configure(config: pytest.Config) -> None:
     except ConfigurationError as error:
         raise pytest.UsageError(str(error)) from None
     _find_the_baseline(config)
+    _check_report(config.stash[SETTINGS].report)
     config.stash[WITHHELD] = set()
     config.pluginmanager.register(fixtures, fixtures.__name__)
     _keep_engines_together(config)
@@ -90,6 +91,18 @@ def _find_the_baseline(config: pytest.Config) -> None:
         config.stash[BASELINES] = fixtures.found_baselines(config, named)
     except ConfigurationError as error:
         raise pytest.UsageError(f"--specdec-compare: {error}") from None
+
+
+def _check_report(file: str | None) -> None:
+    """Refuse a report that could not be written when all is measured."""
+    if file is None:
+        return
+    from pytest_specdec.results.report import format_of, need_packages
+
+    try:
+        need_packages(format_of(Path(file)))
+    except ConfigurationError as error:
+        raise pytest.UsageError(f"--specdec-report: {error}") from None
 
 
 def _keep_engines_together(config: pytest.Config) -> None:
@@ -314,10 +327,34 @@ def _tell_github(records: list[dict[str, Any]], write: Callable[[str], None]) ->
             write(line)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """The report of this session, which unlike pytest-benchmark's files has the red gates as well."""
+    file, reporter = session.config.stash[SETTINGS].report, session.config.pluginmanager.get_plugin("terminalreporter")
+    if file is not None and reporter is not None:
+        reporter.write_line("")
+        reporter.write_line(_report(session.config, _records(reporter), Path(file)))
+
+
+def _report(config: pytest.Config, records: list[dict[str, Any]], file: Path) -> str:
+    """Write it, and say in a line what came of it."""
+    from pytest_specdec.results.report import format_of, write_report
+    from pytest_specdec.results.report.present import present_run
+
+    if not records:
+        return f"no gate ran, so there is no report in {file}"
+    storage = getattr(getattr(config, "_benchmarksession", None), "storage", None)
+    try:
+        write_report([present_run(records, Path(getattr(storage, "path", config.rootpath)))], file, format_of(file))
+    except ConfigurationError as error:
+        return str(error)
+    return f"report: {file}"
+
+
 def _records(terminalreporter: Any) -> list[dict[str, Any]]:
     reports = [report for kind in ("passed", "failed", "skipped") for report in terminalreporter.stats.get(kind, [])]
     return [
-        _shown_record(report, json.loads(value))
+        {**_shown_record(report, json.loads(value)), "test": report.nodeid}
         for report in reports
         if report.when == "call"
         for name, value in report.user_properties

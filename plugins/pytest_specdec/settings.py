@@ -219,6 +219,9 @@ OPTIONS = (
         "NAME[,NAME]",
         "fail a test also where its baseline or figure is missing, or its rounds are inconclusive",
     ),
+    Option("repro", str, None, "FOLDER", "for a red gate, write a bug report: a script that stands alone, made small"),
+    Option("repro_seconds", _seconds, 120.0, "SECONDS", "limit for making a bug report's request small; default 120"),
+    Option("report", str, None, "FILE", "write a report of this session, red gates too: FILE.html, .md, .csv or .json"),
 )
 BY_NAME = {option.name: option for option in OPTIONS}
 
@@ -255,6 +258,9 @@ class Settings:
     compare: str | None
     fail: tuple[Threshold, ...]
     fail_on: tuple[str, ...]
+    repro: str | None
+    repro_seconds: float
+    report: str | None
 
     @property
     def baseline(self) -> str | None:

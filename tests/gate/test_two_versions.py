@@ -4,9 +4,11 @@ A release that decodes as the present one does is green, and the report names bo
 Transformers 4.40.2 advances the cache position as if one token had been accepted.
 """
 
+import ast
 import subprocess
 import sys
 import sysconfig
+from dataclasses import replace
 
 import pytest
 
@@ -59,8 +61,6 @@ def random_pair(tmp_path_factory):
 @pytest.fixture
 def other_release(request, interpreter, random_pair, transformers_spec):
     """The specification of the speculative engine in the other interpreter, its reference in this one."""
-    from dataclasses import replace
-
     python = interpreter(request.param)
     return replace(transformers_spec, **random_pair, python=python, reference_python=sys.executable)
 
@@ -84,3 +84,31 @@ def test_a_release_with_a_real_fault_is_red(specdec, other_release, scenario):
     """In float32, with a large gap: divergent, and never called a tie."""
     with pytest.raises(pytest.fail.Exception, match=r"(?s)divergent.* below the target's argmax"):
         specdec(other_release, scenario)
+
+
+@pytest.fixture
+def reports(specdec_session, tmp_path, monkeypatch):
+    """The session writes bug reports into this folder."""
+    settings = replace(specdec_session.settings, repro=str(tmp_path), repro_seconds=60.0)
+    monkeypatch.setattr(specdec_session, "settings", settings)
+    return tmp_path
+
+
+def exit_code(python, script, *options):
+    """What the script says under this interpreter."""
+    return subprocess.run([python, script, *options], capture_output=True, check=False).returncode
+
+
+@pytest.mark.parametrize("other_release", ["4.40.2"], indirect=True)
+def test_a_real_fault_is_handed_over_as_a_script(specdec, other_release, scenario, reports):
+    """Smaller than the request that was red; 1 in the faulty release, 0 in the sound one, 2 where it cannot run."""
+    with pytest.raises(pytest.fail.Exception, match=r"(?s)divergent.*bug report: .*\.py"):
+        specdec(other_release, scenario)
+    (script,) = reports.glob("*.py")
+    assigned = [node.value for node in ast.parse(script.read_text()).body if isinstance(node, ast.Assign)]
+    case = ast.literal_eval(assigned[0])
+    assert (len(case["prompt_ids"]) <= 4, case["max_tokens"] <= 16) == (True, True)
+    assert exit_code(other_release.python, script) == 1
+    assert exit_code(sys.executable, script) == 0
+    assert exit_code(sys.executable, script, "--target", "no such folder") == 2
+    assert "| transformers | 4.40.2 |" in script.with_suffix(".md").read_text()

@@ -22,6 +22,7 @@ FLOORS = (
     ("session",),
     ("judgement",),
     ("sweep",),
+    ("repro",),
     ("gate",),
     ("fixtures",),
     ("plugin", "cli"),

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_specdec.engines.engine import Description
-from pytest_specdec.engines.process_group import GRACE_SECONDS, end_group, last_words
+from pytest_specdec.engines.process_group import GRACE_SECONDS, end_group, last_words, live_members
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineDied, EngineError, Unsupported
 from pytest_specdec.generation import Run, Score, scores_from_wire

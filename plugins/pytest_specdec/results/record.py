@@ -14,7 +14,8 @@ from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.measure.energy.choice import PARALLEL
 from pytest_specdec.measure.latency import percentile
 from pytest_specdec.measure.rounds import Rounds
-from pytest_specdec.verdict.equivalence import LEVEL, Verdict
+from pytest_specdec.results.failure import SHOWN, WINDOW
+from pytest_specdec.verdict.equivalence import LEVEL, Finding, Verdict
 from pytest_specdec.verdict.noise import NoiseFloor
 from pytest_specdec.verdict.reference import Reference
 from pytest_specdec.workloads.workload import Workload
@@ -68,6 +69,21 @@ def outcome_part(verdict: Verdict, reference: Reference) -> dict[str, Any]:
         "control": control_part(verdict.floor, reference),
         "reference_versions": dict(reference.versions),
     }
+
+
+def findings_part(verdict: Verdict) -> list[dict[str, Any]]:
+    """The first findings of a red verdict, each with the tokens of both sides around the first difference."""
+    return [_finding(finding) for finding in verdict.findings[:SHOWN]]
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    told = {name: getattr(finding, name) for name in ("request", "round", "detail", "position", "gap", "suspects")}
+    kept: dict[str, Any] = {**told, "outcome": finding.outcome.value}
+    if finding.position is None:
+        return kept
+    first = max(0, finding.position - WINDOW)
+    window = slice(first, finding.position + WINDOW + 1)
+    return {**kept, "window_start": first, "expected": finding.expected[window], "seen": finding.seen[window]}
 
 
 def control_part(floor: NoiseFloor, reference: Reference) -> dict[str, Any]:
