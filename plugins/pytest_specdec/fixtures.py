@@ -130,8 +130,9 @@ def scenario(request: pytest.FixtureRequest) -> Scenario:
     """One scenario file, read."""
     from pytest_specdec.workloads.scenario import load_scenario
 
+    settings = request.config.stash[SETTINGS]
     try:
-        return load_scenario(request.param)
+        return load_scenario(request.param, settings.set, settings.places("set"))
     except ConfigurationError as error:
         problem = str(error)
     pytest.fail(problem, pytrace=False)

@@ -13,6 +13,7 @@ ROOT = Path(pytest_specdec.__file__).parent
 FLOORS = (
     ("errors", "hookspecs"),
     ("settings", "hardware"),
+    ("exported_names",),
     ("generation",),
     ("workloads", "models"),
     ("engines",),
