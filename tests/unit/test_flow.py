@@ -16,7 +16,7 @@ FLOORS = (
     ("exported_names",),
     ("generation",),
     ("workloads", "models"),
-    ("engines",),
+    ("engines", "gpu_locks"),
     ("measure",),
     ("verdict",),
     ("results", "requirements"),
