@@ -19,6 +19,7 @@ from pytest_specdec.settings import Settings
 if TYPE_CHECKING:
     from pytest_specdec.engines.engine import Engine
     from pytest_specdec.engines.spec import EngineSpec
+    from pytest_specdec.gpu_locks import Placement
     from pytest_specdec.results.baselines import Baselines
     from pytest_specdec.results.regression import RegressionGate
     from pytest_specdec.session import Session
@@ -46,13 +47,38 @@ def specdec_session(request: pytest.FixtureRequest) -> Iterator[Session]:
     from pytest_specdec.session import Session
 
     announce = _announcer(request.config)
-    pool = Pool(_starter(request.config, announce))
+    place = _placement(request)
+    pool = Pool(_starter(request.config, announce), place or (lambda spec: spec))
     try:
         session = Session(request.config.stash[SETTINGS], pool, _clock(request.config), announce)
         session.regression = _regression(request.config)
         yield session
     finally:
         pool.close()
+        if place is not None:
+            place.close()
+
+
+def _placement(request: pytest.FixtureRequest) -> Placement | None:
+    """On a worker of pytest-xdist with GPUs: some for its own engines; else engines see what this process sees."""
+    from pytest_specdec.hardware import gpus
+
+    worker = getattr(request.config, "workerinput", None)
+    if worker is None or not gpus().visible:
+        return None
+    from pytest_specdec.gpu_locks import Placement, claim, gpus_wanted
+
+    wanted = gpus_wanted(*_demands(request.session.items))
+    timeout = request.config.stash[SETTINGS].load_timeout
+    return Placement(lambda: claim(gpus().visible, wanted, str(worker["testrunuid"]), timeout))
+
+
+def _demands(items: list[pytest.Item]) -> tuple[list[EngineSpec], list[int]]:
+    """The engines and the numbers of `multi_gpu` marks of all tests."""
+    params = [item.callspec.params for item in items if hasattr(item, "callspec")]
+    specs = [each[name] for each in params for name in ENGINE_FIXTURES if hasattr(each.get(name), "options")]
+    marks = [mark for item in items for mark in item.iter_markers("multi_gpu")]
+    return specs, [int(mark.args[0]) if mark.args else 2 for mark in marks]
 
 
 def _starter(config: pytest.Config, announce: Callable[[str], None]) -> Callable[[EngineSpec], Engine]:
@@ -161,8 +187,9 @@ def scenario(request: pytest.FixtureRequest) -> Scenario:
     """One scenario file, read."""
     from pytest_specdec.workloads.scenario import load_scenario
 
+    settings = request.config.stash[SETTINGS]
     try:
-        return load_scenario(request.param)
+        return load_scenario(request.param, settings.set, settings.places("set"))
     except ConfigurationError as error:
         problem = str(error)
     pytest.fail(problem, pytrace=False)

@@ -17,7 +17,7 @@ import pytest
 from pytest_specdec import fixtures, hookspecs
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.fixtures import BASELINES, ENGINE_FIXTURES, PROPERTY, SETTINGS, WITHHELD, withhold
-from pytest_specdec.settings import OPTIONS, Settings
+from pytest_specdec.settings import OPTIONS, Settings, Texts
 
 if TYPE_CHECKING:
     from pytest_specdec.engines.engine import Engine
@@ -44,6 +44,7 @@ MEASURING_OPTIONS = (
 NEEDS = frozenset({"gpu", "cpu", "multi_gpu", "engine"})
 
 BY_TARGET = "specdec_by_target"
+EFFECTIVE = pytest.StashKey[list[str]]()
 PLAIN_WIDTH = 120
 
 
@@ -56,7 +57,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """One option and one ini key for each setting."""
     group = parser.getgroup("specdec", "speculative decoding, gated and measured")
     for option in OPTIONS:
-        group.addoption(option.flag, dest=option.ini, metavar=option.metavar, help=option.help, **option.argparse)
+        group.addoption(option.flag, dest=option.ini, help=option.help, **option.on_command_line)
         parser.addini(option.ini, option.help)
 
 
@@ -68,7 +69,9 @@ def pytest_configure(config: pytest.Config) -> None:
     command_line = {option.name: config.getoption(option.ini) for option in OPTIONS}
     ini = {option.name: config.getini(option.ini) for option in OPTIONS}
     try:
-        config.stash[SETTINGS] = Settings.resolve(command_line, os.environ, ini)
+        config.stash[SETTINGS] = settings = Settings.resolve(command_line, os.environ, ini)
+        if settings.env:
+            _take_exported_names(config, command_line, ini)
     except ConfigurationError as error:
         raise pytest.UsageError(str(error)) from None
     _find_the_baseline(config)
@@ -103,6 +106,21 @@ def _check_report(file: str | None) -> None:
         need_packages(format_of(Path(file)))
     except ConfigurationError as error:
         raise pytest.UsageError(f"--specdec-report: {error}") from None
+
+
+def _take_exported_names(config: pytest.Config, command_line: Texts, ini: Texts) -> None:
+    """Settings with what benchmark scripts export; warn of names without meaning, once, not on every worker."""
+    from pytest_specdec.exported_names import effective_configuration, settings_with_exported_names
+
+    config.stash[SETTINGS], exported = settings_with_exported_names(command_line, os.environ, ini)
+    config.stash[EFFECTIVE] = effective_configuration(config.stash[SETTINGS], exported, os.environ)
+    for warning in exported.warnings if not hasattr(config, "workerinput") else ():
+        config.issue_config_time_warning(pytest.PytestConfigWarning(warning), stacklevel=2)
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """With --specdec-env: every setting, and where it came from."""
+    return config.stash.get(EFFECTIVE, [])
 
 
 def _keep_engines_together(config: pytest.Config) -> None:
@@ -194,6 +212,7 @@ def _listed(value: Any) -> list[str]:
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """Group tests by target before pytest-xdist looks for groups; order them by engine after all other plugins."""
+    _deselect_other_arm(config, items)
     groups = {item: specs[0].target_only().key for item in items if (specs := _engines_of(item))}
     if config.pluginmanager.hasplugin("xdist"):
         for item, group in groups.items():
@@ -204,6 +223,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             _show_group(item, group)
     if groups:
         _order(items)
+
+
+def _deselect_other_arm(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With --specdec-arm: leave out the gates of the other arm."""
+    arm = config.stash[SETTINGS].arm
+    if arm is None:
+        return
+    engines = {item: _engines_of(item) for item in items}
+    other = [item for item, specs in engines.items() if specs and _arm_of(specs) != arm]
+    config.hook.pytest_deselected(items=other)
+    items[:] = [item for item in items if item not in other]
+
+
+def _arm_of(engines: list[EngineSpec]) -> str:
+    return "speculative" if any(spec.speculates for spec in engines) else "target"
 
 
 def _show_group(item: pytest.Item, group: str) -> None:

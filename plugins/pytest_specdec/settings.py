@@ -1,14 +1,16 @@
 """The settings of a session: command line over environment over ini file over default, one table for all four.
 
 `--specdec-gamma 3,5`, `SPECDEC_GAMMA=3,5` and `specdec_gamma = 3,5` are the same setting. A value that does not parse
-is refused with the place it came from; an environment variable that no setting answers to is refused by name.
+is refused with the place it came from; an environment variable that no setting answers to is refused by name. Values
+that another layer has read (see exported_names.py) stand between the environment and the ini file.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_specdec.errors import ConfigurationError
@@ -20,6 +22,8 @@ PRESETS = ("quick", "thorough")
 NEEDS = ("gpu", "cpu", "multi_gpu", "vllm", "transformers")
 FAIL_ON = ("missing", "inconclusive")
 LATEST = "latest"
+ARMS = ("speculative", "target")
+SWITCHED = {"yes": True, "true": True, "on": True, "1": True, "no": False, "false": False, "off": False, "0": False}
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -88,11 +92,40 @@ def _engine_options(text: str) -> dict[str, Any]:
     return options
 
 
+def _scenario_keys(text: str) -> dict[str, Any]:
+    """What may stand between the braces of a TOML inline table."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        keys = dict(tomllib.loads(f"keys = {{ {text} }}")["keys"])
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"write keys as in a scenario file, with commas between: {error}") from None
+    if "name" in keys:
+        raise ValueError("a scenario's name is its file's to say")
+    return keys
+
+
+def _arm(text: str) -> str:
+    if text not in ARMS:
+        raise ValueError(f"{text!r} is none of {', '.join(ARMS)}")
+    return text
+
+
+def switched(text: str) -> bool:
+    """Whether a word switches on or off. Raises ValueError for any other."""
+    if text.strip().lower() not in SWITCHED:
+        raise ValueError(f"write one of {', '.join(SWITCHED)}")
+    return SWITCHED[text.strip().lower()]
+
+
 @dataclass(frozen=True)
 class Option:
     """One setting: how its text is read, what it is when nobody sets it, and what `pytest --help` says.
 
     `argparse`: what its option on the command line has beyond one value; one that may be repeated is a list by commas.
+    `switch`: on the command line it is given without a value, and means yes.
     """
 
     name: str
@@ -101,6 +134,7 @@ class Option:
     metavar: str
     help: str
     argparse: Mapping[str, Any] = field(default_factory=dict)
+    switch: bool = False
 
     @property
     def flag(self) -> str:
@@ -116,6 +150,11 @@ class Option:
     def ini(self) -> str:
         """Its name in pytest's ini file."""
         return f"specdec_{self.name}"
+
+    @property
+    def on_command_line(self) -> dict[str, Any]:
+        """How pytest's parser is to take it."""
+        return {"action": "store_const", "const": "yes"} if self.switch else {"metavar": self.metavar, **self.argparse}
 
 
 OPTIONS = (
@@ -140,6 +179,14 @@ OPTIONS = (
     Option("max_model_len", _positive, None, "TOKENS", "longest prompt plus output; default: the model's own"),
     Option("engine_options", _engine_options, {}, "JSON", "constructor arguments passed through to the engine"),
     Option("scenario", _names, (), "FILE[,FILE]", "scenario files or folders of them"),
+    Option(
+        "set",
+        _scenario_keys,
+        {},
+        "KEY=VALUE[,…]",
+        "keys of the scenario that take the place of the file's, e.g. 'count = 8, max_tokens = 64'",
+    ),
+    Option("arm", _arm, None, "NAME", "run the gates of one arm only: speculative, or target; default: both"),
     Option(
         "rounds",
         _positive,
@@ -222,13 +269,36 @@ OPTIONS = (
     Option("repro", str, None, "FOLDER", "for a red gate, write a bug report: a script that stands alone, made small"),
     Option("repro_seconds", _seconds, 120.0, "SECONDS", "limit for making a bug report's request small; default 120"),
     Option("report", str, None, "FILE", "write a report of this session, red gates too: FILE.html, .md, .csv or .json"),
+    Option(
+        "env",
+        switched,
+        False,
+        "yes|no",
+        "take settings from names that benchmark scripts export, as TARGET_MODEL; print all settings with their origin",
+        switch=True,
+    ),
 )
 BY_NAME = {option.name: option for option in OPTIONS}
 
 
 @dataclass(frozen=True)
+class Found:
+    """A value, and the place that said it."""
+
+    place: str
+    value: Any
+
+
+Layer = Mapping[str, Found]
+Texts = Mapping[str, str | None]
+
+
+@dataclass(frozen=True)
 class Settings:
-    """What the session was told; one attribute for each row of OPTIONS."""
+    """What the session was told; one attribute for each row of OPTIONS.
+
+    `origins`: the place that each came from, by name; the keys of a table have one each, e.g. "engine_options.seed".
+    """
 
     engine: tuple[str, ...]
     target: str | None
@@ -239,6 +309,8 @@ class Settings:
     max_model_len: int | None
     engine_options: Mapping[str, Any]
     scenario: tuple[str, ...]
+    set: Mapping[str, Any]
+    arm: str | None
     rounds: int | None
     warmup: int | None
     time_budget: float
@@ -261,6 +333,8 @@ class Settings:
     repro: str | None
     repro_seconds: float
     report: str | None
+    env: bool
+    origins: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def baseline(self) -> str | None:
@@ -269,35 +343,54 @@ class Settings:
 
     @classmethod
     def resolve(
-        cls,
-        command_line: Mapping[str, str | list[str] | None],
-        environment: Mapping[str, str],
-        ini: Mapping[str, str | None],
+        cls, command_line: Texts, environment: Mapping[str, str], ini: Texts, exported: Layer | None = None
     ) -> Settings:
-        """Read each setting from the first source that has it. Raises ConfigurationError."""
+        """Read each setting from the first source that has it. Raises ConfigurationError.
+
+        `exported`: values below the environment and above the ini file, by the setting's name or, for the keys of a
+        table, as "engine_options.seed". They do not replace a table that is given above them; they fill it up.
+        """
         _refuse_unknown(environment)
-        return cls(**{name: _value(BY_NAME[name], command_line, environment, ini) for name in _field_names(cls)})
+        values: dict[str, Any] = {}
+        origins: dict[str, str] = {}
+        for option in OPTIONS:
+            above = _first(option, ((option.flag, _joined(command_line.get(option.name))), _in(environment, option)))
+            below = _first(option, ((f"{option.ini} in the ini file", ini.get(option.name) or None),))
+            told = _by_key if isinstance(option.default, Mapping) else _whole
+            values[option.name], places = told(option, above, exported or {}, below)
+            origins |= places
+        return cls(**values, origins=origins)
+
+    def places(self, table: str) -> dict[str, str]:
+        """Of a setting that is a table, the place that each of its keys came from."""
+        start = f"{table}."
+        return {name.removeprefix(start): at for name, at in self.origins.items() if name.startswith(start)}
 
 
-def _field_names(cls: type) -> list[str]:
-    return [field.name for field in fields(cls)]
+def _in(environment: Mapping[str, str], option: Option) -> tuple[str, str | None]:
+    return option.variable, environment.get(option.variable) or None
 
 
-def _value(
-    option: Option,
-    command_line: Mapping[str, str | list[str] | None],
-    environment: Mapping[str, str],
-    ini: Mapping[str, str | None],
-) -> Any:
-    sources = (
-        (option.flag, _joined(command_line.get(option.name))),
-        (option.variable, environment.get(option.variable) or None),
-        (f"{option.ini} in the ini file", ini.get(option.name) or None),
-    )
-    for place, text in sources:
-        if text is not None:
-            return _parsed(option, place, text)
-    return option.default
+def _first(option: Option, sources: Sequence[tuple[str, str | None]]) -> Found | None:
+    """What the first source with a text says."""
+    return next((Found(place, _parsed(option, place, text)) for place, text in sources if text is not None), None)
+
+
+def _whole(option: Option, above: Found | None, exported: Layer, below: Found | None) -> tuple[Any, dict[str, str]]:
+    found = above or exported.get(option.name) or below or Found("default", option.default)
+    return found.value, {option.name: found.place}
+
+
+def _by_key(option: Option, above: Found | None, exported: Layer, below: Found | None) -> tuple[Any, dict[str, str]]:
+    """A table: what is exported lies over the ini file's keys and under those of the command line or environment."""
+    start = f"{option.name}."
+    filled = {name.removeprefix(start): found for name, found in exported.items() if name.startswith(start)}
+    keys = {**filled, **_keys(above)} if above else {**_keys(below), **filled}
+    return {key: found.value for key, found in keys.items()}, {start + key: found.place for key, found in keys.items()}
+
+
+def _keys(table: Found | None) -> dict[str, Found]:
+    return {key: replace(table, value=value) for key, value in table.value.items()} if table else {}
 
 
 def _joined(given: str | list[str] | None) -> str | None:

@@ -13,9 +13,10 @@ ROOT = Path(pytest_specdec.__file__).parent
 FLOORS = (
     ("errors", "hookspecs"),
     ("settings", "hardware", "thresholds"),
+    ("exported_names",),
     ("generation",),
     ("workloads", "models"),
-    ("engines",),
+    ("engines", "gpu_locks"),
     ("measure",),
     ("verdict",),
     ("results", "requirements"),

@@ -60,8 +60,7 @@ class WorkerEngine:
             "source": self._source,
             "config": config,
             "environment": dict(self.spec.environment),
-            "log": str(self._log),
-            "follow_parent": self.spec.gateway is None,
+            "log": str(self._log) if self.spec.gateway is None else None,
         }
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
@@ -161,7 +160,11 @@ class WorkerEngine:
 
     def _told(self, what: str) -> str:
         message = f"engine {self.spec.label} ({self.spec.backend}) {what}"
-        return f"{message}\n{last_words(self._log)}" if self.spec.gateway is None else message
+        if self.spec.gateway is not None:
+            return (
+                f"{message}\nits log is at {self.spec.gateway}: specdec-*.log in the folder for temporary files there"
+            )
+        return f"{message}\n{last_words(self._log)}"
 
     def _end_process_group(self) -> None:
         """What is left of the worker's group on this machine."""

@@ -16,14 +16,16 @@ from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineDied, EngineError
 
 Start = Callable[[EngineSpec], Engine]
+Place = Callable[[EngineSpec], EngineSpec]
 
 
 class Pool:
     """The engines of one session."""
 
-    def __init__(self, start: Start) -> None:
-        """`start` loads an engine, awake; it raises EngineError."""
+    def __init__(self, start: Start, place: Place = lambda spec: spec) -> None:
+        """`start` loads an engine, awake; it raises EngineError. `place` says on which GPUs, the same each time."""
         self._start = start
+        self._place = place
         self._engines: dict[str, Engine] = {}
         self._awake: str | None = None
         self._refused: dict[str, EngineError] = {}
@@ -31,6 +33,7 @@ class Pool:
 
     def awake(self, spec: EngineSpec) -> Engine:
         """The engine of this specification, loaded and the only one awake. Raises EngineError."""
+        spec = self._place(spec)
         self._remember_refusal(spec)
         if self._awake == spec.key:
             return self._engines[spec.key]
@@ -44,7 +47,7 @@ class Pool:
 
     def beside(self, spec: EngineSpec) -> Engine | None:
         """The target-only engine of this one if it is loaded and gives nothing up when parked, so that both can run."""
-        other = self._engines.get(spec.target_only().key)
+        other = self._engines.get(self._place(spec.target_only()).key)
         return other if spec.speculates and other is not None and not other.description.parks else None
 
     @contextmanager
@@ -53,7 +56,7 @@ class Pool:
         try:
             yield self.awake(spec)
         except EngineDied:
-            self._forget(spec.key)
+            self._forget(self._place(spec).key)
             raise
 
     def close(self) -> None:

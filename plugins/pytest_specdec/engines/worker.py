@@ -13,6 +13,7 @@ import os
 import re
 import signal
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -30,7 +31,10 @@ def lead_own_process_group() -> None:
 
 
 def follow_parent(parent: int) -> None:
-    """End the whole process group once the parent is gone, whatever the engine is busy with."""
+    """End the whole process group once the parent is gone, whatever the engine is busy with.
+
+    The parent is pytest; or on another machine what holds the connection there, which ends when the connection does.
+    """
     while os.getppid() == parent:
         time.sleep(PARENT_CHECK_SECONDS)
     end_own_group()
@@ -41,8 +45,9 @@ def end_own_group() -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def log_to(path: str) -> None:
-    """Engines talk a lot; their words go to a file that an error message can quote."""
+def log_to(path: str | None) -> None:
+    """Engines talk a lot; their words go to a file that an error message can quote, or else to one of this machine."""
+    path = path or tempfile.mkstemp(prefix="specdec-", suffix=".log")[1]
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -86,8 +91,7 @@ def serve(channel: Any) -> None:
     lead_own_process_group()
     log_to(start["log"])
     os.environ.update(start["environment"])
-    if start["follow_parent"]:
-        threading.Thread(target=follow_parent, args=(parent,), daemon=True).start()
+    threading.Thread(target=follow_parent, args=(parent,), daemon=True).start()
     dismissed = False
     try:
         dismissed = obey(channel, start)

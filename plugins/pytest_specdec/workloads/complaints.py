@@ -34,8 +34,8 @@ def complaint(sentence: str, at: Place = ()) -> PydanticCustomError:
 
 def all_complaints(error: ValidationError, model: type[BaseModel], file: TomlFile) -> ConfigurationError:
     """One error with a line for each mistake that pydantic found, in the order of the file."""
-    told = sorted({(file.line(place), sentence) for place, sentence in _mistakes(error, model)})
-    sentences = [f"{file.path}:{line}: {sentence}" for line, sentence in told[:_MOST_TOLD]]
+    told = sorted({(file.line(place), file.where(place), sentence) for place, sentence in _mistakes(error, model)})
+    sentences = [f"{where}: {sentence}" for _, where, sentence in told[:_MOST_TOLD]]
     if len(told) > _MOST_TOLD:
         sentences.append(f"{file.path}: and {len(told) - _MOST_TOLD} more mistakes")
     return ConfigurationError("\n".join(sentences))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -363,17 +364,27 @@ def _capped(told: Sequence[int], max_tokens: int) -> Iterator[str]:
         yield f"answers cut to max_tokens = {max_tokens}: {longer} of {len(told)}"
 
 
-def load_scenario(path: str | Path) -> Scenario:
+def load_scenario(
+    path: str | Path, overrides: Mapping[str, Any] | None = None, said_by: Mapping[str, str] | None = None
+) -> Scenario:
     """Read and check one scenario file.
 
+    `overrides`: keys that take the place of the file's, each with its whole value; `said_by`: who gave each. With
+    another `load` the file's `concurrency`, which belongs to its own load, is left out.
     Raises ConfigurationError with a line for each mistake: the file, the line, the key, and what to write instead.
     """
     file = read_toml(Path(path))
     if not file.values:
         raise ConfigurationError(f"{path}:1: the file is empty: a scenario needs at least\n{_SMALLEST}")
-    scenario = _checked(file)
+    scenario = _checked(_overridden(file, overrides or {}, said_by or {}))
     scenario._path = file.path
     return scenario
+
+
+def _overridden(file: TomlFile, keys: Mapping[str, Any], said_by: Mapping[str, str]) -> TomlFile:
+    left_out = {"concurrency"} if "load" in keys else set()
+    kept = {key: value for key, value in file.values.items() if key not in left_out}
+    return replace(file, values=kept).overridden(keys, said_by)
 
 
 def _checked(file: TomlFile) -> Scenario:

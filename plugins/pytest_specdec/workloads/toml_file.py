@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +20,30 @@ else:
 
 @dataclass(frozen=True)
 class TomlFile:
-    """The values of one file, and the line (from 1) on which each stands."""
+    """The values of one file, and the line (from 1) on which each stands.
+
+    `said_by`: for each top-level key that took the place of the file's, who gave it.
+    """
 
     path: Path
     values: Mapping[str, Any]
     lines: Mapping[Place, int]
+    said_by: Mapping[str, str] = field(default_factory=dict)
 
     def line(self, place: Place) -> int:
         """The line of `place`, or of the nearest table around it; 1 where it is in none."""
         if not place:
             return 1
         return self.lines[place] if place in self.lines else self.line(place[:-1])
+
+    def where(self, place: Place) -> str:
+        """The file and the line of `place`, or the file and who gave a key that is not its own."""
+        given = self.said_by.get(str(place[0])) if place else None
+        return f"{self.path} with {given}" if given else f"{self.path}:{self.line(place)}"
+
+    def overridden(self, keys: Mapping[str, Any], said_by: Mapping[str, str]) -> TomlFile:
+        """The same file where `keys` take the place of its own top-level keys."""
+        return replace(self, values={**self.values, **keys}, said_by=said_by)
 
 
 def read_toml(path: Path) -> TomlFile:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -110,6 +111,13 @@ def test_another_finish_reason_is_a_length_fault() -> None:
         Outcome.LENGTH,
         "same tokens, but finished by 'stop', not 'length'",
     )
+
+
+@pytest.mark.parametrize("seen", [PROMPT[:-1], (*PROMPT, 8), (*PROMPT[:-1], PROMPT[-1] + 1)])
+def test_a_prompt_of_another_length_or_content_never_passes(seen: tuple[int, ...]) -> None:
+    """A prompt that was decoded and encoded again on its way; the answer itself may be the very same."""
+    verdict = verdict_on(generation([1, 2, 3], prompt=seen), generation([1, 2, 3]))
+    assert (verdict.outcome, verdict.passes) == (Outcome.INPUTS_DIFFER, False)
 
 
 def test_a_doubled_bos_is_named() -> None:

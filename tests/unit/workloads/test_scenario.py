@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.workloads.scenario import Scenario, load_scenario
 from pytest_specdec.workloads.workload import Request
 
@@ -215,3 +216,14 @@ def test_an_edited_prompt_file_is_another_workload(tmp_path: Path) -> None:
     before = written(tmp_path, 'source = { format = "file", path = "p.jsonl" }\nmax_tokens = 8').digest
     (tmp_path / "p.jsonl").write_text(json.dumps({"prompt": "ac"}))
     assert load_scenario(tmp_path / "x.toml").digest != before
+
+
+def test_keys_from_elsewhere_take_the_place_of_the_files(tmp_path: Path) -> None:
+    """Another load leaves the file's concurrency, which belongs to the file's own load, out."""
+    file = tmp_path / "x.toml"
+    file.write_text('source = { format = "random", length = 3 }\ncount = 8\nmax_tokens = 9\nconcurrency = 4\n')
+    assert load_scenario(file, {"count": 2, "concurrency": 1}).prompt_count == 2
+    assert load_scenario(file, {"max_tokens": 5}).concurrency == 4
+    assert load_scenario(file, {"load": {"kind": "closed"}}).concurrency == 1
+    with pytest.raises(ConfigurationError, match=r"x\.toml with someone: count: expected a whole number"):
+        load_scenario(file, {"count": "many"}, {"count": "someone"})

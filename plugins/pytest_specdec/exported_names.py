@@ -1,0 +1,293 @@
+"""The names that a shell-script benchmark exports, read as settings: `--specdec-env` takes them as they are.
+
+One table says what each name fills: a setting, a key of the engine's options, or a key of the scenario. Values stand
+below the command line and SPECDEC_* variables and above the ini file. What such a script would do silently is said: a
+name without effect is a remark, one without meaning a warning, and a contradiction an error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_specdec.errors import ConfigurationError
+from pytest_specdec.settings import BY_NAME, OPTIONS, Found, Settings, Texts, switched
+
+DTYPES = {"half": "float16", "float": "float32", "float16": "float16", "float32": "float32", "bfloat16": "bfloat16"}
+ARMS = {"speculative": "speculative", "target_ar": "target"}
+ENGINES = {"transformers": ("transformers",), "vllm": ("vllm",)}
+DEVICE_MAPS = {"shared_all": "auto", "auto": "auto", "same": "cuda:0"}
+BATCH_SIZE = 4
+MONITOR_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class ExportedName:
+    """One name: `to` is what it fills, "gamma", "engine_options.quantization", "set.count"; empty if nothing.
+
+    `read` turns its text into a value or raises ValueError; `remedy` tells what to export instead. With `engine` the
+    name concerns that engine alone. `direct`: its value is taken as it is; else several names make one value.
+    """
+
+    name: str
+    to: str
+    read: Callable[[str], Any]
+    remedy: str
+    engine: str | None = None
+    direct: bool = True
+
+
+@dataclass
+class Exported:
+    """What the environment says: `layer` for the settings, and words for the user."""
+
+    layer: dict[str, Found] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def fill(self, to: str, names: str, value: Any) -> None:
+        """Let a setting, or a key of one, come from these names."""
+        self.layer[to] = Found(names, value)
+
+
+def _one(text: str) -> tuple[str, ...]:
+    return (text,)
+
+
+def _word(known: Mapping[str, Any]) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        if text.lower() not in known:
+            raise ValueError(f"it is none of {', '.join(known)}")
+        return known[text.lower()]
+
+    return read
+
+
+def _whole(least: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if int(text) < least:
+            raise ValueError(f"it is below {least}")
+        return int(text)
+
+    return read
+
+
+def _gamma(text: str) -> tuple[int, ...]:
+    return (_whole(1)(text),)
+
+
+def _number(most: float = math.inf) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        number = float(text)
+        if not (0 < number <= most and math.isfinite(number)):
+            raise ValueError("it is not above 0" if most == math.inf else f"it is not above 0 and at most {most:g}")
+        return number
+
+    return read
+
+
+NAMES = (
+    ExportedName("INFERENCE_ENGINE", "engine", _word(ENGINES), "export transformers or vllm"),
+    ExportedName("INFERENCE_METHOD", "arm", _word(ARMS), "export speculative or target_ar"),
+    ExportedName("TARGET_MODEL", "target", str, "export a path or a hub id"),
+    ExportedName("DRAFTER_MODEL", "draft", _one, "export a path or a hub id"),
+    ExportedName("GAMMA_VALUE", "gamma", _gamma, "export a number of draft tokens, 1 or more"),
+    ExportedName("VLLM_ENABLE_SPECULATIVE", "", switched, "export true or false", "vllm"),
+    ExportedName(
+        "VLLM_NUM_SPECULATIVE_TOKENS",
+        "gamma",
+        _gamma,
+        "export a number of draft tokens, 1 or more, or unset it",
+        "vllm",
+    ),
+    ExportedName(
+        "VLLM_TENSOR_PARALLEL_SIZE", "engine_options.tensor_parallel_size", _whole(1), "export a number of GPUs", "vllm"
+    ),
+    ExportedName(
+        "VLLM_PIPELINE_PARALLEL_SIZE",
+        "engine_options.pipeline_parallel_size",
+        _whole(1),
+        "export a number of stages",
+        "vllm",
+    ),
+    ExportedName(
+        "VLLM_GPU_MEMORY_UTILIZATION",
+        "engine_options.gpu_memory_utilization",
+        _number(1.0),
+        "export a share of the GPU's memory, e.g. 0.9",
+        "vllm",
+    ),
+    ExportedName("VLLM_MAX_MODEL_LEN", "max_model_len", _whole(1), "export a number of tokens", "vllm"),
+    ExportedName("VLLM_MAX_NUM_SEQS", "engine_options.max_num_seqs", _whole(1), "export a number of requests", "vllm"),
+    ExportedName(
+        "VLLM_MAX_NUM_BATCHED_TOKENS",
+        "engine_options.max_num_batched_tokens",
+        _whole(1),
+        "export a number of tokens",
+        "vllm",
+    ),
+    ExportedName(
+        "VLLM_DTYPE", "dtype", _word(DTYPES), "export the dtype by name: ties are counted in its spacings", "vllm"
+    ),
+    ExportedName("VLLM_QUANTIZATION", "engine_options.quantization", str, "export vLLM's name of it", "vllm"),
+    ExportedName("VLLM_DISABLE_LOG_STATS", "", switched, "export true or false", "vllm"),
+    ExportedName("VLLM_USE_V2_BLOCK_MANAGER", "", str, "unset it", "vllm"),
+    ExportedName(
+        "NUM_PROMPTS", "set.count", _whole(0), "export a number of prompts, or 0 for a duration", direct=False
+    ),
+    ExportedName("AUTO_RATE", "set.load", _number(), "export requests a second, above 0", direct=False),
+    ExportedName("AUTO_DURATION", "set.load", _number(), "export seconds, above 0", direct=False),
+    ExportedName("GENERATION_LENGTH", "set.max_tokens", _whole(1), "export a number of tokens, 1 or more"),
+    ExportedName("ENABLE_BATCH", "set.concurrency", switched, "export true or false", direct=False),
+    ExportedName("BATCH_SIZE", "set.concurrency", _whole(1), "export a number of requests, 1 or more", direct=False),
+    ExportedName("ENABLE_GPU_MONITOR", "monitor", switched, "export true or false", direct=False),
+    ExportedName("GPU_MONITOR_INTERVAL", "monitor", _number(), "export seconds, above 0", direct=False),
+    ExportedName(
+        "GPU_STRATEGY",
+        "engine_options.device_map",
+        _word(DEVICE_MAPS),
+        "target and drafter are not given GPUs of their own here: choose the GPUs by CUDA_VISIBLE_DEVICES",
+        "transformers",
+    ),
+    ExportedName("CUDA_VISIBLE_DEVICES", "", str, "export indices or UUIDs of GPUs"),
+)
+
+
+def settings_with_exported_names(
+    command_line: Texts, environment: Mapping[str, str], ini: Texts
+) -> tuple[Settings, Exported]:
+    """The settings with the exported names among their sources, and what is to be said of those.
+
+    Raises ConfigurationError for all names whose values cannot be read, and for names that contradict each other.
+    """
+    said = _said(environment)
+    choice = {row.to: Found(row.name, said[row.name]) for row in NAMES[:2] if row.name in said}
+    chosen = Settings.resolve(command_line, environment, ini, choice)
+    _refuse_speculation_that_would_not_happen(said, chosen)
+    exported = Exported()
+    _fill_directly(exported, said, chosen)
+    for part in (_arrival, _batch, _monitor, _drafter, _without_effect):
+        part(exported, said)
+    return Settings.resolve(command_line, environment, ini, exported.layer), exported
+
+
+def _said(environment: Mapping[str, str]) -> dict[str, Any]:
+    """The value of each name that is exported and not empty."""
+    values: dict[str, Any] = {}
+    mistakes = []
+    for row in NAMES:
+        text = environment.get(row.name, "").strip()
+        try:
+            values |= {row.name: row.read(text)} if text else {}
+        except ValueError as error:
+            mistakes.append(f"{row.name}={text}: {error}; {row.remedy}")
+    if mistakes:
+        raise ConfigurationError("\n".join(mistakes))
+    return values
+
+
+def _refuse_speculation_that_would_not_happen(said: Mapping[str, Any], chosen: Settings) -> None:
+    asked = said.get("INFERENCE_METHOD") == chosen.arm == "speculative" and "vllm" in chosen.engine
+    if asked and not said.get("VLLM_ENABLE_SPECULATIVE"):
+        raise ConfigurationError(
+            "INFERENCE_METHOD=speculative asks vLLM to speculate, and without VLLM_ENABLE_SPECULATIVE=true it would "
+            "decode without: export VLLM_ENABLE_SPECULATIVE=true, or INFERENCE_METHOD=target_ar"
+        )
+
+
+def _fill_directly(exported: Exported, said: Mapping[str, Any], chosen: Settings) -> None:
+    """The names whose values are taken as they are; of two for one setting, the later row."""
+    for row in [row for row in NAMES if row.name in said]:
+        if row.engine is not None and chosen.engine != (row.engine,):
+            engines = ", ".join(chosen.engine) or "not named"
+            exported.remarks.append(f"{row.name} has no effect: it concerns {row.engine}, and the engine is {engines}")
+        elif row.direct and row.to:
+            exported.fill(row.to, row.name, said[row.name])
+
+
+def _arrival(exported: Exported, said: Mapping[str, Any]) -> None:
+    """A number of prompts; or, with none or 0, requests by the clock until the duration ends."""
+    prompts, rate, seconds = (said.get(name) for name in ("NUM_PROMPTS", "AUTO_RATE", "AUTO_DURATION"))
+    if prompts:
+        exported.fill("set.count", "NUM_PROMPTS", prompts)
+        if rate or seconds:
+            exported.remarks.append(f"AUTO_RATE and AUTO_DURATION have no effect: NUM_PROMPTS={prompts} ends the run")
+        return
+    if prompts is None and rate is None and seconds is None:
+        return
+    if rate is None or seconds is None:
+        raise ConfigurationError(
+            "without NUM_PROMPTS, or with 0, requests come at AUTO_RATE a second until AUTO_DURATION seconds are over: "
+            "export both, or NUM_PROMPTS=8"
+        )
+    names = "AUTO_RATE, AUTO_DURATION"
+    load = {"kind": "open", "arrivals": "constant", "rate": rate, "max_seconds": seconds}
+    exported.fill("set.load", names, load)
+    exported.fill("set.count", names, max(1, math.ceil(rate * seconds)))
+
+
+def _batch(exported: Exported, said: Mapping[str, Any]) -> None:
+    batch = said.get("ENABLE_BATCH")
+    if batch is not None and "set.load" in exported.layer:
+        exported.remarks.append("ENABLE_BATCH has no effect: requests that come by the clock are never held back")
+    elif batch:
+        names = "ENABLE_BATCH, BATCH_SIZE" if "BATCH_SIZE" in said else "ENABLE_BATCH"
+        exported.fill("set.concurrency", names, said.get("BATCH_SIZE", BATCH_SIZE))
+    elif batch is False:
+        exported.fill("set.concurrency", "ENABLE_BATCH", 1)
+    if "BATCH_SIZE" in said and not batch:
+        exported.remarks.append("BATCH_SIZE has no effect without ENABLE_BATCH=true")
+
+
+def _monitor(exported: Exported, said: Mapping[str, Any]) -> None:
+    if said.get("ENABLE_GPU_MONITOR") and "monitor" in BY_NAME:
+        names = [name for name in ("ENABLE_GPU_MONITOR", "GPU_MONITOR_INTERVAL") if name in said]
+        seconds = said.get("GPU_MONITOR_INTERVAL", MONITOR_SECONDS)
+        exported.fill("monitor", ", ".join(names), BY_NAME["monitor"].parse(str(seconds)))
+    elif "GPU_MONITOR_INTERVAL" in said:
+        exported.remarks.append("GPU_MONITOR_INTERVAL has no effect without ENABLE_GPU_MONITOR=true")
+
+
+def _drafter(exported: Exported, said: Mapping[str, Any]) -> None:
+    if said.get("INFERENCE_METHOD") == "speculative" and "DRAFTER_MODEL" not in said:
+        exported.warnings.append(
+            "INFERENCE_METHOD=speculative without DRAFTER_MODEL: where nothing else names a drafter, drafts are looked "
+            "up in the prompt"
+        )
+
+
+def _without_effect(exported: Exported, said: Mapping[str, Any]) -> None:
+    if "VLLM_USE_V2_BLOCK_MANAGER" in said:
+        exported.warnings.append(
+            "VLLM_USE_V2_BLOCK_MANAGER has no meaning any more: vLLM has one block manager only; unset it"
+        )
+    if said.get("VLLM_DISABLE_LOG_STATS"):
+        exported.warnings.append(
+            "VLLM_DISABLE_LOG_STATS=true is not followed: acceptance is counted from these statistics; unset it"
+        )
+
+
+def effective_configuration(settings: Settings, exported: Exported, environment: Mapping[str, str]) -> list[str]:
+    """Every setting with its value and the place that it came from, one a line; then what has no effect."""
+    rows = [row for option in OPTIONS for row in _rows(option.name, settings)]
+    if devices := environment.get("CUDA_VISIBLE_DEVICES"):
+        rows.append(("GPUs of the engines", devices, "CUDA_VISIBLE_DEVICES"))
+    width = max(len(name) for name, _, _ in rows)
+    lines = [f"  {name:{width}} = {value}  ({place})" for name, value, place in rows]
+    return ["speculative decoding: settings, and where each comes from", *lines, *(f"  {r}" for r in exported.remarks)]
+
+
+def _rows(name: str, settings: Settings) -> list[tuple[str, str, str]]:
+    value = getattr(settings, name)
+    if isinstance(value, Mapping):
+        places = settings.places(name)
+        return [(f"{name}.{key}", _shown(each), places[key]) for key, each in value.items()]
+    return [(name, _shown(value), settings.origins[name])]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "-"}[value]
+    return ", ".join(map(str, value)) or "-" if isinstance(value, tuple) else str(value)

@@ -1,0 +1,178 @@
+"""One worker, GPUs of its own: parallel workers choose among the visible GPUs, and a lock on each keeps others away.
+
+A lock is a file that a process holds open (flock), so the system lets go of it when the process ends, however it ends.
+Whoever waits for GPUs holds a further lock, the queue, so that who needs four is not overtaken for ever by those who
+need one. The engines get the GPUs by their own CUDA_VISIBLE_DEVICES; that of the worker itself is left as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from pytest_specdec.errors import EngineError
+
+if TYPE_CHECKING:
+    from pytest_specdec.engines.spec import EngineSpec
+    from pytest_specdec.hardware import Gpu
+
+POLL_SECONDS = 0.2
+VARIABLE = "CUDA_VISIBLE_DEVICES"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """GPUs that this process holds, until `release` or its end."""
+
+    gpus: tuple[Gpu, ...]
+    _files: tuple[IO[str], ...]
+
+    @property
+    def visible(self) -> str:
+        """The value of CUDA_VISIBLE_DEVICES that shows these GPUs alone, by UUID."""
+        return ",".join(gpu.uuid for gpu in self.gpus)
+
+    def release(self) -> None:
+        """Let others have them. Safe to call twice."""
+        for file in self._files:
+            file.close()
+
+
+def lock_folder() -> Path:
+    """Where this user's locks are: one folder for all runs on this machine."""
+    return Path(tempfile.gettempdir()) / f"pytest-specdec-gpus-{os.getuid()}"
+
+
+def claim(gpus: Sequence[Gpu], wanted: int, run: str, timeout: float, folder: Path | None = None) -> Claim:
+    """Hold `wanted` of `gpus`, waiting up to `timeout` seconds for those of other runs.
+
+    `run` names the run that this process belongs to. Raises EngineError where there are too few GPUs, where workers of
+    this very run hold so many that no waiting would help, or when the time is over.
+    """
+    if len(gpus) < wanted:
+        raise EngineError(
+            f"{wanted} GPUs wanted for each worker, {len(gpus)} visible: deselect those tests, or show more"
+        )
+    place = lock_folder() if folder is None else folder
+    place.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + timeout
+    with _queue(place, deadline):
+        while (held := _try(gpus, wanted, run, place)) is None:
+            _refuse_vain_waiting(gpus, wanted, run, place)
+            if time.monotonic() >= deadline:
+                raise EngineError(f"no {wanted} GPUs free within {timeout:g} s: {_holders(gpus, place)}")
+            time.sleep(POLL_SECONDS)
+    return held
+
+
+def _try(gpus: Sequence[Gpu], wanted: int, run: str, folder: Path) -> Claim | None:
+    """All that are wanted at once, or none."""
+    held: list[tuple[Gpu, IO[str]]] = []
+    for gpu in gpus:
+        if len(held) < wanted and (file := _locked(_file(folder, gpu))):
+            held.append((gpu, file))
+    if len(held) < wanted:
+        for _, file in held:
+            file.close()
+        return None
+    for _, file in held:
+        _sign(file, run)
+    return Claim(tuple(gpu for gpu, _ in held), tuple(file for _, file in held))
+
+
+def _file(folder: Path, gpu: Gpu) -> Path:
+    return folder / f"{gpu.uuid}.lock"
+
+
+def _locked(path: Path) -> IO[str] | None:
+    """The open file whose lock is ours now; None if another process has it."""
+    file = path.open("a+")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    return file
+
+
+def _sign(file: IO[str], run: str) -> None:
+    file.truncate(0)
+    file.write(json.dumps({"run": run, "pid": os.getpid()}))
+    file.flush()
+
+
+@contextlib.contextmanager
+def _queue(folder: Path, deadline: float) -> Iterator[None]:
+    """The place at the head of the queue."""
+    while (file := _locked(folder / "queue.lock")) is None:
+        if time.monotonic() >= deadline:
+            raise EngineError("others wait for GPUs, and the time for it is over: use fewer workers, or a later hour")
+        time.sleep(POLL_SECONDS)
+    with file:
+        yield
+
+
+def _refuse_vain_waiting(gpus: Sequence[Gpu], wanted: int, run: str, folder: Path) -> None:
+    """Workers of one run hold their GPUs until all of them are done, so none can wait for another."""
+    ours = sum(_signed(_file(folder, gpu)).get("run") == run for gpu in gpus if _is_held(_file(folder, gpu)))
+    if len(gpus) - ours < wanted:
+        raise EngineError(
+            f"{len(gpus)} visible GPUs are too few for so many workers with {wanted} each: use -n {len(gpus) // wanted}"
+        )
+
+
+def _is_held(path: Path) -> bool:
+    file = _locked(path)
+    if file is not None:
+        file.close()
+    return file is None
+
+
+def _signed(path: Path) -> dict[str, object]:
+    """What the last holder wrote; empty where it is just being written."""
+    with contextlib.suppress(OSError, ValueError):
+        return dict(json.loads(path.read_text("utf-8")))
+    return {}
+
+
+def _holders(gpus: Iterable[Gpu], folder: Path) -> str:
+    held = [gpu for gpu in gpus if _is_held(_file(folder, gpu))]
+    return ", ".join(f"{gpu.uuid} is held by process {_signed(_file(folder, gpu)).get('pid', '?')}" for gpu in held)
+
+
+class Placement:
+    """Gives every engine of one worker the same GPUs, claimed when the first engine is placed."""
+
+    def __init__(self, claimed: Callable[[], Claim]) -> None:
+        """`claimed`: how to get the GPUs; called once."""
+        self._claimed = claimed
+        self._claim: Claim | None = None
+
+    def __call__(self, spec: EngineSpec) -> EngineSpec:
+        """The specification with its GPUs; as it is, if it names them itself, is elsewhere, or is no real engine."""
+        if spec.backend == "fake" or spec.gateway is not None or VARIABLE in spec.environment:
+            return spec
+        if self._claim is None:
+            self._claim = self._claimed()
+        return replace(spec, environment={**spec.environment, VARIABLE: self._claim.visible})
+
+    def close(self) -> None:
+        """Let others have the GPUs."""
+        if self._claim is not None:
+            self._claim.release()
+            self._claim = None
+
+
+def gpus_wanted(specs: Iterable[EngineSpec], multi_gpu: Iterable[int]) -> int:
+    """GPUs that the most demanding of these engines and of these `multi_gpu` marks needs, 1 at least."""
+    parts = ("tensor_parallel_size", "pipeline_parallel_size")
+    sizes = [[int(spec.options.get(part, 1)) for part in parts] for spec in specs]
+    return max([1, *(tensor * pipeline for tensor, pipeline in sizes), *multi_gpu])
