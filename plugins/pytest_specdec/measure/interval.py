@@ -29,8 +29,9 @@ class Interval:
 
     @property
     def share(self) -> float:
-        """Its width over its middle."""
-        return (self.high - self.low) / self.middle
+        """Its width over its middle; without a width 0, also where nothing was delivered."""
+        width = self.high - self.low
+        return width / self.middle if width else 0.0
 
 
 def mean_interval(values: Sequence[float]) -> Interval | None:

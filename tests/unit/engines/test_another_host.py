@@ -41,7 +41,7 @@ def load(config):
 class Backend:
     def describe(self):
         return {"vocabulary": 9, "context": 64, "device": "cpu", "versions": {"toy": os.environ.get("TOY", "none")}}
-    def prepare(self, requests, concurrency):
+    def prepare(self, requests, concurrency, keeps_prefix_cache, arrivals_s):
         self.requests = requests
     def run(self):
         if self.requests[0]["prompt_ids"] == [8]:

@@ -276,6 +276,11 @@ def test_pairing_makes_the_interval_narrower_where_both_arms_drift() -> None:
     assert paired.share < apart.share / 5
 
 
+def test_rounds_that_deliver_nothing_end() -> None:
+    """A rate of zero is known exactly; the verdict says what is wrong with it."""
+    assert Plan(3, 0, 0.05, 10.0).ended_by([0.0] * 3, 1.0) == BY_INTERVAL
+
+
 def test_too_few_rounds_have_no_interval() -> None:
     """One round says nothing of scatter."""
     assert mean_interval([3.0]) is None
