@@ -23,7 +23,7 @@ def test_target_only(specdec, vllm_ar, scenario):
     specdec(vllm_ar, scenario)
 
 
-@pytest.mark.specdec(**DRAFT, gamma=(1, 3))
+@pytest.mark.specdec(**DRAFT, gamma=2)
 def test_draft_model(specdec, vllm_spec, scenario):
     """A drafter that is right on 80 % of the tokens."""
     specdec(vllm_spec, scenario)
