@@ -74,7 +74,7 @@ def said(tmp_path_factory):
     for name, text in files.items():
         (folder / name).write_text(text)
     command = [sys.executable, "-m", "pytest", "-p", "pytest_specdec.plugin", "-p", "no:cacheprovider", "-rA", "-v"]
-    command += ["--specdec-scenario", "short.toml", "test_inner.py"]
+    command += ["--specdec-scenario", "short.toml", "--specdec-rounds", "1", "test_inner.py"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=480, check=False).stdout
 
 

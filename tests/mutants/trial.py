@@ -39,7 +39,8 @@ class Stopwatch:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self.stats = SimpleNamespace(stats=SimpleNamespace(data=[]))
+        self.data: list[float] = []
+        self.stats = SimpleNamespace(stats=SimpleNamespace(data=self.data), update=self.data.append)
 
     def pedantic(
         self,
@@ -55,7 +56,7 @@ class Stopwatch:
             setup()
             began = self._clock()
             run()
-            self.stats.stats.data.append(self._clock() - began)
+            self.data.append(self._clock() - began)
             teardown()
 
 

@@ -161,7 +161,9 @@ class Timed:
 
 
 def _unsteady(took: list[float], plan: Plan) -> bool:
-    return plan.steady and 0 < len(took) < plan.warmup + MORE_WARMUP and not _equal(took)
+    if not plan.steady or not took or sum(took) >= plan.budget_s:
+        return False
+    return len(took) < plan.warmup + MORE_WARMUP and not _equal(took)
 
 
 def _equal(took: list[float]) -> bool | None:

@@ -109,8 +109,6 @@ def throughput_part(rounds: Rounds) -> dict[str, Any]:
         "rounds_ended_by": rounds.ended_by,
         "warmup_rounds": rounds.warmup.rounds,
         "warmup_steady": rounds.warmup.steady,
-        "round_tokens": [run.tokens for run in rounds.runs],
-        "round_seconds": list(rounds.seconds) or None,
         "tokens": rounds.tokens,
         "seconds": sum(rounds.seconds) if rounds.measured else None,
         "tokens_per_second": rate,

@@ -150,22 +150,29 @@ def test_warm_up_lasts_until_two_rounds_take_equally_long() -> None:
     """8, 4, 2, 1 and 1 s: five are thrown away, and the sixth is the first that counts."""
     time = Time()
     engine = time.engine("a", lambda i: max(1.0, 8.0 / 2**i))
-    rounds = clocked(Timed(engine, WORKLOAD, time), Plan(2, 1, steady=True))
+    rounds = clocked(Timed(engine, WORKLOAD, time), Plan(2, 1, budget_s=99.0, steady=True))
     assert (rounds.warmup, rounds.seconds) == (Warmup(5, True), (1.0, 1.0))
 
 
 def test_a_warm_up_that_never_settles_ends_and_is_told() -> None:
     """Rounds that halve for ever are given up on, with a warning."""
     time = Time()
-    rounds = clocked(Timed(time.engine("a", lambda i: 1.0 / 2**i), WORKLOAD, time), Plan(2, 1, steady=True))
+    rounds = clocked(Timed(time.engine("a", lambda i: 1.0 / 2**i), WORKLOAD, time), Plan(2, 1, budget_s=99.0, steady=True))
     assert rounds.warmup == Warmup(6, False)
     assert warnings_of(rounds, None) == ["the last two of 6 warm-up rounds still differed by more than 5 %"]
+
+
+def test_warming_up_longer_than_the_time_budget_is_left() -> None:
+    """Rounds of 40 s are not repeated to see whether they are steady; that they may not be is not claimed either."""
+    time = Time()
+    plan = Plan(2, 1, budget_s=20.0, steady=True)
+    assert clocked(Timed(time.engine("a", lambda _: 40.0), WORKLOAD, time), plan).warmup == Warmup(1, None)
 
 
 def test_no_warm_up_means_none() -> None:
     """A scenario that wants the cold round gets it."""
     time = Time()
-    rounds = clocked(Timed(time.engine("a", lambda i: 1.0 + i), WORKLOAD, time), Plan(1, 0, steady=True))
+    rounds = clocked(Timed(time.engine("a", lambda i: 1.0 + i), WORKLOAD, time), Plan(1, 0, budget_s=99.0, steady=True))
     assert (rounds.warmup, rounds.seconds) == (Warmup(0, None), (1.0,))
 
 
