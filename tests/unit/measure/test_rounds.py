@@ -157,7 +157,9 @@ def test_warm_up_lasts_until_two_rounds_take_equally_long() -> None:
 def test_a_warm_up_that_never_settles_ends_and_is_told() -> None:
     """Rounds that halve for ever are given up on, with a warning."""
     time = Time()
-    rounds = clocked(Timed(time.engine("a", lambda i: 1.0 / 2**i), WORKLOAD, time), Plan(2, 1, budget_s=99.0, steady=True))
+    rounds = clocked(
+        Timed(time.engine("a", lambda i: 1.0 / 2**i), WORKLOAD, time), Plan(2, 1, budget_s=99.0, steady=True)
+    )
     assert rounds.warmup == Warmup(6, False)
     assert warnings_of(rounds, None) == ["the last two of 6 warm-up rounds still differed by more than 5 %"]
 
