@@ -7,32 +7,20 @@ leaves no speed behind: its record carries the verdict, and its timings are with
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_specdec.engines.engine import Description
 from pytest_specdec.engines.spec import NO_SPECULATION, EngineSpec
 from pytest_specdec.errors import EngineError, SpecdecError, Unsupported
 from pytest_specdec.hardware import hardware
 from pytest_specdec.judgement import Judgement, judged
-from pytest_specdec.measure.acceptance import acceptance_part
-from pytest_specdec.measure.base import Base, base_of, base_part, warnings_of
-from pytest_specdec.measure.energy import meter_for
-from pytest_specdec.measure.goodput import failed_part, goodput_part, too_little_goodput
-from pytest_specdec.measure.interval import Plan
-from pytest_specdec.measure.latency import latency_part, median_chunk_gap_s
+from pytest_specdec.measure.goodput import goodput_part, too_little_goodput
 from pytest_specdec.measure.load import load_part
-from pytest_specdec.measure.memory import peak_memory_of, told_memory
-from pytest_specdec.measure.monitor import watched
-from pytest_specdec.measure.roofline import roofline_part, step_of
-from pytest_specdec.measure.rounds import Rounds, Timed, benchmarked
-from pytest_specdec.measure.speedup import Arm, advice, speedup_part
+from pytest_specdec.measure.speedup import advice
 from pytest_specdec.repro import handed_over
 from pytest_specdec.results import record
-from pytest_specdec.results.per_round import per_round_part
 from pytest_specdec.session import Session
 from pytest_specdec.sweep import swept
-from pytest_specdec.workloads.workload import Workload
+from pytest_specdec.trial import figures, tried
 
 if TYPE_CHECKING:
     from pytest_specdec.workloads.scenario import Scenario
@@ -64,48 +52,29 @@ class Gate:
             raise
 
     def _gated(self, spec: EngineSpec, scenario: Scenario) -> Record:
-        session = self._session
-        plan = session.plan(scenario)
+        session, plan = self._session, self._session.plan(scenario)
         sweep = swept(session, spec, scenario, plan, timed=not self._benchmark.disabled)
-        asked, scenario = scenario, sweep.main
-        workload = session.workload(spec, scenario)
-        first = session.target_rounds(spec, workload, plan) if spec.speculates else None
-        measured = self._measured(spec, workload, plan)
-        rounds, about = measured.rounds, measured.about
-        if first is None:
-            session.keep_target_rounds(spec, workload, rounds)
-        judgement = judged(session, spec, workload, rounds, about)
-        base = self._base(spec, workload, first, measured) if first is not None else None
-        speedup = self._speedup(spec, workload, rounds, base, judgement.passes)
+        workload = session.workload(spec, sweep.main)
+        trial = tried(session, self._benchmark, spec, workload, plan)
+        judgement = judged(session, spec, workload, trial.rounds, trial.about)
         kept: Record = {
             **record.what_was_asked(spec, scenario.name),
-            **record.scenario_part(asked),
-            **record.engine_part(about),
-            **record.workload_part(workload),
+            **record.scenario_part(scenario),
             "verdict": judgement.part,
-            **record.throughput_part(rounds),
-            **per_round_part(rounds, judgement.passes),
-            **acceptance_part(rounds, spec.gamma),
-            **latency_part(rounds, workload.concurrency, judgement.passes),
-            **speedup,
-            **base_part(rounds, base, speedup["speedup"]),
-            "roofline": _roofline(spec, workload, measured, speedup),
-            **load_part(scenario, rounds, first, judgement.passes),
-            **goodput_part(scenario.slo.asked, rounds, judgement.passes),
-            **failed_part(rounds),
+            **figures(session, trial, judgement.passes),
+            **load_part(sweep.main, trial.rounds, trial.first, judgement.passes),
+            **goodput_part(scenario.slo.asked, trial.rounds, judgement.passes),
             **sweep.part,
-            "energy": record.energy_part(rounds),
-            **measured.memory,
-            **measured.series,
-            "warnings": warnings_of(rounds, base),
             "hardware": hardware(),
         }
-        complaints = sweep.words + too_little_goodput(kept, scenario.min_goodput, scenario.path)
-        complaints += judgement.words + failures(kept, scenario) + too_many_ties(judgement, scenario)
-        complaints += handed_over(session, spec, workload, judgement.part, about)
+        complaints = sweep.words + complaints_of(kept, judgement, scenario)
+        complaints += handed_over(session, spec, workload, judgement.part, trial.about)
+        return self._concluded(kept, complaints)
+
+    def _concluded(self, kept: Record, complaints: list[str]) -> Record:
+        """Green, red, or green in itself and worse than an earlier run; the record is kept in each case."""
         kept |= {"gate": "red", "complaints": complaints} if complaints else {"gate": "green"}
-        if not complaints:
-            complaints = self._held_against_baseline(kept)
+        complaints = complaints or self._held_against_baseline(kept)
         self._keep(kept)
         if complaints:
             raise GateFailed("\n".join(complaints))
@@ -120,57 +89,11 @@ class Gate:
         kept["gate"] = "regressed" if complaints else "green"
         return complaints
 
-    def _base(self, spec: EngineSpec, workload: Workload, first: Rounds, measured: Measured) -> Base:
-        """The target's rounds that these are held against: turn by turn with them, or else before and after."""
-        beside = measured.beside.so_far if measured.beside is not None else None
-        sleeps = beside is None and measured.rounds.measured
-        return base_of(first, beside, self._session.target_again(spec, workload) if sleeps else None)
 
-    def _speedup(self, spec: EngineSpec, workload: Workload, rounds: Rounds, base: Base | None, passes: bool) -> Record:
-        """The speed-up over the target alone, explained by the sweep of γ measured so far."""
-        arm = _arm(rounds, spec, passes)
-        target = _arm(base.rounds, spec.target_only(), True) if base is not None else None
-        return speedup_part(arm, target, self._session.sweep(spec, workload, arm))
-
-    def _measured(self, spec: EngineSpec, workload: Workload, plan: Plan) -> Measured:
-        session = self._session
-        with session.pool.using(spec) as engine:
-            told = f"{spec.label} decodes {workload.name}, {plan.rounds} rounds of {len(workload.requests)} requests"
-            session.announce(told)
-            memory, beside = peak_memory_of(engine), session.target_beside(spec, workload)
-            timed = Timed(engine, workload, session.clock, meter_for(engine))
-            memory.start()
-            with watched(engine, session.settings.monitor, session.series_file(spec, workload)) as series:
-                rounds = benchmarked(self._benchmark, timed, plan, beside)
-            kept = {**memory.stop(), **told_memory(engine.description.details)}
-            return Measured(rounds, engine.description, kept, series, beside)
-
-
-@dataclass(frozen=True)
-class Measured:
-    """The rounds, what the engine said of itself, its memory, its GPUs' series, and the target's turns beside."""
-
-    rounds: Rounds
-    about: Description
-    memory: Record
-    series: Record
-    beside: Timed | None
-
-
-def _roofline(spec: EngineSpec, workload: Workload, measured: Measured, speedup: Record) -> Record:
-    """For a step of the target: the plain one, or the one that verifies γ drafts."""
-    details, rounds = measured.about.details, measured.rounds
-    step_s = speedup["verify_step_s"] if spec.speculates else median_chunk_gap_s(rounds.runs)
-    at_once = int(details.get("concurrency", workload.concurrency))
-    step = step_of(rounds, str(details.get("dtype", spec.dtype)), at_once, spec.gamma or 0)
-    return roofline_part(details.get("architecture"), step, measured.about.device, step_s)
-
-
-def _arm(rounds: Rounds, spec: EngineSpec, passes: bool) -> Arm:
-    energy = rounds.energy
-    return Arm(
-        rounds, spec.gamma or 0, spec.dtype, tuple(energy.get("scope") or ()), passes, energy.get("joules_per_token")
-    )
+def complaints_of(kept: Record, judgement: Judgement, scenario: Scenario) -> list[str]:
+    """Everything that makes this gate red, in words."""
+    words = too_little_goodput(kept, scenario.min_goodput, scenario.path) + judgement.words
+    return words + failures(kept, scenario) + too_many_ties(judgement, scenario)
 
 
 def failures(kept: Record, scenario: Scenario) -> list[str]:

@@ -22,7 +22,7 @@ FLOORS = (
     ("results", "requirements"),
     ("session",),
     ("judgement",),
-    ("sweep",),
+    ("sweep", "trial"),
     ("repro",),
     ("gate",),
     ("fixtures",),
