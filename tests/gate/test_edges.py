@@ -28,3 +28,12 @@ def test_a_drafter_near_the_end_of_the_context(specdec, vllm_spec, scenario):
     assert len(record["acceptance_rate_per_request"]) == 2
     assert record["engine_details"]["prefix_caching"] is True
     assert record["engine_details"]["prefill_chunk"] == 64
+
+
+@pytest.mark.specdec(scenario="scenarios/cold.toml")
+def test_each_round_begins_with_an_empty_cache(specdec, vllm_ar, scenario):
+    """Unless the scenario keeps it: the same prompts in every round, and not one token of them from the cache."""
+    record = specdec(vllm_ar, scenario)
+    assert record["rounds"] > 1
+    assert record["engine_details"]["prefix_caching"] is True
+    assert record["prefix_cache_hits"] == 0
