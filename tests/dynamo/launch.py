@@ -9,7 +9,9 @@ by itself; a worker that is killed does not end it, as it would not in a cluster
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -17,6 +19,7 @@ import tempfile
 import time
 
 HOST = "127.0.0.1"
+PORTS = range(30000, 32000)
 PLANES = (
     "DYN_TCP_RPC_HOST",
     "DYN_EVENT_PLANE_HOST",
@@ -29,10 +32,12 @@ FILES = ("--discovery-backend", "file", "--request-plane", "tcp", "--event-plane
 
 
 def free_port() -> str:
-    """A port on which nobody listens now."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return str(probe.getsockname()[1])
+    """A port on which nobody listens now. Dynamo refuses those from 49152 on, which a system likes to give."""
+    for port in random.sample(PORTS, len(PORTS)):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((HOST, port))
+            return str(port)
+    raise SystemExit(f"no port from {PORTS.start} to {PORTS.stop - 1} is free")
 
 
 def main() -> int:
@@ -43,6 +48,7 @@ def main() -> int:
     parser.add_argument("--model", required=True)
     options, rest = parser.parse_known_args()
     shared = {
+        "DYN_LOG": "warn",
         **os.environ,
         **dict.fromkeys(PLANES, HOST),
         "DYN_FILE_KV": tempfile.mkdtemp(prefix="dynamo-"),

@@ -29,7 +29,8 @@ TARGET = "constructed:tiny"
 STARTS = (7, 90, 311, 555)
 TOKENS = 32
 PLACES = ("--port", "{port}", "--metrics-port", "{metrics_port}", "--model", "{model}")
-COMMAND = [PYTHON, str(Path(__file__).with_name("launch.py")), *PLACES, "--max-model-len", "512"]
+CONTEXT = 2048
+COMMAND = [PYTHON, str(Path(__file__).with_name("launch.py")), *PLACES, "--max-model-len", str(CONTEXT)]
 
 
 def dynamo(**drafting):
@@ -49,7 +50,7 @@ def dynamo(**drafting):
 pytestmark = [
     pytest.mark.cpu,
     pytest.mark.skipif(not HAS_DYNAMO, reason=f"{PYTHON} has no dynamo; run tox -e dynamo"),
-    pytest.mark.specdec(target=TARGET, max_model_len=512),
+    pytest.mark.specdec(target=TARGET, max_model_len=CONTEXT),
 ]
 ngram = dynamo(method="ngram")
 
@@ -74,12 +75,12 @@ def test_lookup_behind_the_frontend(specdec, openai_server, walks):
 @ngram
 def test_a_worker_killed_in_mid_stream_is_named(specdec_session, openai_server):
     """The frontend lives on and breaks the streams off; every request says so, and none is taken for an answer."""
-    workload = Workload("long", tuple(Request((start,), 480) for start in STARTS), len(STARTS))
+    workload = Workload("long", tuple(Request((start,), CONTEXT - 8) for start in STARTS), len(STARTS))
     with specdec_session.pool.using(openai_server) as engine:
         engine.prepare(workload)
         threading.Timer(0.2, end_worker, [engine.description.pid]).start()
         engine.run()
-        with pytest.raises(EngineError, match=r"4 of 4 requests failed; the first: "):
+        with pytest.raises(EngineError, match=r"4 of 4 requests failed; the first: the server broke off"):
             engine.collect()
 
 

@@ -172,7 +172,7 @@ def _versions_note(record: Record) -> str | None:
     if not theirs or ours == theirs:
         return None
     named = [", ".join(f"{name} {version}" for name, version in sorted(each.items())) for each in (ours, theirs)]
-    return f"two versions: {record['method']} by {named[0]}; target only by {named[1]}"
+    return f"two versions: {record['method']} by {named[0] or 'one that tells none'}; target only by {named[1]}"
 
 
 def _load_notes(record: Record) -> list[str]:
