@@ -22,6 +22,7 @@ from pytest_specdec.measure.monitor import watched
 from pytest_specdec.measure.roofline import roofline_part, step_of
 from pytest_specdec.measure.rounds import Rounds, Timed, benchmarked
 from pytest_specdec.measure.speedup import Arm, speedup_part
+from pytest_specdec.measure.switches import switched_apart
 from pytest_specdec.results import record
 from pytest_specdec.results.per_round import per_round_part
 from pytest_specdec.session import Session
@@ -84,7 +85,7 @@ def figures(session: Session, trial: Trial, passes: bool) -> Record:
         "energy": record.energy_part(rounds),
         **trial.memory,
         **trial.series,
-        "warnings": warnings_of(rounds, base),
+        "warnings": warnings_of(rounds, base) + _apart(session, trial),
     }
 
 
@@ -95,6 +96,11 @@ def _base(session: Session, trial: Trial) -> Base | None:
     beside = trial.beside.so_far if trial.beside is not None else None
     sleeps = beside is None and trial.rounds.measured
     return base_of(trial.first, beside, session.target_again(trial.spec, trial.workload) if sleeps else None)
+
+
+def _apart(session: Session, trial: Trial) -> list[str]:
+    """Warnings of what stands differently in the target's engine."""
+    return switched_apart(trial.about, session.pool.described(trial.spec.target_only()))
 
 
 def _speedup(session: Session, trial: Trial, base: Base | None, passes: bool) -> Record:

@@ -28,6 +28,7 @@ KEYS = {
     *("energy", "load", "goodput", "goodput_reason", "failed_requests", "rate_sweep", "saturation_rate"),
     *("scenario_digest", "parallelism", "per_round"),
 }
+SWITCHES = {"switches": {"async_scheduling": True, "cuda_graphs": "FULL"}}
 VERDICT_KEYS = {"outcome", "counts", "max_gap", "noise_floor", "control"}
 
 
@@ -124,3 +125,14 @@ def test_the_fixture_returns_the_record(project: Project) -> None:
     )
     (kept,) = project.records().values()
     assert json.loads((project.path / "returned.json").read_text()) == kept
+
+
+def test_what_an_engine_switches_when_it_drafts_is_warned_of(project: Project) -> None:
+    """Off by the engine's own choice as soon as it drafts: the ratio contains it, and record and table say so."""
+    drafting = 'speculative_options={"alpha": 1.0, "switches": {"async_scheduling": False}}'
+    both = BOTH_ARMS.replace('speculative_options={"alpha": 1.0}', drafting)
+    project.tests(both)
+    switched = ("--specdec-engine-options", json.dumps(SWITCHES))
+    (word,) = project.records(*switched)[SPECULATIVE]["warnings"]
+    assert word.startswith("async_scheduling is off here and on for target-only")
+    assert "warning: short: async_scheduling is off here" in " ".join(str(project.run(*switched).stdout).split())

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
-from pytest_specdec.engines.engine import Engine
+from pytest_specdec.engines.engine import Description, Engine
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineDied, EngineError
 
@@ -49,6 +49,11 @@ class Pool:
         """The target-only engine of this one if it is loaded and gives nothing up when parked, so that both can run."""
         other = self._engines.get(self._place(spec.target_only()).key)
         return other if spec.speculates and other is not None and not other.description.parks else None
+
+    def described(self, spec: EngineSpec) -> Description | None:
+        """What the engine of this specification said of itself; None while it is not loaded."""
+        engine = self._engines.get(self._place(spec).key)
+        return engine.description if engine is not None else None
 
     @contextmanager
     def using(self, spec: EngineSpec) -> Iterator[Engine]:

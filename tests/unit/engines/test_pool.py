@@ -70,6 +70,18 @@ def test_a_speculative_engine_is_closed_for_the_next_one_and_the_target_is_kept(
     assert f"close {TARGET.label}" not in history
 
 
+def test_an_engine_is_described_while_it_is_parked(pool: Pool, history: list[str]) -> None:
+    """Asking wakes nobody; what was never loaded has nothing to say."""
+    pool.awake(TARGET)
+    pool.awake(DRAFTED)
+    before = list(history)
+    described = pool.described(TARGET)
+    assert described is not None
+    assert described.device == "fake"
+    assert pool.described(LONGER) is None
+    assert history == before
+
+
 def test_another_target_closes_both(pool: Pool, history: list[str]) -> None:
     for spec in (TARGET, DRAFTED, OTHER):
         pool.awake(spec)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.engines.fake.clock import TIME, clock
@@ -14,7 +15,7 @@ from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Run, Score
 from pytest_specdec.workloads.workload import Request, Workload
 
-DEFAULTS = {
+DEFAULTS: dict[str, Any] = {
     "load_seconds": 1000.0,
     "prepare_seconds": 100.0,
     "collect_seconds": 100.0,
@@ -28,6 +29,7 @@ DEFAULTS = {
     "close_rate": 0.02,
     "flip_rate": 0.25,
     "eos_rate": 0.0,
+    "switches": {},
 }
 
 
@@ -46,10 +48,14 @@ class FakeEngine:
             context=int(self._options["context"]),
             device="fake",
             versions={"fake": "1"},
-            details={"eos_token_ids": list(self._model.eos_ids)} if self._model.eos_ids else {},
+            details=self._details(),
         )
         self._workload: Workload | None = None
         self._run: Run | None = None
+
+    def _details(self) -> dict[str, Any]:
+        ends = {"eos_token_ids": list(self._model.eos_ids)} if self._model.eos_ids else {}
+        return {**ends, **self._options["switches"], **self.spec.speculative_options.get("switches", {})}
 
     def _pass(self, option: str) -> None:
         TIME.advance(float(self._options[option]))
