@@ -298,12 +298,29 @@ def pytest_specdec_start_engine(spec: EngineSpec, settings: Settings) -> Engine:
     return start(spec, settings)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Any:
+    """A test that is broken off has no report: what it timed so far goes, and all that was saved before it stays."""
+    try:
+        return (yield)
+    except (KeyboardInterrupt, pytest.exit.Exception):
+        if (benchmark := _benchmark_of(item)) is not None:
+            withhold(item, benchmark)
+        raise
+
+
+def _benchmark_of(item: pytest.Item) -> Any:
+    """The benchmark of a gate; None for a test of another kind."""
+    ours = "specdec" in getattr(item, "fixturenames", ())
+    return getattr(item, "funcargs", {}).get("benchmark") if ours else None
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
     """A test that does not pass leaves no timing behind; one that cannot be timed needs no warning that it was not."""
     report = yield
-    benchmark = getattr(item, "funcargs", {}).get("benchmark")
-    if benchmark is None or "specdec" not in getattr(item, "fixturenames", ()):
+    benchmark = _benchmark_of(item)
+    if benchmark is None:
         return report
     if report.failed or call.excinfo is not None:
         withhold(item, benchmark)

@@ -119,6 +119,21 @@ def test_dies(specdec, spec_engine, scenario):
     assert left_behind(project) == (KEPT, KEPT, KEPT)
 
 
+@pytest.mark.parametrize("timed", [0, 1])
+@pytest.mark.parametrize("broken_off_by", ["KeyboardInterrupt", "pytest.exit.Exception"])
+def test_what_was_measured_before_an_interruption_is_saved(project: Project, timed: int, broken_off_by: str) -> None:
+    """Before its first timed round or after it: the test that was running is left out, and all before it is kept."""
+    died, passes = 'EngineDied("gone in its second timed round")', f"self.passes == {timed + 2}"
+    project.conftest(
+        DIES_IN_THE_SECOND_ROUND.replace(died, f'{broken_off_by}("stop")').replace("self.passes == 3", passes)
+    )
+    project.tests(f"{GREEN}\n@pytest.mark.specdec(gamma=4)\n{RED}")
+    result = project.run_apart("--benchmark-json=out.json", "--benchmark-autosave")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    stored = next((project.path / ".benchmarks").rglob("*.json"))
+    assert (names(project, "out.json"), names(project, str(stored))) == (KEPT, KEPT)
+
+
 def test_a_test_that_expects_its_gate_to_be_red_is_withheld(project: Project) -> None:
     """It passes, and its timing is still that of wrong output."""
     project.tests(
