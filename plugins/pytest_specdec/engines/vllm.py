@@ -29,7 +29,6 @@ COUNTERS = {
     "vllm:spec_decode_num_draft_tokens": "draft_tokens",
     "vllm:spec_decode_num_accepted_tokens": "accepted_tokens",
     "vllm:spec_decode_num_accepted_tokens_per_pos": "accepted_per_position",
-    "vllm:prefix_cache_hits": "prefix_cache_hits",
 }
 BY_REQUEST = "per_request_spec_decode_metrics"
 SIZES = (
@@ -277,13 +276,20 @@ class VllmBackend:
     def collect(self) -> dict[str, Any]:
         """The generations of the last run, and how far the counters moved since it was prepared."""
         moved = _difference(self._counters(), self._counted)
-        hits = moved.pop("prefix_cache_hits", None)
         return {
             "generations": [answer.wire() for answer in self._answers],
             "speculation": moved if self._speculates else None,
             "seconds": self._seconds,
-            "prefix_cache_hits": hits,
+            "prefix_cache_hits": self._prefix_cache_hits(),
         }
+
+    def _prefix_cache_hits(self) -> int | None:
+        """As each answer tells. vLLM's own counter misses those of a step that puts nothing out.
+
+        Such a step is a chunk of a prompt, or under asynchronous scheduling the first after a run that has ended.
+        """
+        told = [answer.cached for answer in self._answers]
+        return None if None in told else sum(map(int, told))
 
     def _counters(self) -> dict[str, Any]:
         values: dict[str, Any] = dict.fromkeys(("drafts", "draft_tokens", "accepted_tokens"), 0)
@@ -339,6 +345,7 @@ class _Answer:
         self.finish_reason: str | None = None
         self.text: str | None = None
         self.counted: Any = None
+        self.cached: Any = None
 
     def is_due(self, start: float) -> bool:
         """Whether it may be submitted in a run that began at `start`."""
@@ -357,6 +364,7 @@ class _Answer:
         self.prompt_ids = output.prompt_token_ids or self.prompt_ids
         self.finish_reason = completion.finish_reason
         self.counted = getattr(completion, "spec_decode_metrics", None)
+        self.cached = getattr(output, "num_cached_tokens", None)
         if self.sampling.detokenize:
             self.text = (self.text or "") + completion.text
 
