@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,10 +94,6 @@ def _platform_arguments(speculates: bool) -> dict[str, Any]:
     return scores | {"enable_sleep_mode": True}
 
 
-def _parameter_bytes(model: Any) -> int:
-    return sum(each.numel() * each.element_size() for each in model.parameters())
-
-
 def _has_tokenizer(model: str) -> bool:
     folder = Path(model)
     names = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json")
@@ -173,9 +170,16 @@ class VllmBackend:
         return {name: config[name] for name in SIZES if config.get(name) is not None}
 
     def _weights_bytes(self) -> int | None:
-        """Of the target, on all devices together; None where the engine's workers cannot be asked."""
+        """Of the target, on all devices together; None where the engine's workers cannot be asked.
+
+        They may be processes that cannot import this file, and one ends at what it cannot import: so they are sent a
+        function that is theirs too.
+        """
+        from transformers import PreTrainedModel
+
+        parameters = partial(PreTrainedModel.get_memory_footprint, return_buffers=False)
         try:
-            return sum(map(int, self._llm.apply_model(_parameter_bytes)))
+            return sum(map(int, self._llm.apply_model(parameters)))
         except Exception:
             return None
 
