@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_specdec.errors import ConfigurationError
+from pytest_specdec.measure.speedup import ONE_GAMMA
 from pytest_specdec.results.report import format_of, formats, write_report
 from pytest_specdec.results.report.content import gathered
 from pytest_specdec.results.report.curves import energy, rates, speedup
@@ -288,6 +289,18 @@ def test_of_each_configuration_the_newest_run_counts() -> None:
     content = gathered([new, old])
     assert [(row.label[-3:], row.gate) for row in content.rows] == [("γ=2", "green"), ("γ=2", "red"), ("γ=4", "green")]
     assert dict(content.rows[0].cells)["tokens/s"] == "7.0"
+
+
+def test_runs_of_one_gamma_each_explain_each_other() -> None:
+    """A draft costs 2 ms of a step's 5 by the line through both; a run of another version has no part in it."""
+    alone = {"predicted_speedup": None, "predicted_speedup_reason": ONE_GAMMA}
+    known = {"target_step_s": 0.005, "acceptance_per_token": 0.8, "delivered_tokens_per_step": 2.0, **alone}
+    first, second = record(1, round_s=0.008, **known), record(3, round_s=0.012, **known)
+    other = record(2, round_s=0.02, versions={"vllm": "0.33.0"}, **known)
+    content = gathered([run(1, first), run(2, second), run(3, other)])
+    predicted = {row.label[-3:]: dict(row.cells)["predicted"] for row in content.rows}
+    assert predicted == {"γ=1": f"{1.8 / 1.4:.2f}", "γ=3": f"{(1 - 0.8**4) / 0.2 / 2.2:.2f}", "γ=2": "–"}
+    assert first["predicted_speedup"] is None
 
 
 def test_runs_of_two_machines_with_the_same_number_are_two_runs() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_specdec.engines.spec import NO_SPECULATION, model_label
+from pytest_specdec.measure.speedup import explained_in_hindsight
 from pytest_specdec.results.saved import SavedRun
 from pytest_specdec.results.table import PASSING, SHORT
 
@@ -80,6 +81,21 @@ def newest(gates: Sequence[Gate]) -> list[Gate]:
     """The gates of the last run that has their configuration; all of them, where a run has several."""
     last = {gate.configuration: gate.run.path for gate in gates}
     return sorted((gate for gate in gates if gate.run.path == last[gate.configuration]), key=lambda gate: gate.order)
+
+
+def explained(gates: Sequence[Gate]) -> list[Gate]:
+    """The same gates, with what one γ could not predict alone told by the other γ, whichever run measured them.
+
+    Only runs of the same versions and drivers explain each other; the engines, models and devices are the sweep's own.
+    """
+    copies = [replace(gate, record=dict(gate.record)) for gate in gates]
+    where: dict[tuple[str, str], list[Record]] = {}
+    for gate in copies:
+        driver = str((gate.record.get("hardware") or {}).get("driver"))
+        where.setdefault((str(sorted((gate.record.get("versions") or {}).items())), driver), []).append(gate.record)
+    for records in where.values():
+        explained_in_hindsight(records)
+    return copies
 
 
 def by_group(gates: Iterable[Gate]) -> dict[str, list[Gate]]:
