@@ -75,6 +75,17 @@ def test_chat_gives_the_same_tokens(specdec_session, openai_server, walks):
     ]
 
 
+@ngram
+def test_the_server_writes_conversations(specdec_session, openai_server):
+    """By its own chat template, which adds nothing here: the messages' contents, one after another."""
+    talk = [{"role": "user", "content": "t7 t90"}, {"role": "assistant", "content": " t311"}]
+    with specdec_session.pool.using(openai_server) as engine:
+        (conversation,) = engine.encode_messages([talk])
+        (text,) = engine.encode(["t7 t90 t311"])
+    assert conversation == text
+    assert {7, 90, 311} <= set(conversation)
+
+
 @pytest.mark.specdec(draft="constructed:tiny:draft", method="draft_model")
 def test_a_drafter_behind_a_server(specdec, openai_server, walks):
     """A drafter of another size, right on 80 % of the tokens."""

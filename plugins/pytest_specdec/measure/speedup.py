@@ -26,7 +26,7 @@ from pytest_specdec.measure.rounds import Rounds
 
 LARGEST_GAMMA = 16
 BISECTIONS = 60
-SAME_TARGET = ("workload", "engine", "target", "dtype", "device")
+SAME_TARGET = ("workload", "engine", "target", "dtype", "device", "parallelism")
 SAME_SWEEP = (*SAME_TARGET, "draft", "method")
 BASE_LINE = "target-only is the base line"
 NOT_TIMED = "pytest-benchmark is disabled (--benchmark-disable, or pytest-xdist), so nothing was timed"
@@ -333,12 +333,17 @@ def explained_in_hindsight(records: Sequence[dict[str, Any]]) -> None:
     sweeps: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for record in records:
         if record.get("speedup") is not None:
-            sweeps.setdefault(tuple(record.get(key) for key in SAME_SWEEP), []).append(record)
+            sweeps.setdefault(_identity(record, SAME_SWEEP), []).append(record)
     for sweep in sweeps.values():
         times = RoundCost.fitted([(each["gamma"], each["round_s"]) for each in sweep if each.get("round_s")])
         for record in sweep:
             if times is not None and record["predicted_speedup_reason"] == ONE_GAMMA:
                 record.update(_hindsight(record, times, sweep, _target_of(record, records)))
+
+
+def _identity(record: Mapping[str, Any], keys: Sequence[str]) -> tuple[str, ...]:
+    """What a record says under these keys; nothing under one is as good as none."""
+    return tuple(str(record.get(key) or "") for key in keys)
 
 
 def _hindsight(
@@ -356,7 +361,7 @@ def _hindsight(
 
 def _target_of(record: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """The target's own record on the same workload and engine."""
-    same = [each for each in records if all(each.get(key) == record.get(key) for key in SAME_TARGET)]
+    same = [each for each in records if _identity(each, SAME_TARGET) == _identity(record, SAME_TARGET)]
     return next((each for each in same if each.get("method") == "none"), None)
 
 

@@ -25,10 +25,11 @@ class Gate:
 
     @property
     def group(self) -> str:
-        """What is held fixed in a figure: scenario, engine, target with its dtype, device."""
+        """What is held fixed in a figure: scenario, engine, target with its dtype, device, and over how many."""
         record = self.record
         target = f"{model_label(record['target'])} {SHORT.get(record['dtype'], record['dtype'])}"
-        parts = [record["scenario"], record["engine"], target, self.device]
+        spread = [f"{name} {value}" for name, value in sorted((record.get("parallelism") or {}).items())]
+        parts = [record["scenario"], record["engine"], target, self.device, *spread]
         return " · ".join(str(part) for part in parts if part)
 
     @property
