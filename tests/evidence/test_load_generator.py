@@ -160,8 +160,8 @@ TEXT = f"""# The load generator
 The highest rate at which at most 1 % of the requests arrive more than 5 ms late, by the clock of a small server that
 answers each with a stream of eight tokens at once. Client and server share the cores; clients run one after the other,
 each rate for {SECONDS:g} s, doubled from {FIRST_RATE:g} and then halved between; above {ENOUGH:g} nothing is tried.
-Lateness is counted from an even schedule, so a client that falls behind stays late. In the same run 10,000 requests asked at 200/s are
-held to 200/s ± 0.5 % by that server's clock.
+Lateness is counted from an even schedule, so a client that falls behind stays late. In the same run 10,000 requests
+asked at 200/s are held to 200/s ± 0.5 % by that server's clock.
 Written by `tox -e evidence -- -k load_generator`.
 
 | | requests/s |

@@ -333,7 +333,7 @@ def explained_in_hindsight(records: Sequence[dict[str, Any]]) -> None:
     sweeps: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for record in records:
         if record.get("speedup") is not None:
-            sweeps.setdefault(_identity(record, SAME_SWEEP), []).append(record)
+            sweeps.setdefault((*_identity(record, SAME_SWEEP), *_stepping(record)), []).append(record)
     for sweep in sweeps.values():
         times = RoundCost.fitted([(each["gamma"], each["round_s"]) for each in sweep if each.get("round_s")])
         for record in sweep:
@@ -344,6 +344,12 @@ def explained_in_hindsight(records: Sequence[dict[str, Any]]) -> None:
 def _identity(record: Mapping[str, Any], keys: Sequence[str]) -> tuple[str, ...]:
     """What a record says under these keys; nothing under one is as good as none."""
     return tuple(str(record.get(key) or "") for key in keys)
+
+
+def _stepping(record: Mapping[str, Any]) -> tuple[bool, bool]:
+    """What changes a step's time in the same engine: asynchronous scheduling, and doing without CUDA graphs."""
+    details = record.get("engine_details") or {}
+    return bool(details.get("async_scheduling")), details.get("cuda_graphs") == "NONE"
 
 
 def _hindsight(
