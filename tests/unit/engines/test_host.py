@@ -201,7 +201,9 @@ def test_an_interpreter_that_is_not_there_is_named(start: Start) -> None:
 
 PARENT = textwrap.dedent(
     """
-    import sys, time
+    import signal, sys, time
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # nohup and a shell's & have both ignored
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     from pytest_specdec.engines import host
     from pytest_specdec.engines.host import WorkerEngine
     from pytest_specdec.engines.spec import EngineSpec
