@@ -27,14 +27,6 @@ def test_vllm_eagle(specdec, vllm_spec, scenario):
     assert record["acceptance_rate"] == 1.0
 
 
-@pytest.mark.specdec(
-    options={"distributed_executor_backend": "mp"}, environment={"VLLM_WORKER_MULTIPROCESSING_METHOD": "spawn"}
-)
-def test_vllm_in_processes_of_its_own(specdec, vllm_ar, scenario):
-    """As with several GPUs: what runs the model knows nothing of ours, and is asked for its weights all the same."""
-    assert specdec(vllm_ar, scenario)["engine_details"]["weights_bytes"] > 0
-
-
 def test_transformers_target_only(specdec, transformers_ar, scenario):
     """Target-only decoding is sane, and the base line of Transformers."""
     specdec(transformers_ar, scenario)

@@ -39,6 +39,16 @@ def test_each_round_begins_with_an_empty_cache(specdec, vllm_ar, scenario):
     assert record["prefix_cache_hits"] == 0
 
 
+@pytest.mark.specdec(
+    options={"distributed_executor_backend": "mp"},
+    environment={"VLLM_WORKER_MULTIPROCESSING_METHOD": "spawn"},
+    scenario="scenarios/short.toml",
+)
+def test_the_model_runs_in_a_process_of_its_own(specdec, vllm_ar, scenario):
+    """As with several GPUs: what runs the model knows nothing of ours, and is asked for its weights all the same."""
+    assert specdec(vllm_ar, scenario)["engine_details"]["weights_bytes"] > 0
+
+
 def whole_blocks_found_again(record):
     """In each round but the very first; the last token of a prompt is always computed, for its logits."""
     block = record["engine_details"]["block_size"]
