@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pytest_specdec.results.report.curves import curves
 from pytest_specdec.results.report.environment import Facts, environments
 from pytest_specdec.results.report.figure import Figure, readable
-from pytest_specdec.results.report.gates import by_group, explained, gates_of, newest
+from pytest_specdec.results.report.gates import by_group, gates_of, newest, with_predictions
 from pytest_specdec.results.report.history import history
 from pytest_specdec.results.report.power import power
 from pytest_specdec.results.report.verdicts import Row, notes, rows
@@ -52,7 +52,7 @@ def gathered(runs: Sequence[SavedRun]) -> Content:
     """The content of a report over these runs, in any order. Raises ConfigurationError for an unreadable series."""
     ordered = sorted(runs, key=lambda run: (run.datetime, run.id))
     every = gates_of(ordered)
-    shown = explained(newest(every))
+    shown = with_predictions(newest(every))
     over_runs = history(ordered, every)
     figures: list[Figure] = []
     for group, members in by_group(shown).items():

@@ -84,7 +84,7 @@ def newest(gates: Sequence[Gate]) -> list[Gate]:
     return sorted((gate for gate in gates if gate.run.path == last[gate.configuration]), key=lambda gate: gate.order)
 
 
-def explained(gates: Sequence[Gate]) -> list[Gate]:
+def with_predictions(gates: Sequence[Gate]) -> list[Gate]:
     """The same gates, with what one γ could not predict alone told by the other γ, whichever run measured them.
 
     Only runs of the same versions and drivers explain each other; the engines, models and devices are the sweep's own.

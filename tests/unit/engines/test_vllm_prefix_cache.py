@@ -1,0 +1,36 @@
+"""How the vLLM backend counts prompt tokens found in the prefix cache, on answers made by hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pytest_specdec.engines.vllm import VllmBackend, _Answer
+
+CONFIG = {"method": "none", "target": "t"}
+MISSED = SimpleNamespace(name="vllm:prefix_cache_hits", value=0)
+
+
+def answer(cached: int | None) -> _Answer:
+    """A request that has been answered with one token."""
+    made = _Answer({"prompt_ids": [1]}, SimpleNamespace(detokenize=False))
+    completion = SimpleNamespace(token_ids=[5], finish_reason="length")
+    made.take(SimpleNamespace(outputs=[completion], prompt_token_ids=[1], num_cached_tokens=cached), 0.1)
+    return made
+
+
+def backend(*cached: int | None) -> Any:
+    """A backend after a run; its engine's counter has missed every hit, as under asynchronous scheduling."""
+    llm = SimpleNamespace(llm_engine=None, get_metrics=lambda: [MISSED])
+    made: Any = VllmBackend(llm, CONFIG)
+    made._counted = made._counters()
+    made._answers = [answer(each) for each in cached]
+    return made
+
+
+@pytest.mark.parametrize(("cached", "hits"), [((192, 0, 192), 384), ((0, 0), 0), ((192, None), None)])
+def test_hits_are_what_the_answers_tell(cached: tuple[int | None, ...], hits: int | None) -> None:
+    """Whatever the counter says; not known as soon as one answer does not tell."""
+    assert backend(*cached).collect()["prefix_cache_hits"] == hits
