@@ -99,14 +99,39 @@ def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-@functools.cache
 def processor() -> str:
     """The processor's name, as the kernel tells it."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
+    for line in _cpuinfo().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+BFLOAT16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
+"""What the kernel calls bfloat16 arithmetic: on x86-64 the first two, on AArch64 the last."""
+
+
+def lacks_bfloat16(cpuinfo: str) -> bool:
+    """Whether the processor of this /proc/cpuinfo only emulates bfloat16; False where it does not tell."""
+    told = [line.partition(":")[2].split() for line in cpuinfo.splitlines() if line.startswith(("flags", "Features"))]
+    return bool(told) and not BFLOAT16_FLAGS & set(told[0])
+
+
+def emulates_bfloat16() -> bool:
+    """Whether this machine's processor does, so that float32 is faster on it."""
+    return lacks_bfloat16(_cpuinfo())
+
+
+@functools.cache
+def _cpuinfo() -> str:
+    with contextlib.suppress(OSError):
+        return Path("/proc/cpuinfo").read_text("utf-8")
+    return ""
+
+
+def default_dtype() -> str:
+    """What engines on this machine compute in unless told: bfloat16 on a GPU and where the processor has it."""
+    return "float32" if emulates_bfloat16() and not gpus().visible else "bfloat16"
 
 
 def cores() -> int:

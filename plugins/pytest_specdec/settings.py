@@ -175,7 +175,13 @@ OPTIONS = (
         "speculation methods under the engine's own names, e.g. draft_model, ngram, eagle, prompt_lookup",
     ),
     Option("gamma", _gammas, (3,), "N[,N]", "draft tokens a round (vLLM: num_speculative_tokens); default 3"),
-    Option("dtype", str, "bfloat16", "NAME", "dtype of weights and activations; default bfloat16"),
+    Option(
+        "dtype",
+        str,
+        None,
+        "NAME",
+        "dtype of weights and activations; default bfloat16, or float32 on a processor that only emulates bfloat16",
+    ),
     Option("max_model_len", _positive, None, "TOKENS", "longest prompt plus output; default: the model's own"),
     Option("engine_options", _engine_options, {}, "JSON", "constructor arguments passed through to the engine"),
     Option("scenario", _names, (), "FILE[,FILE]", "scenario files or folders of them"),
@@ -305,7 +311,7 @@ class Settings:
     draft: tuple[str, ...]
     method: tuple[str, ...]
     gamma: tuple[int, ...]
-    dtype: str
+    dtype: str | None
     max_model_len: int | None
     engine_options: Mapping[str, Any]
     scenario: tuple[str, ...]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_specdec.hardware import Gpu, hardware, missing_engine, visible_gpus
+from pytest_specdec import hardware as machine
+from pytest_specdec.engines.choice import chosen_engines
+from pytest_specdec.hardware import Gpu, Gpus, hardware, lacks_bfloat16, missing_engine, visible_gpus
+from pytest_specdec.settings import Settings
 
 A, B, C = (Gpu(f"GPU-{letter * 8}", "card", index) for index, letter in enumerate("abc"))
 
@@ -39,3 +42,40 @@ def test_hardware_names_the_processor_and_its_cores() -> None:
     found = hardware()
     assert found["processor"]
     assert found["cores"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "expected"),
+    [
+        ("processor\t: 0\nflags\t\t: fpu avx2 avx512f amx_bf16\n", False),
+        ("flags\t\t: fpu avx2 avx512_bf16\n", False),
+        ("Features\t: fp asimd bf16\n", False),
+        ("flags\t\t: fpu avx2 avx512f\n", True),
+        ("Features\t: fp asimd\n", True),
+        ("model name\t: a processor that tells no flags\n", False),
+    ],
+)
+def test_a_processor_has_bfloat16_if_its_flags_say_so(cpuinfo: str, expected: bool) -> None:
+    assert lacks_bfloat16(cpuinfo) == expected
+
+
+@pytest.mark.parametrize(
+    ("backend", "mark", "dtypes"),
+    [
+        ("vllm", {}, ("float32", "bfloat16")),
+        ("vllm", {"dtype": "float16"}, ("float16", "float16")),
+        ("transformers", {"gateway": "ssh=there"}, ("bfloat16", "bfloat16")),
+        ("fake", {}, ("bfloat16", "bfloat16")),
+    ],
+)
+def test_the_default_dtype_is_what_the_machine_computes_in(
+    monkeypatch: pytest.MonkeyPatch, backend: str, mark: dict[str, str], dtypes: tuple[str, str]
+) -> None:
+    """Without bfloat16 arithmetic float32, unless a GPU is visible; of another host nobody knows."""
+    monkeypatch.setattr(machine, "emulates_bfloat16", lambda: True)
+    found = []
+    for visible in ((), (A,)):
+        monkeypatch.setattr(machine, "gpus", lambda visible=visible: Gpus(visible, None, None))
+        (engine,) = chosen_engines(backend, False, [{"target": "m", **mark}], Settings.resolve({}, {}, {}))
+        found.append(engine.dtype)
+    assert tuple(found) == dtypes

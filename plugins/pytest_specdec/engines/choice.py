@@ -66,7 +66,7 @@ def _base(backend: str, mark: Mapping[str, Any], settings: Settings) -> EngineSp
     base = EngineSpec(
         backend=backend,
         target=target,
-        dtype=mark.get("dtype", settings.dtype),
+        dtype=mark.get("dtype") or settings.dtype or _default_dtype(backend, mark.get("gateway")),
         max_model_len=mark.get("max_model_len", settings.max_model_len),
         options={**settings.engine_options, **mark.get("options", {})},
         environment=mark.get("environment", {}),
@@ -75,6 +75,14 @@ def _base(backend: str, mark: Mapping[str, Any], settings: Settings) -> EngineSp
         gateway=mark.get("gateway"),
     )
     return served(base, mark, settings) if backend == SERVED else base
+
+
+def _default_dtype(backend: str, gateway: str | None) -> str:
+    """By this machine's hardware, for engines that compute on it."""
+    from pytest_specdec.hardware import default_dtype
+
+    here = gateway is None and backend in (*LOOKUP, SERVED)
+    return default_dtype() if here else EngineSpec.dtype
 
 
 def _speculative(base: EngineSpec, mark: Mapping[str, Any], settings: Settings) -> list[EngineSpec]:

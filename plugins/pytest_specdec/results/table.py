@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pytest_specdec.engines.spec import model_label
+from pytest_specdec.hardware import emulates_bfloat16
 from pytest_specdec.results.compare import interval_in_words
 
 Record = dict[str, Any]
 DASH = "–"
 SHORT = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 SPEED = ("tokens_per_second", "speedup")
+EMULATED = "fp32: this processor only emulates bfloat16, so float32 is the default; --specdec-dtype decides"
 PASSING = ("identical", "tie", "consistent")
 
 
@@ -149,6 +151,7 @@ def footnotes(records: Sequence[Record]) -> list[str]:
         {f"warning: {record['scenario']}: {word}" for record in records for word in record.get("warnings", ())}
     )
     notes += sorted({note for record in records if (note := _versions_note(record))})
+    notes += [EMULATED] if _float32_for_want_of_bfloat16(records) else []
     costs = [cost for record in records if (cost := _rescoring_cost(record)) is not None]
     notes += (
         [f"rescoring took {min(costs):.2f} to {max(costs):.2f} of the time of decoding what it certified"]
@@ -159,6 +162,11 @@ def footnotes(records: Sequence[Record]) -> list[str]:
     ties = [record for record in records if record["verdict"]["outcome"] == "tie"]
     notes += [_tie_note(record) for record in sorted(ties, key=_order)]
     return notes
+
+
+def _float32_for_want_of_bfloat16(records: Sequence[Record]) -> bool:
+    here = [record for record in records if "hardware" in record and not record["hardware"]["gpus"]]
+    return emulates_bfloat16() and any(record["dtype"] == "float32" for record in here)
 
 
 def _rescoring_cost(record: Record) -> float | None:
