@@ -43,6 +43,7 @@ PROPERTY = "specdec"
 @pytest.fixture(scope="session")
 def specdec_session(request: pytest.FixtureRequest) -> Iterator[Session]:
     """Engines, workloads and references of this session; every engine's process has ended when the session has."""
+    from pytest_specdec.engines.fork_server import close_all as close_fork_servers
     from pytest_specdec.engines.pool import Pool
     from pytest_specdec.session import Session
 
@@ -55,6 +56,7 @@ def specdec_session(request: pytest.FixtureRequest) -> Iterator[Session]:
         yield session
     finally:
         pool.close()
+        close_fork_servers()
         if place is not None:
             place.close()
 

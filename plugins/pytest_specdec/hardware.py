@@ -129,9 +129,14 @@ def _cpuinfo() -> str:
     return ""
 
 
+def has_nvidia_driver() -> bool:
+    """Whether an engine started here would look for a GPU; asked without NVML, as while tests are collected."""
+    return Path("/proc/driver/nvidia/version").exists() and os.environ.get("CUDA_VISIBLE_DEVICES") != ""
+
+
 def default_dtype() -> str:
     """What engines on this machine compute in unless told: bfloat16 on a GPU and where the processor has it."""
-    return "float32" if emulates_bfloat16() and not gpus().visible else "bfloat16"
+    return "float32" if emulates_bfloat16() and not has_nvidia_driver() else "bfloat16"
 
 
 def cores() -> int:

@@ -213,6 +213,7 @@ def _listed(value: Any) -> list[str]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """Group tests by target before pytest-xdist looks for groups; order them by engine after all other plugins."""
     _deselect_other_arm(config, items)
+    written = {item: place for place, item in enumerate(items)}
     groups = {item: specs[0].target_only().key for item in items if (specs := _engines_of(item))}
     if config.pluginmanager.hasplugin("xdist"):
         for item, group in groups.items():
@@ -222,7 +223,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item, group in groups.items():
             _show_group(item, group)
     if groups:
-        _order(items)
+        _order(items, written)
 
 
 def _deselect_other_arm(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -249,11 +250,15 @@ def _show_group(item: pytest.Item, group: str) -> None:
         item._id = type(item._id).parse(f"{item.nodeid}@{group}")
 
 
-def _order(items: list[pytest.Item]) -> None:
-    """Order tests by target and then by engine, target-only first, so that each engine is loaded once."""
+def _order(items: list[pytest.Item], written: dict[pytest.Item, int]) -> None:
+    """Order tests by target and then by engine, target-only first, so that each engine is loaded once.
+
+    Targets come in the order of the files, not in that which pytest makes of the parameters of a session.
+    """
     from pytest_specdec.engines.order import engine_order
 
     with_engines = [(item, specs) for item in items if (specs := _engines_of(item))]
+    with_engines.sort(key=lambda each: written.get(each[0], len(items)))
     order = engine_order([specs for _, specs in with_engines])
     ordered = iter([with_engines[index][0] for index in order])
     items[:] = [next(ordered) if _engines_of(item) else item for item in items]

@@ -32,7 +32,7 @@ def test_transformers_target_only(specdec, transformers_ar, scenario):
     specdec(transformers_ar, scenario)
 
 
-@drafter
+@pytest.mark.specdec(draft="constructed:tiny:draft", method="draft_model", gamma=4)
 def test_transformers_assisted(specdec, transformers_spec, scenario):
     """Assisted generation with the same drafter."""
     specdec(transformers_spec, scenario)

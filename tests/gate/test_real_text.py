@@ -6,20 +6,35 @@ pytestmark = [
     pytest.mark.cpu,
     pytest.mark.specdec(target="smollm2", max_model_len=512, gamma=3, scenario="scenarios/prose.toml"),
 ]
+one_by_one = pytest.mark.specdec(scenario="scenarios/quote.toml")
+thorough = pytest.mark.thorough
 
 
 def test_vllm_target_only(specdec, vllm_ar, scenario):
-    """Target-only decoding in bf16, the base line."""
+    """Target-only decoding, the base line."""
     specdec(vllm_ar, scenario)
 
 
 def test_vllm_ngram(specdec, vllm_spec, scenario):
-    """Lookup in the prompt, in bf16: identical, or a tie with its gap and its floor recorded."""
+    """Lookup in the prompt: identical, or a tie with its gap and its floor recorded."""
     verdict = specdec(vllm_spec, scenario)["verdict"]
     assert verdict["max_gap"] <= verdict["noise_floor"]
     assert verdict["control"]["tokens"] > 0
 
 
+@one_by_one
+def test_transformers_target_only(specdec, transformers_ar, scenario):
+    """Target-only decoding, the base line of Transformers."""
+    specdec(transformers_ar, scenario)
+
+
+@one_by_one
+def test_transformers_prompt_lookup(specdec, transformers_spec, scenario):
+    """Prompt lookup, one request after another."""
+    specdec(transformers_spec, scenario)
+
+
+@thorough
 @pytest.mark.specdec(target="smollm2?dtype=float32", dtype="float32")
 def test_vllm_ngram_float32(specdec, vllm_spec, scenario):
     """In float32 the near-ties are gone: every token is identical."""
@@ -27,22 +42,22 @@ def test_vllm_ngram_float32(specdec, vllm_spec, scenario):
     assert set(verdict["counts"]) == {"identical"}
 
 
-def test_transformers_target_only(specdec, transformers_ar, scenario):
-    """Target-only decoding in bf16, the base line of Transformers."""
-    specdec(transformers_ar, scenario)
+@thorough
+@pytest.mark.specdec(dtype="bfloat16")
+def test_vllm_ngram_bfloat16(specdec, vllm_spec, scenario):
+    """In bfloat16, also where the processor only emulates it: near-ties are within the floor."""
+    verdict = specdec(vllm_spec, scenario)["verdict"]
+    assert verdict["max_gap"] <= verdict["noise_floor"]
 
 
-def test_transformers_prompt_lookup(specdec, transformers_spec, scenario):
-    """Prompt lookup in bf16."""
-    specdec(transformers_spec, scenario)
-
-
+@thorough
 @pytest.mark.specdec(draft="smollm2?layers=4", method="draft_model", scenario="scenarios/rejected.toml")
 def test_transformers_poor_drafter(specdec, transformers_spec, scenario):
     """A drafter cut from the target's first layers is nearly always rejected, and the output must not suffer."""
     assert specdec(transformers_spec, scenario)["acceptance_rate"] < 0.5
 
 
+@thorough
 @pytest.mark.specdec(scenario="scenarios/chat.toml")
 def test_vllm_ngram_on_conversations(specdec, vllm_spec, scenario):
     """The chat template writes each conversation, of 51, 30 and 71 tokens, and nothing is added to it."""
@@ -50,6 +65,7 @@ def test_vllm_ngram_on_conversations(specdec, vllm_spec, scenario):
     assert (lengths["min"], lengths["p50"], lengths["max"]) == (30, 51, 71)
 
 
+@thorough
 @pytest.mark.specdec(scenario="scenarios/chat.toml")
 def test_transformers_prompt_lookup_on_conversations(specdec, transformers_spec, scenario):
     """The other engine's backend writes the same."""

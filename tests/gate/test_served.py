@@ -1,93 +1,31 @@
-"""vLLM behind its HTTP server: drafting by lookup and by a model, against a server that decodes with the target alone.
+"""vLLM behind its HTTP server, drafting by lookup, against the target alone, which vLLM runs in a worker.
 
-Three servers are started, each once. Prompts walk the constructed pair's own cycle twice, so that lookup in the prompt
-finds what comes next.
+Prompts walk the constructed pair's own cycle twice, so that lookup in the prompt finds what comes next.
 """
-
-from __future__ import annotations
-
-from dataclasses import replace
 
 import pytest
 
-from pytest_specdec.engines.server import ServedEngine
 from pytest_specdec.engines.server.command import AS_IT_IS_WRITTEN
-from pytest_specdec.measure.rounds import one_pass
-from pytest_specdec.models import expected_continuation
 
 TARGET = "constructed:tiny"
-STARTS = (7, 90, 311, 555, 702, 960)
-TOKENS = 32
 
 pytestmark = [
     pytest.mark.cpu,
     pytest.mark.engine("vllm"),
     pytest.mark.specdec(
         target=TARGET,
+        method="ngram",
         gamma=3,
         max_model_len=512,
         server={"protocol": "vllm"},
+        reference="vllm",
         options={"chat_template": AS_IT_IS_WRITTEN},
         environment={"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
     ),
 ]
-ngram = pytest.mark.specdec(method="ngram")
 
 
-@pytest.fixture
-def walks(walks_of):
-    """Six of them; three answers at once, two rounds."""
-    return walks_of(TARGET, STARTS, TOKENS, concurrency=3, rounds=2)
-
-
-@ngram
-def test_lookup_behind_a_server(specdec, openai_server, walks):
+def test_lookup_behind_a_server(specdec, openai_server, walks_of):
     """Exact over HTTP, and drafts are accepted: the server's own counters say so."""
-    record = specdec(openai_server, walks)
-    assert record["acceptance_rate"] > 0.8
-    assert record["verdict"]["control"]["dtype_spacing"] is not None
-
-
-@ngram
-def test_requests_broken_off_leave_the_server_right(specdec_session, openai_server, walks):
-    """All are cancelled in flight; after that every answer is what the map says."""
-    workload = specdec_session.workload(openai_server, walks)
-    with specdec_session.pool.using(openai_server) as engine:
-        assert all("cancelled" in answer.error for answer in engine.drop(workload))
-        answers = one_pass(engine, workload).generations
-    assert [answer.token_ids for answer in answers] == [
-        tuple(expected_continuation(TARGET, request.prompt_ids, TOKENS)) for request in workload.requests
-    ]
-
-
-@ngram
-def test_chat_gives_the_same_tokens(specdec_session, openai_server, walks):
-    """The same server asked by chat, under a template that adds nothing: same prompt ids, same answer."""
-    workload = specdec_session.workload(openai_server, walks)
-    with specdec_session.pool.using(openai_server) as engine:
-        spec = replace(openai_server, server={"url": engine.url, "endpoint": "chat"})
-        by_chat = ServedEngine(spec, 60, 60, lambda reference: engine.folder)
-        answers = one_pass(by_chat, workload).generations
-        by_chat.close()
-        plain = one_pass(engine, workload).generations
-    assert [(answer.prompt_ids, answer.token_ids) for answer in answers] == [
-        (answer.prompt_ids, answer.token_ids) for answer in plain
-    ]
-
-
-@ngram
-def test_the_server_writes_conversations(specdec_session, openai_server):
-    """By its own chat template, which adds nothing here: the messages' contents, one after another."""
-    talk = [{"role": "user", "content": "t7 t90"}, {"role": "assistant", "content": " t311"}]
-    with specdec_session.pool.using(openai_server) as engine:
-        (conversation,) = engine.encode_messages([talk])
-        (text,) = engine.encode(["t7 t90 t311"])
-    assert conversation == text
-    assert {7, 90, 311} <= set(conversation)
-
-
-@pytest.mark.specdec(draft="constructed:tiny:draft", method="draft_model")
-def test_a_drafter_behind_a_server(specdec, openai_server, walks):
-    """A drafter of another size, right on 80 % of the tokens."""
-    record = specdec(openai_server, walks)
-    assert 0.3 < record["acceptance_rate"] < 0.9
+    walks = walks_of(TARGET, (7, 90, 311, 555, 702, 960), 32, concurrency=3, rounds=2)
+    assert specdec(openai_server, walks)["acceptance_rate"] > 0.8

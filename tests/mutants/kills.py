@@ -1,7 +1,7 @@
 """The table of kills in docs/mutants.md: one section for each suite, written by the suite, and checked against it.
 
 A committed section that differs from what the suite would write fails its test. To rewrite it, run the suite with
-MUTANTS=write: `MUTANTS=write pytest tests/mutants tests/gate/test_mutants.py`.
+MUTANTS=write: `MUTANTS=write pytest tests/mutants tests/engines/test_mutants.py`.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import pkgutil
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,7 @@ import pytest
 import pytest_specdec
 
 PLUGINS = ("-p", "benchmark", "-p", "xdist", "-p", "pytest_specdec.plugin", "-p", "no:cacheprovider")
-USED_BY_EVERY_RUN = (
-    "pytest_specdec.gate",
-    "pytest_specdec.engines.fake",
-    "pytest_specdec.workloads.scenario",
-    "rich.table",
-    "scipy.stats",
-)
+USED_BY_EVERY_RUN = ("rich.table", "scipy.stats")
 OUTER_VARIABLES = ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT")
 
 INI = """
@@ -137,8 +132,9 @@ def _refuse(constant: str) -> None:
 
 @pytest.fixture(scope="session")
 def _imported_once() -> None:
-    """Runs within this process forget what they imported; what all of them need stays."""
-    for name in USED_BY_EVERY_RUN:
+    """Runs within this process forget what they imported; what most of them need stays: this package, above all."""
+    ours = [module.name for module in pkgutil.walk_packages(pytest_specdec.__path__, "pytest_specdec.")]
+    for name in (*USED_BY_EVERY_RUN, *(name for name in ours if not name.endswith("__main__"))):
         importlib.import_module(name)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_specdec import hardware as machine
 from pytest_specdec.engines.choice import chosen_engines
-from pytest_specdec.hardware import Gpu, Gpus, hardware, lacks_bfloat16, missing_engine, visible_gpus
+from pytest_specdec.hardware import Gpu, hardware, lacks_bfloat16, missing_engine, visible_gpus
 from pytest_specdec.settings import Settings
 
 A, B, C = (Gpu(f"GPU-{letter * 8}", "card", index) for index, letter in enumerate("abc"))
@@ -71,11 +71,11 @@ def test_a_processor_has_bfloat16_if_its_flags_say_so(cpuinfo: str, expected: bo
 def test_the_default_dtype_is_what_the_machine_computes_in(
     monkeypatch: pytest.MonkeyPatch, backend: str, mark: dict[str, str], dtypes: tuple[str, str]
 ) -> None:
-    """Without bfloat16 arithmetic float32, unless a GPU is visible; of another host nobody knows."""
+    """Without bfloat16 arithmetic float32, unless there is a GPU; of another host nobody knows."""
     monkeypatch.setattr(machine, "emulates_bfloat16", lambda: True)
     found = []
-    for visible in ((), (A,)):
-        monkeypatch.setattr(machine, "gpus", lambda visible=visible: Gpus(visible, None, None))
+    for driver in (False, True):
+        monkeypatch.setattr(machine, "has_nvidia_driver", lambda driver=driver: driver)
         (engine,) = chosen_engines(backend, False, [{"target": "m", **mark}], Settings.resolve({}, {}, {}))
         found.append(engine.dtype)
     assert tuple(found) == dtypes

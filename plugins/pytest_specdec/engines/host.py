@@ -186,12 +186,22 @@ def _open_worker(spec: EngineSpec) -> tuple[Any, Any]:
     python = spec.python or (sys.executable if spec.gateway is None else "python3")
     group = execnet.Group()
     try:
-        gateway = group.makegateway(f"{where}//python={python}")
+        gateway = group.makegateway(f"{where}//python={_forked(spec, python) or python}")
     except Exception as error:
         raise EngineError(
             f"no worker could be started for {spec.label} as {where}//python={python}: {error}"
         ) from error
     return group, gateway.remote_exec(worker)
+
+
+def _forked(spec: EngineSpec, python: str) -> str | None:
+    """A command that forks the worker from a process which has imported the engine; None where there may be a GPU."""
+    from pytest_specdec.engines.fork_server import command_for
+    from pytest_specdec.hardware import INSTALL, has_nvidia_driver
+
+    if spec.backend not in INSTALL or spec.gateway is not None or has_nvidia_driver():
+        return None
+    return command_for(python, spec.backend, backend_source(spec.backend), spec.environment)
 
 
 def _config(spec: EngineSpec, resolve: Callable[[str], str]) -> dict[str, Any]:

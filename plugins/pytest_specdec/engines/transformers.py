@@ -132,6 +132,14 @@ class Rounds:
         return generator
 
 
+def preload() -> None:
+    """Import what loading and decoding need; touches no device."""
+    import transformers
+
+    for name in ("AutoModelForCausalLM", "AutoTokenizer", "GenerationConfig"):
+        getattr(transformers, name)
+
+
 def load(config: Mapping[str, Any]) -> TransformersBackend:
     """Load target, tokenizer and drafter.
 

@@ -45,14 +45,20 @@ SIZES = (
 )
 
 
-def load(config: dict[str, Any]) -> VllmBackend:
-    """Start vLLM in this very process (a child of it would cost half a minute more). Raises what vLLM raises."""
+def preload() -> Any:
+    """Import vLLM in the environment that `load` wants, and return its LLM; touches no device."""
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     for name, value in CPU_ENVIRONMENT.items():
         os.environ.setdefault(name, value) if not _has_cuda() else None
     from vllm import LLM
 
-    return VllmBackend(LLM(**_constructor_arguments(config)), config)
+    return LLM
+
+
+def load(config: dict[str, Any]) -> VllmBackend:
+    """Start vLLM in this very process (a child of it would cost half a minute more). Raises what vLLM raises."""
+    llm = preload()
+    return VllmBackend(llm(**_constructor_arguments(config)), config)
 
 
 def _has_cuda() -> bool:

@@ -39,6 +39,7 @@ def test_each_round_begins_with_an_empty_cache(specdec, vllm_ar, scenario):
     assert record["prefix_cache_hits"] == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.specdec(
     options={"distributed_executor_backend": "mp"},
     environment={"VLLM_WORKER_MULTIPROCESSING_METHOD": "spawn"},

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from tests.gate.mutations import MUTATIONS
+from tests.engines.mutations import MUTATIONS
 from tests.mutants.kills import Kill, committed, rewrite_if_asked, section
 from tests.mutants.trial import RED, SURVIVED, Trial, put_to_the_gate
 

@@ -1,25 +1,20 @@
-"""The engine "mutant": Transformers in a worker, with a fault that each of its specifications names; and walks.
+"""The engine "mutant": Transformers in a worker, with a fault that each of its specifications names.
 
 Importing torch takes longer than any trial, so all mutants share one worker, which becomes the mutant that is awake.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-
-import pytest
 
 from pytest_specdec.engines.host import WorkerEngine, backend_source
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.generation import Run, Score
-from pytest_specdec.models import expected_continuation
 from pytest_specdec.settings import Settings
-from pytest_specdec.workloads.scenario import Scenario, load_scenario
 from pytest_specdec.workloads.workload import Request, Workload
 
-WALKED_AGAIN = 4
 MUTATIONS = Path(__file__).with_name("mutations.py")
 SEAM = "TransformersBackend.become = become"
 
@@ -115,21 +110,3 @@ def pytest_specdec_start_engine(spec: EngineSpec, settings: Settings) -> Mutant 
 def pytest_unconfigure() -> None:
     """End the workers."""
     STARTER.close()
-
-
-@pytest.fixture
-def walks_of(tmp_path: Path) -> Callable[..., Scenario]:
-    """A maker of scenarios whose prompts walk a constructed pair's own cycle and begin it anew.
-
-    So lookup in the prompt finds what comes next: `tokens` of it, and a little more. Further keys are the scenario's.
-    """
-
-    def made(target: str, starts: Sequence[int], tokens: int, **keys: int) -> Scenario:
-        ahead = [[start, *expected_continuation(target, (start,), tokens + 8)] for start in starts]
-        prompts = [[*walk, *walk[:WALKED_AGAIN]] for walk in ahead]
-        lines = [f'source = {{ format = "ids", prompts = {prompts} }}', f"max_tokens = {tokens}"]
-        file = tmp_path / "walks.toml"
-        file.write_text("\n".join([*lines, *(f"{name} = {value}" for name, value in keys.items())]))
-        return load_scenario(file)
-
-    return made
