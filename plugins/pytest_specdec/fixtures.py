@@ -7,9 +7,13 @@ goes wrong is that test's error.
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import pytest
 
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
     from pytest_specdec.engines.engine import Engine
     from pytest_specdec.engines.spec import EngineSpec
     from pytest_specdec.gpu_locks import Placement
+    from pytest_specdec.progress import Progress
     from pytest_specdec.results.baselines import Baselines
     from pytest_specdec.results.regression import RegressionGate
     from pytest_specdec.session import Session
@@ -47,18 +52,19 @@ def specdec_session(request: pytest.FixtureRequest) -> Iterator[Session]:
     from pytest_specdec.engines.pool import Pool
     from pytest_specdec.session import Session
 
-    announce = _announcer(request.config)
-    place = _placement(request)
-    pool = Pool(_starter(request.config, announce), place or (lambda spec: spec))
-    try:
-        session = Session(request.config.stash[SETTINGS], pool, _clock(request.config), announce)
-        session.regression = _regression(request.config)
-        yield session
-    finally:
-        pool.close()
-        close_fork_servers()
-        if place is not None:
-            place.close()
+    with _progress(request.config) as progress:
+        place = _placement(request)
+        pool = Pool(_starter(request.config, progress), place or (lambda spec: spec))
+        try:
+            session = Session(request.config.stash[SETTINGS], pool, _clock(request.config), progress)
+            session.regression = _regression(request.config)
+            yield session
+        finally:
+            with progress.during("the engines are ended"):
+                pool.close()
+                close_fork_servers()
+            if place is not None:
+                place.close()
 
 
 def _placement(request: pytest.FixtureRequest) -> Placement | None:
@@ -83,14 +89,16 @@ def _demands(items: list[pytest.Item]) -> tuple[list[EngineSpec], list[int]]:
     return specs, [int(mark.args[0]) if mark.args else 2 for mark in marks]
 
 
-def _starter(config: pytest.Config, announce: Callable[[str], None]) -> Callable[[EngineSpec], Engine]:
+def _starter(config: pytest.Config, progress: Progress) -> Callable[[EngineSpec], Engine]:
     import time
 
+    settings, hook = config.stash[SETTINGS], config.hook.pytest_specdec_start_engine
+
     def start(spec: EngineSpec) -> Engine:
-        announce(f"loading {spec.label} ({spec.backend}, {spec.dtype})")
         began = time.monotonic()
-        engine: Engine = config.hook.pytest_specdec_start_engine(spec=spec, settings=config.stash[SETTINGS])
-        announce(f"{spec.label} is ready after {time.monotonic() - began:.1f} s")
+        with progress.doing(f"loading {spec.label} ({spec.backend}, {spec.dtype})"):
+            engine: Engine = hook(spec=spec, settings=settings, doing=progress.doing)
+        progress.announce(f"{spec.label} is ready after {time.monotonic() - began:.1f} s")
         return engine
 
     return start
@@ -123,19 +131,37 @@ def _clock(config: pytest.Config) -> Callable[[], float]:
     return load_timer(str(timer)).target  # type: ignore[no-any-return]
 
 
-def _announcer(config: pytest.Config) -> Callable[[str], None]:
+@contextmanager
+def _progress(config: pytest.Config) -> Iterator[Progress]:
     """Progress on the terminal while engines load and decode, past pytest's capturing; silent with -q and -n."""
+    from pytest_specdec.progress import Progress
+
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     capture = config.pluginmanager.get_plugin("capturemanager")
+    if reporter is None or capture is None or config.option.verbose < 0 or hasattr(config, "workerinput"):
+        yield Progress()
+        return
+    with capture.global_and_fixture_disabled():
+        screen = _screen()
+    with screen as file:
+        yield Progress(partial(_say, reporter, file))
 
-    def announce(text: str) -> None:
-        if reporter is None or capture is None or config.option.verbose < 0 or hasattr(config, "workerinput"):
-            return
-        with capture.global_and_fixture_disabled():
-            reporter.ensure_newline()
-            reporter.write_line(f"  specdec: {text}", cyan=True)
 
-    return announce
+def _screen() -> AbstractContextManager[TextIO]:
+    """Standard output as it is now, under a number of its own: capturing, which no thread may lift, passes it by."""
+    try:
+        number = os.dup(sys.stdout.fileno())
+    except (AttributeError, OSError):
+        return nullcontext(sys.stdout)
+    return os.fdopen(number, "w", encoding=sys.stdout.encoding, errors="backslashreplace")
+
+
+def _say(reporter: Any, screen: TextIO, text: str) -> None:
+    """A line of its own, also where pytest has begun one with the test's name."""
+    begun, reporter.currentfspath = bool(reporter.currentfspath), None
+    line = reporter.config.get_terminal_writer().markup(f"  specdec: {text}", cyan=True)
+    screen.write("\n" * begun + line + "\n")
+    screen.flush()
 
 
 def _engine(request: pytest.FixtureRequest) -> EngineSpec:

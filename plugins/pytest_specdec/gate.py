@@ -44,7 +44,8 @@ class Gate:
     def __call__(self, spec: EngineSpec, scenario: Scenario) -> Record:
         """Gate this engine on this scenario and return the record. Raises GateFailed, EngineError or Unsupported."""
         try:
-            return self._gated(spec, scenario)
+            with self._session.progress.during(f"the gate of {spec.label} on {scenario.name}"):
+                return self._gated(spec, scenario)
         except Unsupported:
             raise
         except EngineError as error:

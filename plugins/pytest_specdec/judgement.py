@@ -70,8 +70,8 @@ def _by_distribution(session: Session, spec: EngineSpec, workload: Workload, rou
     request = next(filter(is_sampled, workload.requests))
     plan = SamplingPlan.for_gamma(spec.gamma)
     draw = Drawing(partial(session.pool.using, spec), request, plan.tokens, workload.concurrency)
-    session.announce(f"{spec.label} is sampled up to {plan.samples} times")
-    verdict = judge_sampling(draw, _target(session, spec, request, plan, workload.concurrency), plan)
+    with session.progress.doing(f"{spec.label} is sampled up to {plan.samples} times"):
+        verdict = judge_sampling(draw, _target(session, spec, request, plan, workload.concurrency), plan)
     words = [] if verdict.passes else [verdict.in_words()]
     words += [f"request {at} failed: {each.error}" for at, each in _failed(rounds)][:1]
     counted = draw.speculation

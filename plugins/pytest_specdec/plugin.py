@@ -22,6 +22,7 @@ from pytest_specdec.settings import OPTIONS, Settings, Texts
 if TYPE_CHECKING:
     from pytest_specdec.engines.engine import Engine
     from pytest_specdec.engines.spec import EngineSpec
+    from pytest_specdec.progress import Doing
 
 MARKS = (
     "specdec(**keys): engines of this test: target, draft, method, gamma, dtype, options, …; more marks add engines",
@@ -296,11 +297,11 @@ def _needs_of(item: pytest.Item) -> list[tuple[str, tuple[Any, ...]]]:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_specdec_start_engine(spec: EngineSpec, settings: Settings) -> Engine:
+def pytest_specdec_start_engine(spec: EngineSpec, settings: Settings, doing: Doing) -> Engine:
     """The engines of this package: a worker process for vLLM and Transformers, or the fake one."""
     from pytest_specdec.engines.start import start
 
-    return start(spec, settings)
+    return start(spec, settings, doing)
 
 
 @pytest.hookimpl(wrapper=True)

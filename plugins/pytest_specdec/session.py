@@ -5,7 +5,7 @@ Everything is made when it is first asked for, and once. This module knows no py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -23,20 +23,20 @@ from pytest_specdec.verdict.reference import Reference, take_control
 from pytest_specdec.workloads.workload import Request, Workload
 
 if TYPE_CHECKING:
+    from pytest_specdec.progress import Progress
     from pytest_specdec.results.regression import RegressionGate
     from pytest_specdec.workloads.scenario import Scenario
 
-Announce = Callable[[str], None]
 ROUNDS_AGAIN = 2
 
 
 class Session:
     """Engines, workloads and references of one pytest session."""
 
-    def __init__(self, settings: Settings, pool: Pool, clock: Clock, announce: Announce) -> None:
+    def __init__(self, settings: Settings, pool: Pool, clock: Clock, progress: Progress) -> None:
         self.settings = settings
         self.pool = pool
-        self.announce = announce
+        self.progress = progress
         self.regression: RegressionGate | None = None
         self.clock = clock
         self._workloads: dict[tuple[str, str], Workload] = {}
@@ -53,7 +53,7 @@ class Session:
                 made = scenario.realise(about.vocabulary, about.context, engine.encode, engine.encode_messages)
             self._workloads[key] = made
             for note in made.notes:
-                self.announce(f"{scenario.name}: {note}")
+                self.progress.announce(f"{scenario.name}: {note}")
         return self._workloads[key]
 
     def plan(self, scenario: Scenario) -> Plan:
@@ -73,15 +73,16 @@ class Session:
         key = (target_only.key, workload.digest)
         if key not in self._rounds:
             with self.pool.using(target_only) as engine:
-                self.announce(f"{target_only.label} decodes {workload.name} for reference")
-                self._rounds[key] = clocked(Timed(engine, workload, self.clock, meter_for(engine)), plan)
+                timed = Timed(engine, workload, self.clock, meter_for(engine))
+                what = f"{target_only.label} decodes {workload.name} for reference"
+                self._rounds[key] = self._clocked(timed, plan, what)
         return self._rounds[key]
 
     def clocked_rounds(self, spec: EngineSpec, workload: Workload, plan: Plan) -> Rounds:
         """Any engine on this workload, timed by the session's clock; kept by nobody."""
         with self.pool.using(spec) as engine:
-            self.announce(f"{spec.label} decodes {workload.name}, {len(workload.requests)} requests")
-            return clocked(Timed(engine, workload, self.clock, meter_for(engine)), plan)
+            what = f"{spec.label} decodes {workload.name}, {len(workload.requests)} requests"
+            return self._clocked(Timed(engine, workload, self.clock, meter_for(engine)), plan, what)
 
     def target_beside(self, spec: EngineSpec, workload: Workload) -> Timed | None:
         """The target alone, to take turns with this engine; None where one of them must sleep while the other runs."""
@@ -92,8 +93,13 @@ class Session:
         """The target alone once more, after another engine has run."""
         target_only = spec.target_only()
         with self.pool.using(target_only) as engine:
-            self.announce(f"{target_only.label} decodes {workload.name} once more")
-            return clocked(Timed(engine, workload, self.clock), Plan(ROUNDS_AGAIN, 1))
+            what = f"{target_only.label} decodes {workload.name} once more"
+            return self._clocked(Timed(engine, workload, self.clock), Plan(ROUNDS_AGAIN, 1), what)
+
+    def _clocked(self, timed: Timed, plan: Plan, what: str) -> Rounds:
+        """Time these rounds, and say so."""
+        with self.progress.doing(what, lambda: timed.told):
+            return clocked(timed, plan)
 
     def keep_target_rounds(self, spec: EngineSpec, workload: Workload, rounds: Rounds) -> None:
         """Take what a test of the target alone has measured for the reference of others."""
@@ -105,9 +111,9 @@ class Session:
         key = (target_only.key, workload.digest)
         if key not in self._references:
             with self.pool.using(target_only) as engine:
-                self.announce(f"{target_only.label} takes the control of {workload.name}")
                 rounds = self._rounds[key]
-                self._references[key] = take_control(engine, workload, rounds, self.settings.control, self.clock)
+                with self.progress.doing(f"{target_only.label} takes the control of {workload.name}"):
+                    self._references[key] = take_control(engine, workload, rounds, self.settings.control, self.clock)
         return self._references[key]
 
     def series_file(self, spec: EngineSpec, workload: Workload) -> Path:
@@ -123,13 +129,14 @@ class Session:
 
     def alone(self, spec: EngineSpec, workload: Workload, request: int) -> Generation:
         """One request once more, by itself at batch 1: does what went wrong depend on its neighbours?"""
-        with self.pool.using(spec) as engine:
+        what = f"{spec.label} decodes request {request} of {workload.name} alone"
+        with self.pool.using(spec) as engine, self.progress.during(what):
             return one_pass(engine, workload.only(request)).generations[0]
 
     def rescore(
         self, spec: EngineSpec, requests: Sequence[Request], outputs: Sequence[Sequence[int]]
     ) -> Sequence[Sequence[Score]]:
         """Rate outputs by the target alone; the speculative engine is parked meanwhile."""
-        with self.pool.using(spec.target_only()) as engine:
-            self.announce(f"{spec.target_only().label} rescores {sum(map(len, outputs))} tokens")
+        what = f"{spec.target_only().label} rescores {sum(map(len, outputs))} tokens"
+        with self.pool.using(spec.target_only()) as engine, self.progress.doing(what):
             return engine.score(requests, outputs)

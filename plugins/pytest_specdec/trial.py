@@ -53,12 +53,13 @@ def tried(session: Session, benchmark: Any, spec: EngineSpec, workload: Workload
     """Decode in timed rounds, after the target alone has. Raises EngineError."""
     first = session.target_rounds(spec, workload, plan) if spec.speculates else None
     with session.pool.using(spec) as engine:
-        told = f"{spec.label} decodes {workload.name}, {plan.rounds} rounds of {len(workload.requests)} requests"
-        session.announce(told)
+        what = f"{spec.label} decodes {workload.name}"
+        session.progress.announce(f"{what}, {plan.rounds} rounds of {len(workload.requests)} requests")
         memory, beside = peak_memory_of(engine), session.target_beside(spec, workload)
         timed = Timed(engine, workload, session.clock, meter_for(engine))
         memory.start()
-        with watched(engine, session.settings.monitor, session.series_file(spec, workload)) as series:
+        watching = watched(engine, session.settings.monitor, session.series_file(spec, workload))
+        with watching as series, session.progress.during(what, lambda: timed.told):
             rounds = benchmarked(benchmark, timed, plan, beside)
         peaks = {**memory.stop(), **told_memory(engine.description.details)}
         trial = Trial(spec, workload, rounds, engine.description, peaks, series, beside, first)

@@ -8,6 +8,7 @@ import pytest
 
 from pytest_specdec.engines.fake import FakeEngine, clock
 from pytest_specdec.engines.pool import Pool
+from pytest_specdec.progress import Progress
 from pytest_specdec.session import Session
 from pytest_specdec.settings import Settings
 
@@ -16,5 +17,5 @@ from pytest_specdec.settings import Settings
 def fake_session() -> Iterator[Session]:
     """Engines and references of the fake, kept from test to test, and what they announce unheard."""
     pool = Pool(FakeEngine)
-    yield Session(Settings.resolve({}, {}, {}), pool, clock, lambda text: None)
+    yield Session(Settings.resolve({}, {}, {}), pool, clock, Progress())
     pool.close()

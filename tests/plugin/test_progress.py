@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +18,90 @@ def test_speculative(specdec, spec_engine, scenario):
 def test_target_only(specdec, ar_engine, scenario):
     specdec(ar_engine, scenario)
 """
+ON_EVERY_TICK = """
+import threading
+
+from pytest_specdec import progress
+from pytest_specdec.engines.fake import FakeEngine
+from pytest_specdec.errors import EngineDied
+
+progress.LOOKS_S, progress.SILENCE_S = 0.001, 0.0
+announce, said, more = progress.Progress.announce, [], threading.Condition()
+
+def noted(self, text):
+    announce(self, text)
+    with more:
+        said.append(text)
+        more.notify_all()
+
+progress.Progress.announce = noted
+
+def until_said(text, times=1):
+    with more:
+        assert more.wait_for(lambda: sum(line.startswith(text) for line in said) >= times, 60), text
+
+def note_threads(name):
+    names = [thread.name for thread in threading.enumerate()]
+    Path(__file__).with_name(name).write_text(str(names.count("specdec ticker")))
+"""
+SLOW = """
+class Slow(FakeEngine):
+    rounds = iter(["warm-up round 1, ", "warm-up round 2, ", "round 1, ", "round 2, 1.0 tokens/s, "])
+    scores = iter(["takes the control of short, ", "rescores 16 tokens, "])
+
+    def __init__(self, spec):
+        super().__init__(spec)
+        until_said(f"loading {spec.label} (fake, bfloat16), ", 2)
+
+    def run(self):
+        if not self.spec.speculates and (told := next(self.rounds, "")):
+            until_said(f"t-target decodes short, {told}")
+        super().run()
+
+    def score(self, requests, outputs):
+        until_said(f"t-target {next(self.scores)}")
+        return super().score(requests, outputs)
+
+@pytest.hookimpl(specname="pytest_specdec_start_engine")
+def pytest_start_slow(spec):
+    return Slow(spec)
+"""
+BROKEN = """
+class Broken(FakeEngine):
+    def __init__(self, spec):
+        super().__init__(spec)
+        note_threads("while_loading.txt")
+
+    def run(self):
+        {ends}
+        super().run()
+
+@pytest.hookimpl(specname="pytest_specdec_start_engine")
+def pytest_start_broken(spec):
+    return Broken(spec)
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config):
+    note_threads("at_the_end.txt")
+"""
+MAKES_NONE = """
+from pytest_specdec.models import ModelError, maker
+
+def fail(reference, root, python):
+    until_said(f"making the model {reference}, ")
+    raise ModelError("not today")
+
+maker._make = fail
+"""
+TOLD_AGAIN = [
+    "specdec: loading t-target (fake, bfloat16), N s",
+    "specdec: t-target decodes short, warm-up round 1, N s",
+    "specdec: t-target decodes short, warm-up round 2, N s",
+    "specdec: t-target decodes short, round 1, N s",
+    "specdec: t-target decodes short, round 2, 1.0 tokens/s, N s",
+    "specdec: t-target takes the control of short, N s",
+    "specdec: t-target rescores 16 tokens, N s",
+]
 TITLE = "speculative decoding: is it exact, is it faster"
 
 
@@ -32,6 +117,13 @@ def table(result: pytest.RunResult) -> list[list[str]]:
     return [line.split() for line in lines[start:] if line.strip().startswith("short")]
 
 
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is, nothing here lasts long enough to be told twice."""
+    monkeypatch.setattr("pytest_specdec.progress.SILENCE_S", float("inf"))
+
+
+@pytest.mark.usefixtures("fast")
 def test_loading_and_decoding_are_told_as_they_happen(project: Project) -> None:
     """Which engine loads, when it is ready, and what it decodes; past pytest's capturing."""
     project.tests(BOTH_ARMS)
@@ -44,10 +136,73 @@ def test_loading_and_decoding_are_told_as_they_happen(project: Project) -> None:
     assert len(said) == 7
 
 
+@pytest.mark.usefixtures("fast")
 def test_rescoring_is_told(project: Project) -> None:
     """It may take long on a real engine."""
     project.tests(BOTH_ARMS.replace('"alpha": 1.0', '"fault": "wrong token"'))
     assert progress(project.run())[-1] == "specdec: t-target rescores 16 tokens"
+
+
+@pytest.mark.parametrize("capture", ["fd", "sys", "no"])
+def test_what_lasts_is_told_again_while_it_lasts(project: Project, capture: str) -> None:
+    """Each step here goes on until its line was printed; every line is whole, also after pytest began one."""
+    project.conftest(ON_EVERY_TICK + SLOW)
+    project.tests(BOTH_ARMS.replace('"alpha": 1.0', '"fault": "wrong token"'))
+    result = project.run_apart("-v", f"--capture={capture}")
+    result.assert_outcomes(passed=1, failed=1)
+    lines = [line for line in result.outlines if "specdec: " in line]
+    assert [line for line in lines if not line.startswith("  specdec: ")] == []
+    said = dict.fromkeys(re.sub(r"\d+ s$", "N s", line.strip()) for line in lines)
+    assert [line for line in said if line in TOLD_AGAIN] == TOLD_AGAIN
+
+
+def test_a_model_that_is_made_is_told(project: Project) -> None:
+    """Also while it lasts; it is made before the engine that asked for it loads."""
+    project.conftest(ON_EVERY_TICK + MAKES_NONE)
+    server = '{"command": ["none", "--drafts"], "speculation": ["--drafts"]}'
+    mark = f'@pytest.mark.specdec(target="constructed:tiny", server={server})'
+    project.tests(f"{mark}\ndef test_it(specdec, openai_server, scenario):\n    specdec(openai_server, scenario)\n")
+    result = project.run_apart("--specdec-cache=models")
+    result.assert_outcomes(failed=1)
+    said = progress(result)
+    assert "specdec: making the model constructed:tiny" in said
+    assert [line for line in said if re.fullmatch(r"specdec: making the model constructed:tiny, \d+ s", line)] != []
+
+
+def test_an_engine_from_outside_can_tell_what_it_does(project: Project) -> None:
+    """By the hook's `doing`, while it loads."""
+    project.conftest(
+        """
+        from pytest_specdec.engines.fake import FakeEngine
+
+        @pytest.hookimpl(specname="pytest_specdec_start_engine")
+        def pytest_start_mine(spec, doing):
+            with doing("fetching its weights"):
+                return FakeEngine(spec)
+        """
+    )
+    project.tests(BOTH_ARMS)
+    assert progress(project.run()).count("specdec: fetching its weights") == 2
+
+
+@pytest.mark.parametrize("ends", ["pass", "raise EngineDied('gone')", "raise KeyboardInterrupt", "pytest.exit('bye')"])
+def test_no_thread_is_left_however_it_ends(project: Project, ends: str) -> None:
+    """One ran while the engine loaded."""
+    project.conftest(ON_EVERY_TICK + BROKEN.format(ends=ends))
+    project.tests(BOTH_ARMS)
+    project.run_apart("-p", "no:xdist")
+    assert (project.path / "while_loading.txt").read_text() == "1"
+    assert (project.path / "at_the_end.txt").read_text() == "0"
+
+
+@pytest.mark.parametrize("option", ["-q", "-n1"])
+def test_where_nothing_is_said_no_thread_runs(project: Project, option: str) -> None:
+    """With -q, and on a worker of pytest-xdist."""
+    project.conftest(ON_EVERY_TICK + BROKEN.format(ends="pass"))
+    project.tests(BOTH_ARMS)
+    result = project.run_apart(option)
+    assert progress(result) == []
+    assert (project.path / "while_loading.txt").read_text() == "0"
 
 
 def test_a_quiet_run_says_nothing_of_it(project: Project) -> None:

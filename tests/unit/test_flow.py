@@ -19,7 +19,7 @@ FLOORS = (
     ("engines", "gpu_locks"),
     ("measure",),
     ("verdict",),
-    ("results", "requirements"),
+    ("results", "requirements", "progress"),
     ("session",),
     ("judgement",),
     ("sweep", "trial"),

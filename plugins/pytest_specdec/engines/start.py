@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from pytest_specdec.engines.engine import Engine
 from pytest_specdec.engines.preflight import refuse_other_tokenizer
@@ -12,12 +14,18 @@ from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError, SpecdecError
 from pytest_specdec.settings import Settings
 
+if TYPE_CHECKING:
+    from pytest_specdec.progress import Doing
+
 IN_WORKERS = ("vllm", "transformers")
 SERVED = "server"
 
 
-def start(spec: EngineSpec, settings: Settings) -> Engine:
-    """An engine, loaded and awake. Raises EngineError, also for a model reference that cannot be made."""
+def start(spec: EngineSpec, settings: Settings, doing: Doing = nullcontext) -> Engine:
+    """An engine, loaded and awake; `doing` hears of a model that is made for it.
+
+    Raises EngineError, also for a model reference that cannot be made.
+    """
     if spec.backend == "fake":
         from pytest_specdec.engines.fake import FakeEngine
 
@@ -28,13 +36,13 @@ def start(spec: EngineSpec, settings: Settings) -> Engine:
             f"no plugin answers to the engine {spec.backend!r}; this package has {ours} and fake, "
             "and others come by the hook pytest_specdec_start_engine"
         )
-    return _with_models(spec, settings)
+    return _with_models(spec, settings, doing)
 
 
-def _with_models(spec: EngineSpec, settings: Settings) -> Engine:
+def _with_models(spec: EngineSpec, settings: Settings, doing: Doing) -> Engine:
     from pytest_specdec.models import resolve
 
-    find = partial(resolve, cache=settings.cache)
+    find = partial(resolve, cache=settings.cache, doing=doing)
     try:
         tokenizers = _draft_tokenizer(spec, find)
         engine = _kind(spec)(spec, settings.load_timeout, settings.timeout, find)

@@ -92,13 +92,14 @@ class Rounds:
 
 
 class Timed:
-    """One engine's rounds on a workload, one at a time."""
+    """One engine's rounds on a workload, one at a time; `told` says which, and the rate of those before it."""
 
     def __init__(self, engine: Engine, workload: Workload, clock: Clock, meter: Meter = NOT_METERED) -> None:
         self.engine, self.meter = engine, meter
         self._workload, self._clock = workload, clock
         self._runs: list[Run] = []
         self._seconds: list[float] = []
+        self.told = ""
 
     @property
     def so_far(self) -> Rounds:
@@ -112,6 +113,8 @@ class Timed:
 
     def begin(self) -> None:
         """Send the requests; the clock may start."""
+        rate = self.so_far.tokens_per_second
+        self.told = f"round {self.count + 1}" + (f", {rate:.1f} tokens/s" if rate is not None else "")
         self.engine.prepare(self._workload)
         self.meter.begin_round()
 
@@ -138,6 +141,7 @@ class Timed:
         """Rounds that are thrown away: as many as planned, and more until two in a row take equally long."""
         took: list[float] = []
         while len(took) < plan.warmup or _unsteady(took, plan):
+            self.told = f"warm-up round {len(took) + 1}"
             self.engine.prepare(self._workload)
             start = self._clock()
             self.engine.run()
@@ -230,10 +234,10 @@ def _fewest(benchmark: Any, timed: Timed, turns: Turns, rounds: int) -> None:
 
     def end() -> None:
         timed.end()
+        timed.took(benchmark.stats.stats.data[timed.count - 1 :])
         turns.after()
 
     benchmark.pedantic(timed.engine.run, setup=begin, teardown=end, rounds=rounds, iterations=1)
-    timed.took(benchmark.stats.stats.data)
 
 
 def clocked(timed: Timed, plan: Plan) -> Rounds:

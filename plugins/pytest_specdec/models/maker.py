@@ -6,11 +6,16 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_specdec.models.cache import is_complete, place
 from pytest_specdec.models.errors import ModelError
 from pytest_specdec.models.reference import parse
+
+if TYPE_CHECKING:
+    from pytest_specdec.progress import Doing
 
 PACKAGES = str(Path(__file__).resolve().parents[2])
 IMPORTABLE = f"import runpy, sys; sys.path.append({PACKAGES!r}); "
@@ -18,19 +23,22 @@ MAKER = IMPORTABLE + "runpy.run_module('pytest_specdec.models', run_name='__main
 LAST_LINES = 12
 
 
-def resolve(reference: str, cache: str | Path | None = None, python: str = sys.executable) -> str:
+def resolve(
+    reference: str, cache: str | Path | None = None, python: str = sys.executable, doing: Doing = nullcontext
+) -> str:
     """The path to give an engine as its model: a checkpoint's folder, or the reference itself where it is not ours.
 
     `cache`: the root of the models, by default SPECDEC_CACHE or the user's cache folder. `python`: the interpreter that
-    makes a missing model; it needs torch, and its own packages come first. Raises ModelError for a bad reference, and
-    with the maker's last lines where making fails.
+    makes a missing model; it needs torch, and its own packages come first. `doing` hears when one is made. Raises
+    ModelError for a bad reference, and with the maker's last lines where making fails.
     """
     recipe = parse(reference)
     if recipe is None:
         return reference
     folder = place(recipe, cache)
     if not is_complete(folder):
-        _make(reference, folder.parent, python)
+        with doing(f"making the model {reference}"):
+            _make(reference, folder.parent, python)
     return str(folder)
 
 

@@ -59,13 +59,15 @@ def _requests(verdict: dict[str, Any]) -> list[int]:
 
 def _smallest(session: Session, spec: EngineSpec, workload: Workload, floor: float, request: int) -> Fault:
     look, until = Look(session, spec, floor), time.monotonic() + session.settings.repro_seconds
-    session.announce(f"{spec.label}: request {request} of {workload.name} is made small for a bug report")
-    fault = look(workload.requests[request])
-    if fault is None:
-        raise SpecdecError(f"request {request} alone at batch 1 does not show the fault: it depends on its neighbours")
-    fault = shrunk(fault, look, lambda: time.monotonic() < until)
+    what = f"{spec.label}: request {request} of {workload.name} is made small for a bug report"
+    with session.progress.doing(what, lambda: f"{look.runs} runs"):
+        fault = look(workload.requests[request])
+        if fault is None:
+            alone = f"request {request} alone at batch 1 does not show the fault"
+            raise SpecdecError(f"{alone}: it depends on its neighbours")
+        fault = shrunk(fault, look, lambda: time.monotonic() < until)
     size = f"{len(fault.request.prompt_ids)} prompt and {fault.request.max_tokens} output tokens"
-    session.announce(f"{spec.label}: the fault shows with {size}, after {look.runs} runs")
+    session.progress.announce(f"{spec.label}: the fault shows with {size}, after {look.runs} runs")
     return fault
 
 

@@ -15,6 +15,7 @@ from pytest_specdec.engines.engine import Description
 from pytest_specdec.engines.fake import FakeEngine
 from pytest_specdec.engines.pool import Pool
 from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.progress import Progress
 from pytest_specdec.repro import handed_over
 from pytest_specdec.repro.look import Fault, Look
 from pytest_specdec.repro.script import header, script, unwritable
@@ -34,7 +35,7 @@ ABOUT = Description(128, 2048, "cpu", {"vllm": "0.32.0"}, {"eos_token_ids": [2]}
 
 def session(**settings: str) -> Session:
     """A session of fake engines."""
-    return Session(Settings.resolve(settings, {}, {}), Pool(FakeEngine), time.perf_counter, lambda text: None)
+    return Session(Settings.resolve(settings, {}, {}), Pool(FakeEngine), time.perf_counter, Progress())
 
 
 def always() -> bool:
@@ -197,7 +198,7 @@ def test_why_there_is_no_report_is_said() -> None:
         Settings.resolve({"repro": "folder"}, {}, {}),
         Pool(lambda spec: FakeEngine(replace(spec, backend="fake"))),
         time.perf_counter,
-        lambda text: None,
+        Progress(),
     )
     (line,) = handed_over(ours, replace(SOUND, backend="vllm"), workload, red, ABOUT)
     assert line == "no bug report: request 0 alone at batch 1 does not show the fault: it depends on its neighbours"

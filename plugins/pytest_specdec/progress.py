@@ -1,0 +1,94 @@
+"""What is being done, in plain lines: when it begins, and again while it lasts, so that slow machines are not silent.
+
+A thread looks twice a second whether the last line has grown old, and then says what is being done and for how long by
+now. It runs only while something is being done. Beside what the clock times it is negligible: it compares two numbers,
+and every few seconds writes a line of words that were made outside the clock; nothing else is printed there.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+
+from pytest_specdec.measure.energy.ticker import MakeTicker, ThreadTicker
+
+Doing = Callable[[str], AbstractContextManager[object]]
+LOOKS_S = 0.5
+SILENCE_S = 4.0  # 5 s are promised, and a busy machine wakes a thread late
+
+
+@dataclass(frozen=True)
+class Activity:
+    """Something being done since `began`; `so_far` tells how far it has come, or nothing."""
+
+    what: str
+    so_far: Callable[[], str]
+    began: float
+
+    def told(self, now: float) -> str:
+        """What is being done, how far it has come, and for how long."""
+        return ", ".join(filter(None, (self.what, self.so_far(), f"{now - self.began:.0f} s")))
+
+
+class Progress:
+    """Says what is being done, at least every five seconds."""
+
+    def __init__(
+        self,
+        say: Callable[[str], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        ticker: MakeTicker = ThreadTicker,
+    ) -> None:
+        """`say` prints one line, on any thread; without it nothing is said, and no thread runs."""
+        self._say, self._clock = say, clock
+        self._ticker = ticker(LOOKS_S, self._look)
+        self._lock = threading.Lock()
+        self._said = clock()
+        self._now: Activity | None = None
+
+    def announce(self, text: str) -> None:
+        """Say this now."""
+        with self._lock:
+            self._said = self._clock()
+            if self._say is not None:
+                self._say(text)
+
+    @contextmanager
+    def doing(self, what: str, so_far: Callable[[], str] = str) -> Iterator[None]:
+        """Say now that this is being done, and again while the block lasts."""
+        self.announce(what)
+        with self.during(what, so_far):
+            yield
+
+    @contextmanager
+    def during(self, what: str, so_far: Callable[[], str] = str) -> Iterator[None]:
+        """Say that this is being done only if the block lasts; a block within it has the word while it lasts itself."""
+        outer = self._now
+        with self._ticking():
+            self._now = Activity(what, so_far, self._clock())
+            try:
+                yield
+            finally:
+                self._now = outer
+
+    @contextmanager
+    def _ticking(self) -> Iterator[None]:
+        """Let the thread run, unless it does already or nobody would hear it; silence counts from here."""
+        if self._now is not None or self._say is None:
+            yield
+            return
+        self._said = self._clock()
+        try:
+            self._ticker.start()
+            yield
+        finally:
+            self._ticker.stop()
+
+    def _look(self) -> None:
+        """Say what is being done if nothing has been said for a while."""
+        activity, now = self._now, self._clock()
+        if activity is not None and now - self._said >= SILENCE_S:
+            self.announce(activity.told(now))

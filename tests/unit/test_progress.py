@@ -1,0 +1,133 @@
+"""What is being done is said again while it lasts, and by nobody when it is over."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+
+from pytest_specdec import progress as module
+from pytest_specdec.progress import Progress
+
+
+class Terminal:
+    """Lines with the time at which each was said; the clock and the ticker are moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.lines: list[tuple[float, str]] = []
+        self.ticking: list[bool] = []
+
+    def say(self, text: str) -> None:
+        self.lines.append((self.now, text))
+
+    def ticker(self, interval: float, action: Callable[[], None]) -> Terminal:
+        """This is the ticker too."""
+        self.interval, self.action = interval, action
+        return self
+
+    def start(self) -> None:
+        self.ticking.append(True)
+
+    def stop(self) -> None:
+        self.ticking.append(False)
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, tick by tick."""
+        for _ in range(round(seconds / self.interval)):
+            self.now += self.interval
+            self.action()
+
+    @property
+    def said(self) -> list[str]:
+        """The lines alone."""
+        return [text for _, text in self.lines]
+
+
+@pytest.fixture
+def terminal() -> Terminal:
+    return Terminal()
+
+
+@pytest.fixture
+def progress(terminal: Terminal) -> Progress:
+    return Progress(terminal.say, lambda: terminal.now, terminal.ticker)
+
+
+def test_what_lasts_is_said_at_least_every_five_seconds(terminal: Terminal, progress: Progress) -> None:
+    """With the time it has taken by now."""
+    with progress.doing("loading t"):
+        terminal.wait(60)
+    assert terminal.said[:3] == ["loading t", "loading t, 4 s", "loading t, 8 s"]
+    moments = [moment for moment, _ in terminal.lines] + [terminal.now]
+    assert max(later - earlier for earlier, later in pairwise(moments)) < 5
+
+
+def test_what_is_soon_over_is_said_once(terminal: Terminal, progress: Progress) -> None:
+    """Or never, where it is told only if it lasts."""
+    with progress.doing("loading t"):
+        terminal.wait(3)
+    with progress.during("t decodes short"):
+        terminal.wait(0.5)
+    assert terminal.said == ["loading t"]
+
+
+def test_a_line_of_another_kind_is_no_silence(terminal: Terminal, progress: Progress) -> None:
+    """Nothing is said just because four seconds have gone since the beginning."""
+    with progress.during("t decodes short"):
+        terminal.wait(3)
+        progress.announce("short: one row was left out")
+        terminal.wait(3)
+    assert terminal.said == ["short: one row was left out"]
+
+
+def test_how_far_it_has_come_is_asked_each_time(terminal: Terminal, progress: Progress) -> None:
+    """The round and the rate by now."""
+    rounds = iter(["round 1", "round 3, 97.4 tokens/s"])
+    with progress.during("t decodes short", lambda: next(rounds)):
+        terminal.wait(8)
+    assert terminal.said == ["t decodes short, round 1, 4 s", "t decodes short, round 3, 97.4 tokens/s, 8 s"]
+
+
+def test_the_innermost_has_the_word(terminal: Terminal, progress: Progress) -> None:
+    """A model is made while an engine loads; each with its own time, on one ticker."""
+    with progress.doing("loading t"):
+        with progress.doing("making the model m"):
+            terminal.wait(4)
+        terminal.wait(4)
+    assert terminal.said == ["loading t", "making the model m", "making the model m, 4 s", "loading t, 8 s"]
+    assert terminal.ticking == [True, False]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+def test_the_ticker_ends_with_what_is_done(terminal: Terminal, progress: Progress, error: type[BaseException]) -> None:
+    """However that ends; a look that comes late finds nothing to say, and the next activity is told as ever."""
+    with pytest.raises(error), progress.during("the gate"), progress.doing("loading t"):
+        raise error
+    assert terminal.ticking == [True, False]
+    terminal.wait(60)
+    assert terminal.said == ["loading t"]
+    with progress.during("u decodes short"):
+        terminal.wait(4)
+    assert terminal.said[1:] == ["u decodes short, 4 s"]
+
+
+def test_silence_has_no_ticker(terminal: Terminal) -> None:
+    """Nobody would hear it."""
+    progress = Progress(None, lambda: terminal.now, terminal.ticker)
+    progress.announce("t is ready")
+    with progress.doing("loading t"):
+        terminal.wait(60)
+    assert terminal.ticking == []
+
+
+def test_a_thread_ticks_and_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two lines come from it while the main thread waits."""
+    monkeypatch.setattr(module, "LOOKS_S", 0.001)
+    monkeypatch.setattr(module, "SILENCE_S", 0.0)
+    lines = threading.Semaphore(0)
+    with Progress(lambda _: lines.release()).during("t decodes short"):
+        assert [lines.acquire(timeout=60) for _ in range(2)] == [True, True]
+    assert "specdec ticker" not in [thread.name for thread in threading.enumerate()]
