@@ -5,16 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import re
-import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
 
-import pytest_specdec
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.measure.speedup import ONE_GAMMA
 from pytest_specdec.results.report import format_of, formats, write_report
@@ -273,7 +270,9 @@ def test_json_is_standard_json(tmp_path: Path) -> None:
     assert json.loads(text, parse_constant=pytest.fail)["rows"][0]["gate"] == "green"
 
 
-def test_three_times_the_runs_are_three_times_the_work(tmp_path: Path) -> None:
+def test_three_times_the_runs_are_three_times_the_work(
+    tmp_path: Path, lines_executed: Callable[[Callable[[], object]], int]
+) -> None:
     """Not nine times, by the lines of this package that are executed."""
     few, many = (history_of(count) for count in (60, 180))
     least = lines_executed(lambda: written(few, tmp_path, "json"))
@@ -293,24 +292,6 @@ def history_of(count: int) -> list[SavedRun]:
         run(number, *(record(gamma, versions={"vllm": f"0.{number // 20}"}) for gamma in range(5)))
         for number in range(count)
     ]
-
-
-def lines_executed(work: Callable[[], object]) -> int:
-    """How many lines of this package the work takes."""
-    ours, count = str(Path(pytest_specdec.__file__).parent), 0
-
-    def each(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal count
-        count += event == "line"
-        return each if frame.f_code.co_filename.startswith(ours) else None
-
-    before = sys.gettrace()
-    sys.settrace(each)
-    try:
-        work()
-    finally:
-        sys.settrace(before)
-    return count
 
 
 def test_of_each_configuration_the_newest_run_counts() -> None:
