@@ -10,7 +10,6 @@ import importlib.util
 import json
 import re
 import sys
-import time
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -210,16 +209,15 @@ def test_the_command_line_ends_with_one_message_and_exit_code_one(
     assert message.startswith("set-up of the engines: no torch ")
 
 
-def test_a_question_without_an_answer_ends_in_time() -> None:
-    start = time.monotonic()
-    assert installer.ask([sys.executable, "-c", "import time; time.sleep(60)"], {}, 0.5) is None
-    assert time.monotonic() - start < 10
+def test_a_question_that_would_never_be_answered_is_given_up() -> None:
+    """By the end of the call: the command itself has none."""
+    assert installer.ask([sys.executable, "-c", "import time\nwhile True: time.sleep(60)"], {}, 0.5) is None
 
 
 def test_a_question_is_answered_only_by_a_command_that_succeeds() -> None:
     answer = [sys.executable, "-c", "import os, sys; print(os.environ['WORD']); sys.exit(int(os.environ['CODE']))"]
-    assert installer.ask(answer, {"WORD": "yes", "CODE": "0"}, 30) == "yes\n"
-    assert installer.ask(answer, {"WORD": "yes", "CODE": "1"}, 30) is None
+    assert installer.ask(answer, {"WORD": "yes", "CODE": "0"}, 600) == "yes\n"
+    assert installer.ask(answer, {"WORD": "yes", "CODE": "1"}, 600) is None
 
 
 def test_an_order_that_fails_says_so() -> None:

@@ -1,4 +1,4 @@
-"""`pytest-specdec doctor`: what this machine can run and measure, in about a second, without loading an engine.
+"""`pytest-specdec doctor`: what this machine can run and measure, told without loading an engine.
 
 Nothing here imports torch or an engine: versions come from the packages' metadata, GPUs from NVML.
 """

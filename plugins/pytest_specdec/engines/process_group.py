@@ -13,17 +13,18 @@ import time
 from pathlib import Path
 
 GRACE_SECONDS = 10.0
+KILLED_SECONDS = 60.0  # a machine under load takes its time to give a large engine's memory back
 LAST_WORDS_LINES = 12
 
 
 def end_group(group: int) -> None:
     """SIGTERM, then SIGKILL, to what is left of the group on this machine."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
+    for number, seconds in ((signal.SIGTERM, GRACE_SECONDS), (signal.SIGKILL, KILLED_SECONDS)):
         if group_is_gone(group, 0.0):
             return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(group, number)
-        if group_is_gone(group, GRACE_SECONDS):
+        if group_is_gone(group, seconds):
             return
 
 

@@ -1,10 +1,12 @@
-"""Requests are sent at their moments: on an absolute schedule, whatever steps and sleeps take, and at real time too.
+"""Requests are sent at their moments: on an absolute schedule, whatever steps and sleeps take.
 
-The loop is vLLM's, with a core that answers by arithmetic; the fake engine keeps the same moments on its own clock.
+The loops are vLLM's, with a core that answers by arithmetic, and the served client's, with connections that answer at
+once; the fake engine keeps the same moments on its own clock.
 """
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -16,6 +18,8 @@ from pytest_specdec.engines import vllm, worker
 from pytest_specdec.engines.fake import TIME, FakeEngine
 from pytest_specdec.engines.fake.decoding import Decoder, Progress
 from pytest_specdec.engines.fake.faults import FAULTS
+from pytest_specdec.engines.server import load as client
+from pytest_specdec.engines.server.wire import Exchange
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.engines.transformers import TransformersBackend
 from pytest_specdec.engines.vllm import VllmBackend
@@ -169,11 +173,73 @@ def test_without_moments_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) 
     assert {each["scheduled_s"] for each in backend.collect()["generations"]} == {None}
 
 
-def test_in_real_time_2000_requests_at_1000_a_second_are_sent_at_1000_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within 0.5 %, on a real clock, with a step of a tenth of a millisecond; none is sent before its moment."""
-    rounds = sent(monkeypatch, evenly(2000, 1000.0), Core(time.sleep, lambda step: 0.0001))
-    assert Flow.of(rounds).sent == pytest.approx(1000, rel=0.005)
+def test_steps_do_not_add_up_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2000 requests at 1000/s, each with a step of a tenth of a millisecond, are sent at 1000/s within 0.05 %."""
+    answers = on_a_fake_clock(monkeypatch, evenly(2000, 1000.0), lambda step: 0.0001, OVERSLEEPS_S)
+    assert rate_of([answer.started_s or 0.0 for answer in answers]) == pytest.approx(1000, rel=0.0005)
+
+
+def test_in_real_time_no_request_is_sent_before_its_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And none is forgotten, in the order in which they are due; how late they are sent is the machine's."""
+    rounds = sent(monkeypatch, evenly(200, 1000.0), Core(time.sleep, lambda step: 0.0001))
     assert all((queue_s(answer) or 0.0) > -1e-9 for answer in rounds.runs[0].generations)
+    moments = [answer.started_s or 0.0 for answer in rounds.runs[0].generations]
+    assert moments == sorted(moments)
+    assert len(moments) == 200
+
+
+class Line:
+    """A connection of the served client's whose answer comes at once."""
+
+    is_open, carried = True, 0
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock, self.finished = clock, lambda connection, exchange: None
+
+    def start(self, exchange: Exchange) -> None:
+        exchange.sent = self._clock.now
+        self.finished(self, exchange)
+
+
+class Loop:
+    """As much of an event loop as the served client uses, in the clock's time: what it calls later comes too late."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock = clock
+        self._calls: list[tuple[float, int, Callable[[], None]]] = []
+        self.over = False
+
+    def create_future(self) -> Loop:
+        return self
+
+    def done(self) -> bool:
+        return self.over
+
+    def set_result(self, _: object) -> None:
+        self.over = True
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> None:
+        heapq.heappush(self._calls, (self._clock.now + seconds, len(self._calls), call))
+
+    def run(self) -> None:
+        """Until everything is answered."""
+        while not self.over:
+            due, _, call = heapq.heappop(self._calls)
+            self._clock.sleep(max(0.0, due - self._clock.now))
+            call()
+
+
+@pytest.mark.parametrize("due", [evenly(10_000, 200.0), at_random(10_000, 200.0, 1.0, 0)], ids=["constant", "poisson"])
+def test_row_32_nor_does_it_in_the_served_client(monkeypatch: pytest.MonkeyPatch, due: tuple[float, ...]) -> None:
+    """10,000 requests at 200/s are sent at 200/s, none early, each at the first timer after its moment."""
+    clock = FakeClock(OVERSLEEPS_S)
+    loop, exchanges = Loop(clock), [Exchange(b"", at) for at in due]
+    monkeypatch.setattr(client, "time", clock)
+    monkeypatch.setattr(client.asyncio, "get_running_loop", lambda: loop)
+    client._Run(SimpleNamespace(), [Line(clock) for _ in due], exchanges, len(due), 600.0)
+    loop.run()
+    late = [(exchange.sent or 0.0) - 1000.0 - at for exchange, at in zip(exchanges, due, strict=True)]
+    assert -1e-9 < min(late) <= max(late) < 0.001 + OVERSLEEPS_S + 1e-9
 
 
 class Stalls(Decoder):

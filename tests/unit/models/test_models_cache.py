@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -125,9 +124,7 @@ def test_where_tells_the_place_without_making_it(tmp_path):
 
 def test_resolving_what_is_there_takes_no_other_process(tmp_path):
     build(TINY, tmp_path, quick)
-    started = time.perf_counter()
     assert resolve("constructed:tiny", tmp_path, python="/nonexistent") == str(place(TINY, tmp_path))
-    assert time.perf_counter() - started < 0.5
 
 
 def test_resolving_without_an_interpreter_says_so(tmp_path):

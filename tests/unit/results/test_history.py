@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from made import TEST, file_text, record, save, seconds
 
 from pytest_specdec.errors import ConfigurationError
+from pytest_specdec.results import baselines as searching
 from pytest_specdec.results.baselines import LATEST, baselines
 from pytest_specdec.results.history import refusals
 from pytest_specdec.results.regression import RegressionGate
@@ -153,22 +153,22 @@ def test_rounds_come_from_the_record_or_from_pytest_benchmark_s_own_data(tmp_pat
     assert read_run(save(tmp_path, 2, {TEST: record(per_round=None)})).rounds == {TEST: ()}
 
 
-def test_a_thousand_runs_are_searched_in_less_than_a_second(tmp_path: Path) -> None:
-    """Sixteen gates a run, as large as real ones; only the oldest run holds the measurement, so all have to be read."""
-    per_request = [1.0 + at / 64 for at in range(256)]
-    others = {
-        f"t.py::test_{at}": record(scenario_digest=f"digest{at}", delivered_tokens_per_step_per_request=per_request)
-        for at in range(15)
-    }
-    text = file_text({**others, TEST: record()})
-    without = file_text({**others, "t.py::test_15": record(scenario_digest="digest15")})
-    folder = tmp_path / "Linux-CPython-3.11-64bit"
-    folder.mkdir()
-    for number in range(1, 1001):
-        (folder / f"{number:04}_x.json").write_text(text if number == 1 else without)
-    began = time.perf_counter()
-    found = part(tmp_path, record())
-    took = time.perf_counter() - began
-    assert len(text) > 150_000
-    assert found["run"] == "0001"
-    assert took < 1.0, f"{took:.2f} s over {1000 * len(text) / 1e6:.0f} MB"
+def test_a_search_reads_each_run_once_and_parses_only_what_names_the_scenario(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the oldest of a hundred runs holds the measurement, so all have to be read, and one to be parsed."""
+    without = file_text({"t.py::test_other": record(scenario_digest="other")})
+    for number in range(1, 101):
+        save(tmp_path, number, {}).write_text(file_text({TEST: record()}) if number == 1 else without)
+    read, parsed = noted(monkeypatch, "read_text"), noted(monkeypatch, "run_of")
+    assert part(tmp_path, record())["run"] == "0001"
+    assert [path.name[:4] for path in read] == [f"{number:04}" for number in range(100, 0, -1)]
+    assert [path.name[:4] for path in parsed] == ["0001"]
+
+
+def noted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[Path]:
+    """The files for which this function of the search is called from now on."""
+    paths: list[Path] = []
+    whole = getattr(searching, name)
+    monkeypatch.setattr(searching, name, lambda path, *text: paths.append(path) or whole(path, *text))
+    return paths

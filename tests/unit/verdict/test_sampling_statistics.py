@@ -36,7 +36,7 @@ def test_a_common_cell_below_five_takes_the_rarest_token_in() -> None:
     st.lists(st.integers(0, 60), min_size=2, max_size=12).filter(lambda counts: sum(counts) > 0),
     st.lists(st.floats(0.0, 1.0), min_size=12, max_size=12).filter(lambda weights: sum(weights[:2]) > 0),
 )
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_every_sample_is_in_one_cell_and_every_cell_expects_five(counts: list[int], weights: list[float]) -> None:
     """Whatever the distribution; a lone cell is not tested at all."""
     known = [weight / sum(weights[: len(counts)]) for weight in weights[: len(counts)]]

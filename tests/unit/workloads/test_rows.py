@@ -148,7 +148,7 @@ def test_the_first_rows_need_no_look_at_the_others() -> None:
     assert len(list(source)) == 997
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(1, 60), st.integers(0, 60), st.integers(0, 10**9))
 def test_a_larger_count_of_drawn_rows_begins_with_a_smaller_one(few: int, more: int, seed: int) -> None:
     """And all of them are each row once."""

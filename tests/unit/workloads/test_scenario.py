@@ -106,7 +106,7 @@ def test_random_prompts_are_the_same_every_time_and_need_no_tokenizer(tmp_path: 
     assert [request.prompt_ids for request in workload.requests] == RANDOM_UNDER_SEED_1
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 10**9), st.integers(0, 10**9))
 def test_another_seed_draws_other_prompts(tmp_path_factory: pytest.TempPathFactory, one: int, other: int) -> None:
     """Twelve ids of a thousand: equal by chance once in 10^36."""

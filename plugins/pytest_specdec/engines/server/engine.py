@@ -31,7 +31,7 @@ from pytest_specdec.generation import Generation, Run, Score, Speculation
 from pytest_specdec.hardware import gpus
 from pytest_specdec.workloads.workload import Request, Workload
 
-READY_SECONDS = 5.0
+READY_SECONDS = 60.0
 DYING_SECONDS = 1.0
 RATED_AT_ONCE = 8
 

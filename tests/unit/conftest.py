@@ -1,0 +1,41 @@
+"""What keeps unit tests from depending on how fast or busy the machine is: no deadlines, and work that is counted."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+import pytest_specdec
+
+settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("no clock")
+OURS = str(Path(pytest_specdec.__file__).parent)
+
+
+@pytest.fixture
+def lines_executed() -> Callable[[Callable[[], object]], int]:
+    """How many lines of this package some work takes: the same on every machine."""
+    return _lines_executed
+
+
+def _lines_executed(work: Callable[[], object]) -> int:
+    count = 0
+
+    def each(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal count
+        count += event == "line"
+        return each if frame.f_code.co_filename.startswith(OURS) else None
+
+    before = sys.gettrace()
+    sys.settrace(each)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
