@@ -89,7 +89,7 @@ def test_a_release_with_a_real_fault_is_red(specdec, other_release, scenario):
 @pytest.fixture
 def reports(specdec_session, tmp_path, monkeypatch):
     """The session writes bug reports into this folder."""
-    settings = replace(specdec_session.settings, repro=str(tmp_path), repro_seconds=60.0)
+    settings = replace(specdec_session.settings, repro=str(tmp_path), repro_seconds=3600.0)
     monkeypatch.setattr(specdec_session, "settings", settings)
     return tmp_path
 

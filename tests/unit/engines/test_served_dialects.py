@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from pytest_specdec.engines.server.events import events
 from pytest_specdec.engines.server.load import Address
 from pytest_specdec.engines.server.plan import ServerPlan
 from pytest_specdec.engines.server.requests import Asking
-from pytest_specdec.engines.server.wire import Exchange
+from pytest_specdec.engines.server.wire import CANCELLED, Connection, Exchange
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.generation import Chunk, Speculation
 from pytest_specdec.workloads.workload import Request
@@ -148,3 +149,12 @@ def test_a_served_engine_is_another_engine_and_others_keep_their_keys() -> None:
     assert plain.key == "74078e626bfc"
     assert served.key != EngineSpec(backend="server", target="t", server={"url": "http://b"}, reference=plain).key
     assert served.target_only() == plain
+
+
+def test_an_answer_broken_off_after_its_first_piece_has_one_piece_though_all_came_at_once() -> None:
+    """A client that is slow to read finds several pieces in one reading."""
+    connection, exchange = Connection(lambda connection, exchange: None), Exchange(b"", cancel_after=1)
+    connection.connection_made(SimpleNamespace(write=bool, abort=bool))  # type: ignore[arg-type]
+    connection.start(exchange)
+    connection.data_received(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n1\r\nb\r\n0\r\n\r\n")
+    assert (exchange.body, exchange.fault) == (b"a", CANCELLED)

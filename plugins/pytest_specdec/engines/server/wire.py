@@ -107,9 +107,9 @@ class Connection(asyncio.Protocol):
             self._exchange.status = self._parser.get_status_code()
 
     def on_body(self, body: bytes) -> None:
-        """httptools: a piece of the body."""
+        """httptools: a piece of the body; what comes with it after the exchange was given up counts no more."""
         exchange = self._exchange
-        if exchange is None:
+        if exchange is None or exchange.fault is not None:
             return
         exchange.pieces.append((self._now, body))
         if exchange.cancel_after is not None and len(exchange.pieces) >= exchange.cancel_after:
