@@ -17,14 +17,19 @@ LAST_WORDS_LINES = 12
 
 
 def end_group(group: int) -> None:
-    """SIGTERM, then SIGKILL, to what is left of the group on this machine."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if group_is_gone(group, 0.0):
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(group, number)
-        if group_is_gone(group, GRACE_SECONDS):
-            return
+    """SIGTERM, then SIGKILL, to what is left of the group on this machine; SIGKILL at once if that is interrupted."""
+    try:
+        _end_by(signal.SIGTERM, group)
+    finally:
+        _end_by(signal.SIGKILL, group)
+
+
+def _end_by(number: signal.Signals, group: int) -> None:
+    if group_is_gone(group, 0.0):
+        return
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, number)
+    group_is_gone(group, GRACE_SECONDS)
 
 
 def group_is_gone(group: int, within_seconds: float) -> bool:

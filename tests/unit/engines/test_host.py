@@ -21,14 +21,24 @@ from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineDied, EngineError, Unsupported
 from pytest_specdec.workloads.workload import Request, Workload
 
-BACKEND = """
-import os, subprocess, sys, time
+BACKEND = '''
+import os, signal, subprocess, sys, time
+
+INTERRUPTS = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: os.kill(int(sys.argv[1]), signal.SIGUSR1))
+print(flush=True)
+time.sleep(600)
+"""
 
 def load(config):
     if config["target"] == "missing":
         raise FileNotFoundError("no model at missing")
     if config["target"] == "with-child":
         subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    if config["target"] == "interrupts":
+        command = [sys.executable, "-c", INTERRUPTS, str(os.getppid())]
+        subprocess.Popen(command, stdout=subprocess.PIPE).stdout.readline()
     if config["target"] == "slow":
         time.sleep(600)
     return Backend(config)
@@ -61,8 +71,10 @@ class Backend:
     def score(self, sequences):
         return [[(0.0, 10.0, token) for token in output] for _, output, _ in sequences]
     def close(self):
-        pass
-"""
+        if self.config["target"] == "interrupts":
+            os.kill(os.getppid(), signal.SIGUSR1)
+            time.sleep(600)
+'''
 
 Start = Callable[..., WorkerEngine]
 
@@ -172,6 +184,23 @@ def test_close_ends_the_worker_and_what_it_started(start: Start) -> None:
     engine.close()
     assert live_members(group(engine)) == []
     engine.close()
+
+
+def test_an_end_that_is_interrupted_is_an_end(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """First while the worker takes leave, and again while its child has SIGTERM: then SIGKILL, without a wait."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    engine = start("interrupts")
+    monkeypatch.setattr("pytest_specdec.engines.process_group.GRACE_SECONDS", 600)
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            engine.close()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert live_members(group(engine)) == []
 
 
 def test_a_process_that_outlives_its_engine_is_an_error_that_names_it(
