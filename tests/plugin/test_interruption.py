@@ -101,6 +101,19 @@ MOMENTS = {
     "writing, summary": (3, "ended by SIGTERM after 3 of 3 gates"),
     "run 3, writing, summary": (1, "partial: ended by SIGTERM after 1 of 3 gates"),
 }
+FAILS_AFTER_ITS_GATE = """
+@pytest.mark.specdec(gamma=[2, 3])
+def test_it(specdec, spec_engine, scenario):
+    specdec(spec_engine, scenario)
+    assert spec_engine.gamma == 2
+"""
+TERMINATES_BEFORE_THE_REPORT = """
+import signal
+
+def pytest_runtest_makereport(call):
+    if call.excinfo:
+        os.kill(os.getpid(), signal.SIGTERM)
+"""
 ONE_BEFORE_AND_ONE_IN_A_WORKER = """
 def test_before(specdec, ar_engine, scenario):
     specdec(ar_engine, scenario)
@@ -213,6 +226,16 @@ def test_what_had_finished_is_saved_and_shown(project: Project, monkeypatch: pyt
     assert (storage / "0001_earlier.json").read_bytes() == EARLIER
     assert [line for line in result.outlines if line in {told for _, told in MOMENTS.values()}] == [words]
     assert len([line for line in result.outlines if line.strip().startswith("short ")]) == finished
+
+
+def test_a_test_that_has_failed_is_left_out_though_nothing_has_reported_it(project: Project) -> None:
+    """Its gate was green and its own assert was not: SIGTERM comes before the report, from which others learn that."""
+    project.conftest(TERMINATES_BEFORE_THE_REPORT)
+    project.tests(FAILS_AFTER_ITS_GATE)
+    result = project.run_apart("--benchmark-json=out.json")
+    reason = "ended by SIGTERM after 1 of 2 gates"
+    assert result.ret == TERMINATED
+    assert what_is_saved(project.path / "out.json") == ([2], {"partial": True, "reason": reason})
 
 
 def test_a_run_that_stops_at_a_failure_is_partial_too(project: Project) -> None:

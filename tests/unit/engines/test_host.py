@@ -186,20 +186,29 @@ def test_close_ends_the_worker_and_what_it_started(start: Start) -> None:
     engine.close()
 
 
-def test_an_end_that_is_interrupted_is_an_end(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """First while the worker takes leave, and again while its child has SIGTERM: then SIGKILL, without a wait."""
+@pytest.fixture
+def interrupted_by_sigusr1() -> Iterator[None]:
+    """KeyboardInterrupt, as often as it comes."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    engine = start("interrupts")
-    monkeypatch.setattr("pytest_specdec.engines.process_group.GRACE_SECONDS", 600)
     before = signal.signal(signal.SIGUSR1, interrupt)
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.usefixtures("interrupted_by_sigusr1")
+def test_an_end_that_is_interrupted_is_an_end(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """First while the worker takes leave, and again while its child has SIGTERM: then SIGKILL, without a wait."""
+    engine = start("interrupts")
     try:
-        with pytest.raises(KeyboardInterrupt):
-            engine.close()
+        with monkeypatch.context() as patched:
+            patched.setattr("pytest_specdec.engines.process_group.GRACE_SECONDS", 600)
+            with pytest.raises(KeyboardInterrupt):
+                engine.close()
     finally:
-        signal.signal(signal.SIGUSR1, before)
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     assert live_members(group(engine)) == []
 
 
