@@ -31,7 +31,7 @@ pytestmark = [
         environment={"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
     ),
 ]
-ngram = pytest.mark.specdec(method="ngram", reference="vllm")
+ngram = pytest.mark.specdec(method="ngram", reference={"engine": "vllm", "environment": {"OMP_NUM_THREADS": "1"}})
 
 
 @pytest.fixture

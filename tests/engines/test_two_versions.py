@@ -66,7 +66,13 @@ def other_release(request, interpreter, random_pair, transformers_spec):
 
 
 pytestmark = pytest.mark.specdec(
-    target="random", draft="random", method="draft_model", gamma=4, dtype="float32", scenario="scenarios/single.toml"
+    target="random",
+    draft="random",
+    method="draft_model",
+    gamma=4,
+    dtype="float32",
+    environment={"OMP_NUM_THREADS": "1"},
+    scenario="scenarios/single.toml",
 )
 
 

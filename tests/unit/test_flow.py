@@ -30,7 +30,13 @@ FLOORS = (
     ("__main__",),
 )
 KNOW_PYTEST = {"plugin", "fixtures", "hookspecs", "interruption"}
-SHIPPED = ("engines/vllm.py", "engines/transformers.py", "engines/worker.py", "engines/fork_server.py", "engines/server/guardian.py")
+SHIPPED = (
+    "engines/vllm.py",
+    "engines/transformers.py",
+    "engines/worker.py",
+    "engines/fork_server.py",
+    "engines/server/guardian.py",
+)
 
 
 def floor(module: str) -> int:
