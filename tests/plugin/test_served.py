@@ -180,6 +180,7 @@ def test_latency_counts_from_the_moment_a_request_was_due(start: Start) -> None:
     due = (0.0, 0.01, 0.02, 0.03)
     run = decode(start("--pause", "0.02"), Workload("open", (SOUND,) * 4, 1, due))
     assert tuple(answer.scheduled_s for answer in run.generations) == due
+    assert run.sent_apart
     sent = [answer.started_s or 0.0 for answer in run.generations]
     assert all(later - earlier > 0.05 for earlier, later in pairwise(sent))
 
