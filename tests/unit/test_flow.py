@@ -25,11 +25,11 @@ FLOORS = (
     ("sweep", "trial"),
     ("repro",),
     ("gate",),
-    ("fixtures",),
+    ("fixtures", "interruption"),
     ("plugin", "cli"),
     ("__main__",),
 )
-KNOW_PYTEST = {"plugin", "fixtures", "hookspecs"}
+KNOW_PYTEST = {"plugin", "fixtures", "hookspecs", "interruption"}
 SHIPPED = ("engines/vllm.py", "engines/transformers.py", "engines/worker.py", "engines/server/guardian.py")
 
 
