@@ -168,7 +168,7 @@ def test_every_mutation_is_tried() -> None:
 
 
 def test_the_table_of_kills_is_up_to_date(tried: Try) -> None:
-    """docs/mutants.md has what this suite found; MUTANTS=write rewrites it."""
+    """docs/evidence/mutants.md has what this suite found; MUTANTS=write rewrites it."""
     rows = [(case, tried(case.fault, case.scenario).outcome) for case in CASES]
     table = section(Kill(case.fault, broken(case), "speculation", case.outcome, got) for case, got in rows)
     rewrite_if_asked(TITLE, table)

@@ -3,7 +3,7 @@
 The server answers at once and judges: it notes when each request arrived, and a request is late if it came more than
 5 ms after its place in an even schedule. A rate is kept if at most 1 % are late. Clients run in processes of their
 own, on the same cores as the server, one after the other: ours, vLLM's, and GuideLLM where the environment variable
-GUIDELLM names its command. The figures are written to docs/load-generator.md.
+GUIDELLM names its command. The figures are written to docs/evidence/load-generator.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pytest_specdec.engines.server.process import free_port
 from pytest_specdec.hardware import cores, processor
 
 HERE = Path(__file__).with_name("load")
-PAGE = Path(__file__).parents[2] / "docs" / "load-generator.md"
+PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "load-generator.md"
 SECONDS = float(os.environ.get("LOAD_SECONDS", "5"))
 LATE_S = 0.005
 MOST_LATE = 0.01

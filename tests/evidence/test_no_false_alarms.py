@@ -1,7 +1,7 @@
 """No false alarms: the target against itself, at other batch sizes and in another order, must never be red.
 
 Near-ties are real here: a constructed target whose runner-up is close behind on every token, and SmolLM2 on English
-prompts, both in bfloat16. What was seen is written to docs/false-alarms.md.
+prompts, both in bfloat16. What was seen is written to docs/evidence/false-alarms.md.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pytest_specdec.verdict.equivalence import Outcome, Verdict, judge
 from pytest_specdec.verdict.reference import Reference, take_control
 from pytest_specdec.workloads.workload import Request, Workload
 
-PAGE = Path(__file__).parents[2] / "docs" / "false-alarms.md"
+PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "false-alarms.md"
 TOPICS = (
     *("the sea", "a bicycle", "winter", "an old clock", "bread", "a library", "the moon", "a garden", "rain", "honey"),
     *("a violin", "chess", "a lighthouse", "a market", "a bridge", "tea", "a map", "a mountain", "a letter", "a train"),

@@ -2,7 +2,7 @@
 
 Every run is a pytest session of its own with an engine of its own, as in a CI, so that what differs between processes
 is in the figures. One run is saved; repeats of it are held against it, then runs whose engine has another setting and
-delivers a tenth fewer tokens a second. What was seen is written to docs/regression-gate.md.
+delivers a tenth fewer tokens a second. What was seen is written to docs/evidence/regression-gate.md.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pytest_specdec.hardware import cores, processor
 from pytest_specdec.results.compare import interval_in_words
 from pytest_specdec.results.resampling import ALARM_LEVEL
 
-PAGE = Path(__file__).parents[2] / "docs" / "regression-gate.md"
+PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "regression-gate.md"
 REPEATS = 20
 SLOWED = 3
 ROUNDS = 16

@@ -1,7 +1,7 @@
 """What measuring costs: tokens per second through the worker, beside vLLM's own throughput benchmark.
 
 Same model, prompts and lengths, one LLM object, rounds alternated so that drift cancels. vLLM's benchmark samples at
-temperature 1, so both do. The figures are written to docs/throughput.md.
+temperature 1, so both do. The figures are written to docs/evidence/throughput.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pytest_specdec.hardware import cores, processor
 from pytest_specdec.models import resolve
 from pytest_specdec.workloads.workload import Request, Workload
 
-PAGE = Path(__file__).parents[2] / "docs" / "throughput.md"
+PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "throughput.md"
 ROUNDS = 12
 OWN_BENCHMARK = '''
 

@@ -1,4 +1,4 @@
-"""The table of kills in docs/mutants.md: one section for each suite, written by the suite, and checked against it.
+"""The kills in docs/evidence/mutants.md: one table for each suite, written by the suite, and checked against it.
 
 A committed section that differs from what the suite would write fails its test. To rewrite it, run the suite with
 MUTANTS=write: `MUTANTS=write pytest tests/mutants tests/engines/test_mutants.py`.
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "mutants.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "evidence" / "mutants.md"
 REWRITE = "MUTANTS"
 HEAD = ("mutant", "what is broken", "where", "demanded", "got")
 

@@ -107,7 +107,7 @@ def test_flips_among_few_tokens_cannot_be_told_from_noise(tried: Try) -> None:
 
 
 def test_the_table_of_kills_is_up_to_date(tried: Try) -> None:
-    """docs/mutants.md has what this suite found; MUTANTS=write rewrites it."""
+    """docs/evidence/mutants.md has what this suite found; MUTANTS=write rewrites it."""
     table = section(Kill(case.name, case.broken, case.where, case.outcome, tried(case, True).outcome) for case in CASES)
     rewrite_if_asked(TITLE, table)
     assert table == committed(TITLE)

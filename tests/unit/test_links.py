@@ -1,0 +1,41 @@
+"""Every link of the documentation that stays in this repository leads to a file that is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "docs" / "evidence" / "results"
+ELSEWHERE = ("http://", "https://", "mailto:", "#")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+
+
+def pages() -> list[Path]:
+    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def links(text: str) -> list[str]:
+    """What the text links to within the repository; code is no text."""
+    return [link for link in LINK.findall(CODE.sub("", text)) if not link.startswith(ELSEWHERE)]
+
+
+def broken(page: Path) -> list[str]:
+    return [link for link in links(page.read_text("utf-8")) if not (page.parent / link.split("#")[0]).exists()]
+
+
+@pytest.mark.skipif(not RESULTS.exists(), reason="a source distribution is without docs/evidence/results")
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_link_is_broken(page: Path) -> None:
+    """A page that moves takes its links along, and those that lead to it."""
+    assert broken(page) == []
+
+
+def test_a_broken_link_is_found(tmp_path: Path) -> None:
+    """Relative to its page, with and without a part of the page; code, and links to other places, are left alone."""
+    page = tmp_path / "page.md"
+    page.write_text("[a](page.md#part) [b](gone.md#part) ![c](gone.png) [d](https://example.org) `[e](f)`", "utf-8")
+    assert broken(page) == ["gone.md#part", "gone.png"]

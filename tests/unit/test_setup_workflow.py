@@ -1,0 +1,107 @@
+"""One set of commands, tox's environments: by hand, before a commit and in the workflow, on every Python that is claimed."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[2]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+PYTHON = "Programming Language :: Python :: "
+SET_UP = ("python -m pip install tox",)
+
+
+def tox() -> dict[str, dict[str, str]]:
+    """tox's environments by name; one that is written with braces stands under each name that they give."""
+    read = configparser.ConfigParser(interpolation=None)
+    read.read(ROOT / "tox.ini")
+    sections = {name.removeprefix("testenv:"): dict(read[name]) for name in read if name.startswith("testenv:")}
+    return {name: keys for written, keys in sections.items() for name in expanded(written)}
+
+
+def expanded(name: str) -> list[str]:
+    braces = re.search(r"\{([^}]*)\}", name)
+    return [name.replace(braces.group(), each) for each in braces.group(1).split(",")] if braces else [name]
+
+
+def claimed() -> list[str]:
+    """The versions of Python that the classifiers name, as "3.10"."""
+    return re.findall(rf"^{PYTHON}(3\.\d+)$", "\n".join(PROJECT["classifiers"]), re.MULTILINE)
+
+
+def without_options(command: str) -> str:
+    return " ".join(word for word in command.split() if not word.startswith("-"))
+
+
+def commands(workflow: dict[str, Any]) -> list[str]:
+    """What the steps of all jobs run, with each row of a matrix put in its place."""
+    found = []
+    for job in workflow["jobs"].values():
+        rows = job.get("strategy", {}).get("matrix", {}).get("include", [{}])
+        found += [filled(step["run"], row) for step in job["steps"] if "run" in step for row in rows]
+    return found
+
+
+def filled(command: str, row: dict[str, str]) -> str:
+    return re.sub(r"\$\{\{ matrix\.(\w+) \}\}", lambda name: row[name.group(1)], command)
+
+
+def missing(command: str, environments: dict[str, Any]) -> bool:
+    """Whether the command is neither a set-up, nor a tox environment, nor a script that is there."""
+    program, _, rest = command.partition(" ")
+    if program == "tox":
+        return not re.fullmatch(r"-e [\w-]+", rest) or rest.removeprefix("-e ") not in environments
+    return command not in SET_UP and not (program == "bash" and (ROOT / rest).is_file())
+
+
+def test_a_commit_is_checked_as_lint_checks() -> None:
+    """The hooks are the commands of `tox -e lint`, no fewer and no more."""
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    hooks = [without_options(hook["entry"]) for repo in config["repos"] for hook in repo["hooks"]]
+    assert hooks == [without_options(command) for command in tox()["lint"]["commands"].split("\n") if command]
+
+
+def test_every_python_that_is_claimed_has_an_environment() -> None:
+    """And the oldest of them is the one that pip demands."""
+    environments = tox()
+    assert [name for name in environments if name.startswith("unit-py")] == [
+        f"unit-py{version.replace('.', '')}" for version in claimed()
+    ]
+    interpreters = re.findall(r"py(\d+): python([\d.]+)", environments["unit-py310"]["base_python"])
+    assert interpreters == [(version.replace(".", ""), version) for version in claimed()]
+    assert PROJECT["requires-python"] == f">={claimed()[0]}"
+
+
+def test_the_workflow_has_every_python_that_is_claimed() -> None:
+    """Each in its own environment."""
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
+    assert workflow["jobs"]["unit"]["strategy"]["matrix"]["include"] == [
+        {"python": version, "environment": f"unit-py{version.replace('.', '')}"} for version in claimed()
+    ]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_every_command_of_a_workflow_is_there(path: Path) -> None:
+    """So what fails there can be run by hand."""
+    environments = tox()
+    ran = commands(yaml.safe_load(path.read_text()))
+    assert "tox -e lint" in ran
+    assert [command for command in ran if missing(command, environments)] == []
+
+
+@pytest.mark.parametrize("command", ["tox -e unit-py39", "tox", "bash .ci/gone", "pytest tests"])
+def test_a_command_that_is_not_there_is_found(command: str) -> None:
+    """The check itself can fail."""
+    assert missing(command, tox())
