@@ -173,6 +173,4 @@ class Placement:
 
 def gpus_wanted(specs: Iterable[EngineSpec], multi_gpu: Iterable[int]) -> int:
     """GPUs that the most demanding of these engines and of these `multi_gpu` marks needs, 1 at least."""
-    parts = ("tensor_parallel_size", "pipeline_parallel_size")
-    sizes = [[int(spec.options.get(part, 1)) for part in parts] for spec in specs]
-    return max([1, *(tensor * pipeline for tensor, pipeline in sizes), *multi_gpu])
+    return max([1, *(spec.gpus for spec in specs), *multi_gpu])
