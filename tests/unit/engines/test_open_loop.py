@@ -15,9 +15,7 @@ from typing import Any
 import pytest
 
 from pytest_specdec.engines import vllm, worker
-from pytest_specdec.engines.fake import TIME, FakeEngine
-from pytest_specdec.engines.fake.decoding import Decoder, Progress
-from pytest_specdec.engines.fake.faults import FAULTS
+from pytest_specdec.engines.fake import FAULTS, TIME, Decoder, FakeEngine, Progress
 from pytest_specdec.engines.server import load as client
 from pytest_specdec.engines.server.wire import Exchange
 from pytest_specdec.engines.spec import EngineSpec
