@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_specdec.engines.process_group import live_members
-from pytest_specdec.engines.server import ServedEngine
+from pytest_specdec.engines.server.engine import ServedEngine
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineDied, EngineError
 from pytest_specdec.generation import Run, Score, Speculation

@@ -57,7 +57,7 @@ def _with_models(spec: EngineSpec, settings: Settings, doing: Doing) -> Engine:
 
 def _kind(spec: EngineSpec) -> Callable[[EngineSpec, float, float, Callable[[str], str]], Engine]:
     if spec.backend == SERVED:
-        from pytest_specdec.engines.server import ServedEngine
+        from pytest_specdec.engines.server.engine import ServedEngine
 
         return ServedEngine
     from pytest_specdec.engines.host import WorkerEngine

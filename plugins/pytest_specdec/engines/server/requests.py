@@ -1,14 +1,11 @@
-"""A request as a server of some dialect wants it: the body as JSON, and the bytes that go over the wire."""
+"""A request as a server of some dialect wants it."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from pytest_specdec.engines.server.dialects import Dialect, Route
-from pytest_specdec.engines.server.load import Address
 from pytest_specdec.workloads.workload import Request
 
 
@@ -16,15 +13,13 @@ from pytest_specdec.workloads.workload import Request
 class Asking:
     """How this server is asked: its dialect, the model's name there, and whether by chat.
 
-    `as_text`: prompts go as text, which the server encodes itself; `headers` go with each request.
+    `as_text`: prompts go as text, which the server encodes itself.
     """
 
     dialect: Dialect
-    address: Address
     model: str
     chat: bool = False
     as_text: bool = False
-    headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def route(self) -> Route:
@@ -50,19 +45,6 @@ class Asking:
         if self.chat:
             return [{"role": "user", "content": text}]
         return text if self.as_text else list(request.prompt_ids)
-
-    def payload(self, request: Request, text: str | None = None) -> bytes:
-        """The whole HTTP request."""
-        body = json.dumps(self.body(request, text)).encode()
-        lines = [
-            f"POST {self.route.path} HTTP/1.1",
-            f"Host: {self.address.host}:{self.address.port}",
-            "Content-Type: application/json",
-            "Accept: text/event-stream",
-            f"Content-Length: {len(body)}",
-            *(f"{name}: {value}" for name, value in self.headers.items()),
-        ]
-        return "\r\n".join([*lines, "", ""]).encode() + body
 
 
 def _limits(request: Request) -> dict[str, Any]:
