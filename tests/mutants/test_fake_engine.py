@@ -14,8 +14,14 @@ import pytest
 from scipy.stats import chisquare
 
 from pytest_specdec.engines.fake import FAULTS, Decoder, FakeEngine, Progress, fault
-from pytest_specdec.engines.fake.models import EOS, ContextModel, argmax, is_near_tie, spacings_between
-from pytest_specdec.engines.fake.shaping import probabilities
+from pytest_specdec.engines.fake.models import (
+    EOS,
+    ContextModel,
+    argmax,
+    is_near_tie,
+    probabilities,
+    spacings_between,
+)
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Generation, Run

@@ -9,11 +9,10 @@ import pytest
 
 from pytest_specdec.engines.server.answers import Answer, events
 from pytest_specdec.engines.server.client import Exchange
-from pytest_specdec.engines.server.command import command_line
 from pytest_specdec.engines.server.counters import Counted
-from pytest_specdec.engines.server.dialects import DIALECTS, VLLM
+from pytest_specdec.engines.server.dialects import DIALECTS, VLLM, Asking
 from pytest_specdec.engines.server.plan import ServerPlan
-from pytest_specdec.engines.server.requests import Asking
+from pytest_specdec.engines.server.process import command_line
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.generation import Chunk, Speculation
 from pytest_specdec.workloads.workload import Request

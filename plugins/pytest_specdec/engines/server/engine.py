@@ -13,15 +13,21 @@ from dataclasses import replace
 from typing import Any
 
 from pytest_specdec.engines.engine import Description
+from pytest_specdec.engines.model_files import ModelFacts
 from pytest_specdec.engines.server.answers import Answer
 from pytest_specdec.engines.server.client import Client, Exchange
-from pytest_specdec.engines.server.command import CPU_ENVIRONMENT, command_line, filled
 from pytest_specdec.engines.server.counters import Counted
-from pytest_specdec.engines.server.facts import ModelFacts
+from pytest_specdec.engines.server.dialects import Asking
 from pytest_specdec.engines.server.plan import ServerPlan
-from pytest_specdec.engines.server.process import HOST, ServerProcess, free_port
+from pytest_specdec.engines.server.process import (
+    CPU_ENVIRONMENT,
+    HOST,
+    ServerProcess,
+    command_line,
+    filled,
+    free_port,
+)
 from pytest_specdec.engines.server.rating import NO_RATING, Rating
-from pytest_specdec.engines.server.requests import Asking
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Generation, Run, Score, Speculation
