@@ -18,7 +18,7 @@ pytestmark = [
         gamma=3,
         max_model_len=512,
         server={"protocol": "vllm"},
-        reference="vllm",
+        reference={"engine": "vllm", "environment": {"OMP_NUM_THREADS": "1"}},
         options={"chat_template": AS_IT_IS_WRITTEN},
         environment={"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
     ),

@@ -154,6 +154,16 @@ def test_row_40_the_lag_of_sending_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     assert told.startswith("requests were sent late: p99 of the send lag 87.1 ms, more than 5 ms")
 
 
+@pytest.mark.parametrize(("step_s", "oversleeps_s", "excused"), [(0.001, 5.0, True), (5.0, 0.0, False)])
+def test_a_sleep_that_is_too_long_is_the_machine_s_and_a_step_the_engine_s(
+    monkeypatch: pytest.MonkeyPatch, step_s: float, oversleeps_s: float, excused: bool
+) -> None:
+    """Ten requests a second, which come late by five seconds: only the step says that the engine does not keep up."""
+    answers = on_a_fake_clock(monkeypatch, evenly(30, 10.0), lambda step: step_s, oversleeps_s)
+    flow = Flow.of(Rounds((Run(answers, None, 20.0),), (20.0,)))
+    assert (flow.sustained, flow.sustained_at_best) == (False, excused)
+
+
 def test_a_moment_binds_as_well_as_the_concurrency(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two at once: of four that are due together two wait for the first step; the last waits for its moment."""
     answers = on_a_fake_clock(monkeypatch, [0.0, 0.0, 0.0, 0.0, 9.0], lambda step: 1.0, concurrency=2)

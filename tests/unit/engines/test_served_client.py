@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from pytest_specdec.engines.server.client import Client, Exchange
+from pytest_specdec.engines.server.client import CANCELLED, Client, Exchange
 
 WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwhole"
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -74,6 +74,20 @@ def test_a_new_connection_that_the_server_closes_is_a_fault(serve: Callable[[Tal
     exchange = Exchange("/a")
     carried_out(serve(talk), exchange)
     assert (exchange.fault, asked) == ("the connection was lost", ["POST /a HTTP/1.1"])
+
+
+def test_an_answer_broken_off_after_its_first_piece_has_one_piece_though_all_came_at_once(
+    serve: Callable[[Talk], str],
+) -> None:
+    """A client that is slow to read finds several pieces in one reading."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n1\r\nb\r\n0\r\n\r\n")
+
+    exchange = Exchange("/a", cancel_after=1)
+    carried_out(serve(talk), exchange)
+    assert (exchange.answer, exchange.fault) == (b"a", CANCELLED)
 
 
 def test_an_answer_in_another_protocol_is_called_so(serve: Callable[[Talk], str]) -> None:

@@ -165,9 +165,9 @@ class Client:
         url = self.url + exchange.path
         async with self._session.post(url, data=exchange.body, timeout=limit, trace_request_ctx=exchange) as answer:
             exchange.status = answer.status
-            async for piece in answer.content.iter_any():
+            async for piece, _ in answer.content.iter_chunks():
                 exchange.pieces.append((time.perf_counter(), piece))
-                if exchange.cancel_after is not None and len(exchange.pieces) >= exchange.cancel_after:
+                if len(exchange.pieces) == exchange.cancel_after:
                     exchange.fault = CANCELLED
                     answer.close()
                     return

@@ -205,6 +205,7 @@ class ServedEngine:
             self._speculation(answers, after),
             ended - began,
             after.hits_since(self._before),
+            sent_apart=True,
         )
 
     def _answers(self) -> list[Answer]:
