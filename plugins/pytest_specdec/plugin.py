@@ -260,7 +260,7 @@ def _order(items: list[pytest.Item], written: dict[pytest.Item, int]) -> None:
 
     Targets come in the order of the files, not in that which pytest makes of the parameters of a session.
     """
-    from pytest_specdec.engines.order import engine_order
+    from pytest_specdec.engines.choice import engine_order
 
     with_engines = [(item, specs) for item in items if (specs := _engines_of(item))]
     with_engines.sort(key=lambda each: written.get(each[0], len(items)))

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_specdec.engines.server import ServedEngine
-from pytest_specdec.engines.server.command import AS_IT_IS_WRITTEN
+from pytest_specdec.engines.server.engine import ServedEngine
+from pytest_specdec.engines.server.process import AS_IT_IS_WRITTEN
 from pytest_specdec.measure.rounds import one_pass
 from pytest_specdec.models import expected_continuation
 

@@ -5,7 +5,7 @@ Prompts walk the constructed pair's own cycle twice, so that lookup in the promp
 
 import pytest
 
-from pytest_specdec.engines.server.command import AS_IT_IS_WRITTEN
+from pytest_specdec.engines.server.process import AS_IT_IS_WRITTEN
 
 TARGET = "constructed:tiny"
 

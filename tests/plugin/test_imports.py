@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
-HEAVY = {"torch", "vllm", "transformers", "pynvml", "rich", "scipy", "uvloop", "httptools"}
+HEAVY = {"torch", "vllm", "transformers", "pynvml", "rich", "scipy", "aiohttp", "prometheus_client"}
 ALL_FIXTURES = """
 import pytest
 

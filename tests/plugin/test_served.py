@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_specdec.engines.process_group import live_members
-from pytest_specdec.engines.server import ServedEngine, load
+from pytest_specdec.engines.server import client
 from pytest_specdec.engines.server import engine as server_engine
+from pytest_specdec.engines.server.engine import ServedEngine
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineDied, EngineError
 from pytest_specdec.generation import Run, Score, Speculation
@@ -113,15 +113,14 @@ def test_a_failed_request_is_named_and_the_other_counts(start: Start, fault: str
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """For the client, a request's limit is over once another one has its whole answer, and not before."""
-    waited, finished = [0.0], load._Run._finished
+    carry = client.Client._carry
 
-    def over(run: Any, connection: Any, exchange: Any) -> None:
-        waited.append(2 * AMPLE if exchange.fault is None else waited[-1])
-        finished(run, connection, exchange)
+    async def carried(self: client.Client, exchange: client.Exchange, limit_s: float) -> None:
+        await carry(self, exchange, limit_s)
+        if exchange.fault is None:
+            monkeypatch.setattr(self._loop, "time", lambda: time.monotonic() + 2 * AMPLE)
 
-    monkeypatch.setattr(load._Run, "_finished", over)
-    monkeypatch.setattr(load, "time", SimpleNamespace(perf_counter=lambda: time.perf_counter() + waited[-1]))
-    monkeypatch.setattr(load, "LOOKS_IN_LIMIT", AMPLE / 0.1)
+    monkeypatch.setattr(client.Client, "_carry", carried)
 
 
 @pytest.mark.usefixtures("impatient")
