@@ -1,8 +1,9 @@
-"""One set of commands, tox's environments: by hand, before a commit and in the workflow, on every Python that is claimed."""
+"""One set of commands, that of tox: by hand, before a commit and in the workflow, on every Python that is claimed."""
 
 from __future__ import annotations
 
 import configparser
+import json
 import re
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from pytest_specdec.cli.main import main
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -18,6 +21,7 @@ else:
 
 ROOT = Path(__file__).parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 PYTHON = "Programming Language :: Python :: "
 SET_UP = ("python -m pip install tox",)
@@ -105,3 +109,17 @@ def test_every_command_of_a_workflow_is_there(path: Path) -> None:
 def test_a_command_that_is_not_there_is_found(command: str) -> None:
     """The check itself can fail."""
     assert missing(command, tox())
+
+
+@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.name)
+def test_an_issue_form_asks_what_the_machine_has(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It demands the doctor's JSON, by a command that is there, and every question has a name of its own."""
+    form = yaml.safe_load(path.read_text())
+    questions = {part["id"]: part for part in form["body"] if part["type"] != "markdown"}
+    assert len(questions) == sum(part["type"] != "markdown" for part in form["body"])
+    asked = questions["doctor"]["attributes"]["description"].removeprefix("The output of: ")
+    program, *arguments = asked.split()
+    assert PROJECT["scripts"][program] == "pytest_specdec.cli.main:main"
+    assert main(arguments) == 0
+    assert "processor" in json.loads(capsys.readouterr().out)
+    assert questions["doctor"]["validations"] == {"required": True}

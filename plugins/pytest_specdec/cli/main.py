@@ -57,9 +57,9 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--format", choices=FORMATS, help="default: by the file's suffix")
     report.set_defaults(run=history.report)
 
-    commands.add_parser("doctor", help="what this machine can run, and what would be skipped").set_defaults(
-        run=doctor.doctor
-    )
+    checks = commands.add_parser("doctor", help="what this machine can run, and what would be skipped")
+    checks.add_argument("--json", action="store_true", help="as one JSON object, for a report of a bug")
+    checks.set_defaults(run=doctor.doctor)
     return parser
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import platform
 import subprocess
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from pytest_specdec import hardware
 from pytest_specdec.cli.main import main
 from pytest_specdec.results import saved
 
@@ -171,6 +174,25 @@ def test_doctor_tells_what_can_run_and_neither_imports_an_engine_nor_starts_a_pr
     assert all("can run" in line or "would be skipped: " in line for line in told if line.startswith(("-m", "engine")))
     assert not {"'torch'", "'vllm'", "'transformers'"} & set(modules.strip("[]").split(", "))
     assert started == "[]"
+
+
+def test_doctor_in_json_has_the_same_topics_and_words(capsys: pytest.CaptureFixture[str]) -> None:
+    """One object, strictly; no topic of the lines is lost, nor does one stand for two."""
+    lines = said(capsys, "doctor")[1].splitlines()
+    code, out, _ = said(capsys, "doctor", "--json")
+    assert code == 0
+    assert [f"{topic:<20} {told}" for topic, told in json.loads(out).items()] == lines
+
+
+def test_doctor_names_python_and_each_gpu_with_its_energy(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two GPUs are four topics, whatever their counters say."""
+    gpus = tuple(hardware.Gpu(uuid=f"GPU-{at}", name="NVIDIA H100 80GB HBM3", index=at) for at in range(2))
+    monkeypatch.setattr(hardware, "gpus", lambda: hardware.Gpus(visible=gpus, reason=None, driver="570.1"))
+    topics = json.loads(said(capsys, "doctor", "--json")[1])
+    assert topics["Python"].split()[0] == platform.python_version()
+    assert [topic for topic in topics if topic.startswith("GPU")] == ["GPU 0", "GPU 0 energy", "GPU 1", "GPU 1 energy"]
 
 
 def test_the_module_is_the_command() -> None:

@@ -1,0 +1,62 @@
+"""What a release holds: `tox -e build` builds it, names its folder in DIST, and installs the wheel before this runs."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import pytest_specdec
+
+ROOT = Path(__file__).parents[2]
+DIST = Path(os.environ.get("DIST", ""))
+VERSION = pytest_specdec.__version__
+NAME = f"pytest_specdec-{VERSION}"
+WHEEL = f"{NAME}-py3-none-any.whl"
+SDIST = f"{NAME}.tar.gz"
+NEEDED = ("LICENSE", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "pyproject.toml", "tox.ini", "conftest.py")
+
+pytestmark = pytest.mark.skipif("DIST" not in os.environ, reason="`tox -e build` builds what is looked at here")
+
+
+def in_wheel() -> set[str]:
+    with zipfile.ZipFile(DIST / WHEEL) as wheel:
+        return set(wheel.namelist())
+
+
+def in_sdist() -> set[str]:
+    """The files, without the folder that holds them all."""
+    with tarfile.open(DIST / SDIST) as sdist:
+        return {member.name.removeprefix(f"{NAME}/") for member in sdist if member.isfile()}
+
+
+def in_tree(folder: str) -> set[str]:
+    """The files of a folder of the repository, without what Python leaves there."""
+    files = (path for path in (ROOT / folder).rglob("*") if path.is_file() and path.suffix != ".pyc")
+    return {path.relative_to(ROOT).as_posix() for path in files}
+
+
+def test_a_release_is_one_wheel_and_one_sdist_of_the_packages_version() -> None:
+    """The version stands in the package, and nowhere else."""
+    assert sorted(path.name for path in DIST.iterdir()) == sorted((WHEEL, SDIST))
+
+
+def test_the_wheel_holds_the_package_and_nothing_else() -> None:
+    """Every file of it, templates too; no test, no document."""
+    package = {name.removeprefix("plugins/") for name in in_tree("plugins/pytest_specdec")}
+    rest = ("METADATA", "WHEEL", "entry_points.txt", "licenses/LICENSE", "RECORD")
+    assert in_wheel() == package | {f"{NAME}.dist-info/{name}" for name in rest}
+
+
+def test_the_sdist_holds_what_it_is_built_and_tested_with() -> None:
+    """So that a distributor can run the tests of what it packages."""
+    wanted = {*NEEDED, *in_tree("plugins"), *in_tree("tests"), *in_tree("examples"), *in_tree("scenarios")}
+    assert wanted - in_sdist() == set()
+
+
+def test_the_sdist_holds_no_results() -> None:
+    """They are evidence of one day on one machine, and larger than all the rest."""
+    assert [name for name in in_sdist() if name.startswith("docs/evidence/results")] == []
