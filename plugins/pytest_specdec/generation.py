@@ -103,12 +103,14 @@ class Run:
     """One pass over a workload: a generation for each request, in the workload's order, and the engine's counters.
 
     `prefix_cache_hits`: prompt tokens that the engine found in its prefix cache; None where it does not tell.
+    `sent_apart`: whether requests were sent beside the engine, so that one sent late was not held up by its steps.
     """
 
     generations: tuple[Generation, ...]
     speculation: Speculation | None
     engine_seconds: float
     prefix_cache_hits: int | None = None
+    sent_apart: bool = False
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Run:

@@ -1,14 +1,13 @@
 """One worker, GPUs of its own: parallel workers choose among the visible GPUs, and a lock on each keeps others away.
 
-A lock is a file that a process holds open (flock), so the system lets go of it when the process ends, however it ends.
-Whoever waits for GPUs holds a further lock, the queue, so that who needs four is not overtaken for ever by those who
-need one. The engines get the GPUs by their own CUDA_VISIBLE_DEVICES; that of the worker itself is left as it is.
+The system lets go of a lock when its process ends, however it ends; beside each lies a note of who holds it. Whoever
+waits for GPUs holds a further lock, the queue, so that who needs four is not overtaken for ever by those who need one.
+The engines get the GPUs by their own CUDA_VISIBLE_DEVICES; that of the worker itself is left as it is.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import tempfile
@@ -16,7 +15,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
+
+from filelock import FileLock, Timeout
 
 from pytest_specdec.errors import EngineError
 
@@ -33,7 +34,7 @@ class Claim:
     """GPUs that this process holds, until `release` or its end."""
 
     gpus: tuple[Gpu, ...]
-    _files: tuple[IO[str], ...]
+    _locks: tuple[FileLock, ...]
 
     @property
     def visible(self) -> str:
@@ -42,8 +43,8 @@ class Claim:
 
     def release(self) -> None:
         """Let others have them. Safe to call twice."""
-        for file in self._files:
-            file.close()
+        for lock in self._locks:
+            lock.release()
 
 
 def lock_folder() -> Path:
@@ -62,9 +63,8 @@ def claim(gpus: Sequence[Gpu], wanted: int, run: str, timeout: float, folder: Pa
             f"{wanted} GPUs wanted for each worker, {len(gpus)} visible: deselect those tests, or show more"
         )
     place = lock_folder() if folder is None else folder
-    place.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + timeout
-    with _queue(place, deadline):
+    with _queue(place, timeout):
         while (held := _try(gpus, wanted, run, place)) is None:
             _refuse_vain_waiting(gpus, wanted, run, place)
             if time.monotonic() >= deadline:
@@ -75,77 +75,72 @@ def claim(gpus: Sequence[Gpu], wanted: int, run: str, timeout: float, folder: Pa
 
 def _try(gpus: Sequence[Gpu], wanted: int, run: str, folder: Path) -> Claim | None:
     """All that are wanted at once, or none."""
-    held: list[tuple[Gpu, IO[str]]] = []
+    held: dict[Gpu, FileLock] = {}
     for gpu in gpus:
-        if len(held) < wanted and (file := _locked(_file(folder, gpu))):
-            held.append((gpu, file))
+        if len(held) < wanted and (lock := _locked(gpu, folder)):
+            held[gpu] = lock
+    claimed = Claim(tuple(held), tuple(held.values()))
     if len(held) < wanted:
-        for _, file in held:
-            file.close()
+        claimed.release()
         return None
-    for _, file in held:
-        _sign(file, run)
-    return Claim(tuple(gpu for gpu, _ in held), tuple(file for _, file in held))
+    for gpu in held:
+        _note(gpu, folder).write_text(json.dumps({"run": run, "pid": os.getpid()}), "utf-8")
+    return claimed
 
 
-def _file(folder: Path, gpu: Gpu) -> Path:
-    return folder / f"{gpu.uuid}.lock"
-
-
-def _locked(path: Path) -> IO[str] | None:
-    """The open file whose lock is ours now; None if another process has it."""
-    file = path.open("a+")
+def _locked(gpu: Gpu, folder: Path) -> FileLock | None:
+    """The GPU's lock, ours now; None if somebody has it."""
+    lock = FileLock(folder / f"{gpu.uuid}.lock")
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
+        lock.acquire(timeout=0)
+    except Timeout:
         return None
-    return file
+    return lock
 
 
-def _sign(file: IO[str], run: str) -> None:
-    file.truncate(0)
-    file.write(json.dumps({"run": run, "pid": os.getpid()}))
-    file.flush()
+def _note(gpu: Gpu, folder: Path) -> Path:
+    return folder / f"{gpu.uuid}.json"
 
 
 @contextlib.contextmanager
-def _queue(folder: Path, deadline: float) -> Iterator[None]:
+def _queue(folder: Path, timeout: float) -> Iterator[None]:
     """The place at the head of the queue."""
-    while (file := _locked(folder / "queue.lock")) is None:
-        if time.monotonic() >= deadline:
-            raise EngineError("others wait for GPUs, and the time for it is over: use fewer workers, or a later hour")
-        time.sleep(POLL_SECONDS)
-    with file:
+    try:
+        head = FileLock(folder / "queue.lock").acquire(timeout=timeout, poll_interval=POLL_SECONDS)
+    except Timeout:
+        raise EngineError(
+            "others wait for GPUs, and the time for it is over: use fewer workers, or a later hour"
+        ) from None
+    with head:
         yield
 
 
 def _refuse_vain_waiting(gpus: Sequence[Gpu], wanted: int, run: str, folder: Path) -> None:
     """Workers of one run hold their GPUs until all of them are done, so none can wait for another."""
-    ours = sum(_signed(_file(folder, gpu)).get("run") == run for gpu in gpus if _is_held(_file(folder, gpu)))
+    ours = sum(_noted(gpu, folder).get("run") == run for gpu in gpus if _is_held(gpu, folder))
     if len(gpus) - ours < wanted:
         raise EngineError(
             f"{len(gpus)} visible GPUs are too few for so many workers with {wanted} each: use -n {len(gpus) // wanted}"
         )
 
 
-def _is_held(path: Path) -> bool:
-    file = _locked(path)
-    if file is not None:
-        file.close()
-    return file is None
+def _is_held(gpu: Gpu, folder: Path) -> bool:
+    lock = _locked(gpu, folder)
+    if lock is not None:
+        lock.release()
+    return lock is None
 
 
-def _signed(path: Path) -> dict[str, object]:
+def _noted(gpu: Gpu, folder: Path) -> dict[str, object]:
     """What the last holder wrote; empty where it is just being written."""
     with contextlib.suppress(OSError, ValueError):
-        return dict(json.loads(path.read_text("utf-8")))
+        return dict(json.loads(_note(gpu, folder).read_text("utf-8")))
     return {}
 
 
 def _holders(gpus: Iterable[Gpu], folder: Path) -> str:
-    held = [gpu for gpu in gpus if _is_held(_file(folder, gpu))]
-    return ", ".join(f"{gpu.uuid} is held by process {_signed(_file(folder, gpu)).get('pid', '?')}" for gpu in held)
+    held = [gpu for gpu in gpus if _is_held(gpu, folder)]
+    return ", ".join(f"{gpu.uuid} is held by process {_noted(gpu, folder).get('pid', '?')}" for gpu in held)
 
 
 class Placement:
@@ -173,6 +168,4 @@ class Placement:
 
 def gpus_wanted(specs: Iterable[EngineSpec], multi_gpu: Iterable[int]) -> int:
     """GPUs that the most demanding of these engines and of these `multi_gpu` marks needs, 1 at least."""
-    parts = ("tensor_parallel_size", "pipeline_parallel_size")
-    sizes = [[int(spec.options.get(part, 1)) for part in parts] for spec in specs]
-    return max([1, *(tensor * pipeline for tensor, pipeline in sizes), *multi_gpu])
+    return max([1, *(spec.gpus for spec in specs), *multi_gpu])

@@ -1,7 +1,7 @@
 """The wiring between pytest and the rest: options, marks, fixtures, order. No logic lives here.
 
 Engines, workloads and references are made when a test first needs them; when no fixture of this plugin is used, nothing
-but this file, the settings and the hook specification is imported.
+but this file, the settings, the hook specification and what an interruption needs is imported.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pytest
 from pytest_specdec import fixtures, hookspecs
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.fixtures import BASELINES, ENGINE_FIXTURES, PROPERTY, SETTINGS, WITHHELD, withhold
+from pytest_specdec.interruption import Interruption, without_empty_json
 from pytest_specdec.settings import OPTIONS, Settings, Texts
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ NEEDS = frozenset({"gpu", "cpu", "multi_gpu", "engine"})
 
 BY_TARGET = "specdec_by_target"
 EFFECTIVE = pytest.StashKey[list[str]]()
+INTERRUPTION = pytest.StashKey[Interruption]()
 PLAIN_WIDTH = 120
 
 
@@ -79,6 +81,8 @@ def pytest_configure(config: pytest.Config) -> None:
     _check_report(config.stash[SETTINGS].report)
     config.stash[WITHHELD] = set()
     config.pluginmanager.register(fixtures, fixtures.__name__)
+    config.stash[INTERRUPTION] = interruption = Interruption()
+    config.pluginmanager.register(interruption, "specdec_interruption")
     _keep_engines_together(config)
 
 
@@ -256,7 +260,7 @@ def _order(items: list[pytest.Item], written: dict[pytest.Item, int]) -> None:
 
     Targets come in the order of the files, not in that which pytest makes of the parameters of a session.
     """
-    from pytest_specdec.engines.order import engine_order
+    from pytest_specdec.engines.choice import engine_order
 
     with_engines = [(item, specs) for item in items if (specs := _engines_of(item))]
     with_engines.sort(key=lambda each: written.get(each[0], len(items)))
@@ -306,10 +310,10 @@ def pytest_specdec_start_engine(spec: EngineSpec, settings: Settings, doing: Doi
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Any:
-    """A test that is broken off has no report: what it timed so far goes, and all that was saved before it stays."""
+    """What a test that fails or is broken off has timed goes, at once: one that is broken off has no report."""
     try:
         return (yield)
-    except (KeyboardInterrupt, pytest.exit.Exception):
+    except BaseException:
         if (benchmark := _benchmark_of(item)) is not None:
             withhold(item, benchmark)
         raise
@@ -352,10 +356,20 @@ def pytest_benchmark_update_json(output_json: dict[str, Any]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """The table of all gates, and a word if nothing was measured."""
+    """The table of all gates, and a word if gates are missing or nothing was measured."""
     records = _records(terminalreporter)
-    if not records:
-        return
+    if records:
+        _tell_gates(terminalreporter, config, records)
+    if ended := config.stash[INTERRUPTION].ended(len(records)):
+        terminalreporter.write_line(f"partial: {ended}" if _partial(config, records) else ended, yellow=True)
+
+
+def _partial(config: pytest.Config, records: list[dict[str, Any]]) -> str:
+    """What ended the session before all gates had finished; empty if none is missing."""
+    return config.stash[INTERRUPTION].partial(len(records))
+
+
+def _tell_gates(terminalreporter: Any, config: pytest.Config, records: list[dict[str, Any]]) -> None:
     from pytest_specdec.results.findings import change_notes, worst
     from pytest_specdec.results.table import footnotes, print_table
 
@@ -366,19 +380,19 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     print_table(records, width, terminalreporter.write_line, screen.hasmarkup)
     for note in [*([] if quiet else footnotes(records)), *change_notes(records, verbose), *worst(records)]:
         terminalreporter.write_line(note)
-    _tell_github(records, terminalreporter.write_line)
+    _tell_github(records, _partial(config, records), terminalreporter.write_line)
     judged = [record for record in records if "tokens" in record]
     if judged and not any(record["seconds"] for record in judged):
         terminalreporter.write_line(f"nothing was measured: {len(judged)} gates judged correctness only", yellow=True)
 
 
-def _tell_github(records: list[dict[str, Any]], write: Callable[[str], None]) -> None:
+def _tell_github(records: list[dict[str, Any]], partial: str, write: Callable[[str], None]) -> None:
     """In GitHub Actions: a job summary in its file, and an annotation for each red gate."""
     from pytest_specdec.results.github import error_lines, markdown
 
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         with Path(summary).open("a", encoding="utf-8") as file:
-            file.write(markdown(records))
+            file.write(markdown(records, partial))
     if os.environ.get("GITHUB_ACTIONS") == "true":
         for line in error_lines(records):
             write(line)
@@ -386,11 +400,15 @@ def _tell_github(records: list[dict[str, Any]], write: Callable[[str], None]) ->
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """The report of this session, which unlike pytest-benchmark's files has the red gates as well."""
-    file, reporter = session.config.stash[SETTINGS].report, session.config.pluginmanager.get_plugin("terminalreporter")
-    if file is not None and reporter is not None:
-        reporter.write_line("")
-        reporter.write_line(_report(session.config, _records(reporter), Path(file)))
+    """Leave no empty JSON; write the report, which unlike pytest-benchmark's files has the red gates as well."""
+    config, reporter = session.config, session.config.pluginmanager.get_plugin("terminalreporter")
+    file, json_file = config.stash[SETTINGS].report, config.getoption("benchmark_json", None)
+    told = [without_empty_json(json_file)] if json_file is not None else []
+    if reporter is None:
+        return
+    told += [_report(config, _records(reporter), Path(file))] if file is not None else []
+    for line in filter(None, told):
+        reporter.write_line(f"\n{line}")
 
 
 def _report(config: pytest.Config, records: list[dict[str, Any]], file: Path) -> str:
@@ -402,7 +420,8 @@ def _report(config: pytest.Config, records: list[dict[str, Any]], file: Path) ->
         return f"no gate ran, so there is no report in {file}"
     storage = getattr(getattr(config, "_benchmarksession", None), "storage", None)
     try:
-        write_report([present_run(records, Path(getattr(storage, "path", config.rootpath)))], file, format_of(file))
+        folder, partial = Path(getattr(storage, "path", config.rootpath)), _partial(config, records)
+        write_report([present_run(records, folder, partial)], file, format_of(file))
     except ConfigurationError as error:
         return str(error)
     return f"report: {file}"

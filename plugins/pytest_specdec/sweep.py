@@ -1,8 +1,9 @@
 """A sweep of rates: both arms under the same open load from low to high, to find where each no longer keeps up.
 
 Every rate is measured and judged. A rate is sustained if at least SUSTAINED_SHARE of the asked requests a second were
-completed and, where the scenario gives objectives, enough requests met them. The saturation rate is the highest one
-sustained, if a higher one was not. The record's other figures are then taken at this arm's highest sustained rate, or
+completed and, where the scenario gives objectives, enough requests met them. It is inconclusive if that fails and the
+machine's own delays in sending may be why. The saturation rate is the highest one sustained, if the next one was not.
+The record's other figures are then taken at this arm's highest sustained rate, or
 at the lowest rate where none is: by pytest-benchmark, in rounds of their own.
 """
 
@@ -55,12 +56,16 @@ class Curve:
 
     @property
     def saturation(self) -> tuple[float | None, str | None]:
-        """The highest rate sustained, or None and why."""
+        """The highest rate sustained, or None and why. What lies above one that was not sustained decides nothing."""
         if not all(judgement.passes for judgement in self.judgements.values()):
             return None, WITHHELD
-        if len(self.sustained) == len(self.points):
+        highest = max(self.sustained, default=None)
+        above = [point for rate, point in self.points.items() if highest is None or rate > highest]
+        if not above:
             return None, NOT_SATURATED
-        return (max(self.sustained), None) if self.sustained else (None, NEVER_SUSTAINED)
+        if above[0]["sustained"] is None:
+            return None, above[0]["reason"]
+        return (highest, None) if highest is not None else (None, NEVER_SUSTAINED)
 
     def complaints(self, who: str) -> list[str]:
         """What is wrong with the output at each rate."""
@@ -112,6 +117,7 @@ def _point(rate: float, scenario: Scenario, rounds: Rounds, concurrency: int, ju
     flow, passes = Flow.of(rounds), judgement.passes
     latency = latency_part(rounds, concurrency, passes)
     goodput = goodput_part(scenario.slo.asked, rounds, passes)
+    sustained = _sustained(flow, goodput, scenario) if passes else False
     return {
         "asked": rate,
         "sent": flow.sent,
@@ -122,9 +128,16 @@ def _point(rate: float, scenario: Scenario, rounds: Rounds, concurrency: int, ju
         "goodput_requests_per_second": goodput["goodput_requests_per_second"],
         "failed": failed_part(rounds)["failed_requests"]["count"],
         "verdict": judgement.part["outcome"],
-        "sustained": passes and flow.sustained and _goodput_holds(goodput["goodput"], scenario),
-        "reason": None if passes else WITHHELD,
+        "sustained": sustained,
+        "reason": WITHHELD if not passes else flow.doubt if sustained is None else None,
     }
+
+
+def _sustained(flow: Flow, goodput: Mapping[str, Any], scenario: Scenario) -> bool | None:
+    """Whether the engine kept up; None where only the machine's delays in sending may have kept it from that."""
+    if flow.sustained and _goodput_holds(goodput["goodput"], scenario):
+        return True
+    return None if flow.sustained_at_best and _goodput_holds(goodput["goodput_at_best"], scenario) else False
 
 
 def _goodput_holds(share: float | None, scenario: Scenario) -> bool:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import psutil
@@ -78,7 +79,7 @@ def test_a_worker_killed_in_mid_stream_is_named(specdec_session, openai_server):
     workload = Workload("long", tuple(Request((start,), CONTEXT - 8) for start in STARTS), len(STARTS))
     with specdec_session.pool.using(openai_server) as engine:
         engine.prepare(workload)
-        threading.Timer(0.2, end_worker, [engine.description.pid]).start()
+        threading.Thread(target=end_worker_in_mid_stream, args=[engine], daemon=True).start()
         engine.run()
         with pytest.raises(EngineError, match=r"4 of 4 requests failed; the first: the server broke off"):
             engine.collect()
@@ -89,6 +90,13 @@ def test_a_drafter_behind_the_frontend(specdec, openai_server, walks):
     """A drafter of another size, right on 80 % of the tokens."""
     record = specdec(openai_server, walks)
     assert 0.3 < record["acceptance_rate"] < 0.9
+
+
+def end_worker_in_mid_stream(engine):
+    """Once every answer has begun, which may take its time."""
+    while not all(exchange.pieces for exchange in engine._exchanges):
+        time.sleep(0.01)
+    end_worker(engine.description.pid)
 
 
 def end_worker(group):

@@ -8,6 +8,7 @@ pytestmark = pytest.mark.specdec(
     method="draft_model",
     gamma=4,
     max_model_len=256,
+    environment={"OMP_NUM_THREADS": "1"},
     options={"enable_prefix_caching": True, "max_num_batched_tokens": 64, "max_num_seqs": 8},
     scenario="scenarios/edges.toml",
 )
@@ -42,7 +43,7 @@ def test_each_round_begins_with_an_empty_cache(specdec, vllm_ar, scenario):
 @pytest.mark.thorough
 @pytest.mark.specdec(
     options={"distributed_executor_backend": "mp"},
-    environment={"VLLM_WORKER_MULTIPROCESSING_METHOD": "spawn"},
+    environment={"VLLM_WORKER_MULTIPROCESSING_METHOD": "spawn", "OMP_NUM_THREADS": "1"},
     scenario="scenarios/short.toml",
 )
 def test_the_model_runs_in_a_process_of_its_own(specdec, vllm_ar, scenario):

@@ -19,6 +19,7 @@ pytestmark = [
         method="draft_model",
         gamma=GAMMA,
         max_model_len=512,
+        environment={"OMP_NUM_THREADS": "1"},
         scenario="scenarios/long.toml",
     ),
 ]

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_specdec.engines.server import ServedEngine
-from pytest_specdec.engines.server.command import AS_IT_IS_WRITTEN
+from pytest_specdec.engines.server.engine import ServedEngine
+from pytest_specdec.engines.server.process import AS_IT_IS_WRITTEN
 from pytest_specdec.measure.rounds import one_pass
 from pytest_specdec.models import expected_continuation
 
@@ -31,7 +31,7 @@ pytestmark = [
         environment={"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
     ),
 ]
-ngram = pytest.mark.specdec(method="ngram", reference="vllm")
+ngram = pytest.mark.specdec(method="ngram", reference={"engine": "vllm", "environment": {"OMP_NUM_THREADS": "1"}})
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_chat_gives_the_same_tokens(specdec_session, openai_server, walks):
     workload = specdec_session.workload(openai_server, walks)
     with specdec_session.pool.using(openai_server) as engine:
         spec = replace(openai_server, server={"url": engine.url, "endpoint": "chat"})
-        by_chat = ServedEngine(spec, 60, 60, lambda reference: engine.folder)
+        by_chat = ServedEngine(spec, 600, 600, lambda reference: engine.folder)
         answers = one_pass(by_chat, workload).generations
         by_chat.close()
         plain = one_pass(engine, workload).generations

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -71,11 +72,18 @@ def server() -> Iterator[str]:
     """The URL of the server that answers at once."""
     port = free_port()
     process = subprocess.Popen([sys.executable, str(HERE / "answering_server.py"), str(port)])
-    url = f"http://127.0.0.1:{port}"
-    time.sleep(1.0)
-    yield url
+    while not listens(port):
+        assert process.poll() is None, "the server ended"
+        time.sleep(0.05)
+    yield f"http://127.0.0.1:{port}"
     process.kill()
     process.wait()
+
+
+def listens(port: int) -> bool:
+    """Whether somebody does."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def programs() -> list[str]:
@@ -86,7 +94,7 @@ def programs() -> list[str]:
 
 def arrivals(url: str) -> list[float]:
     """When requests arrived since the last call, in seconds."""
-    with urllib.request.urlopen(f"{url}/arrivals", timeout=30) as answer:
+    with urllib.request.urlopen(f"{url}/arrivals", timeout=600) as answer:
         return list(json.load(answer))
 
 

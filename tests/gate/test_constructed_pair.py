@@ -1,10 +1,18 @@
-"""The constructed pair: small models whose output and acceptance are known beforehand, on each engine and method."""
+"""The constructed pair: small models whose output and acceptance are known beforehand, on each engine and method.
+
+Matrices this small are not worth a second thread, and two threads wait for one another where a core is busy.
+"""
 
 import pytest
 
 pytestmark = [
     pytest.mark.cpu,
-    pytest.mark.specdec(target="constructed:tiny", max_model_len=512, scenario="scenarios/short.toml"),
+    pytest.mark.specdec(
+        target="constructed:tiny",
+        max_model_len=512,
+        environment={"OMP_NUM_THREADS": "1"},
+        scenario="scenarios/short.toml",
+    ),
 ]
 drafter = pytest.mark.specdec(draft="constructed:tiny:draft", method="draft_model")
 

@@ -5,7 +5,7 @@ Prompts walk the constructed pair's own cycle twice, so that lookup in the promp
 
 import pytest
 
-from pytest_specdec.engines.server.command import AS_IT_IS_WRITTEN
+from pytest_specdec.engines.server.process import AS_IT_IS_WRITTEN
 
 TARGET = "constructed:tiny"
 
@@ -18,7 +18,7 @@ pytestmark = [
         gamma=3,
         max_model_len=512,
         server={"protocol": "vllm"},
-        reference="vllm",
+        reference={"engine": "vllm", "environment": {"OMP_NUM_THREADS": "1"}},
         options={"chat_template": AS_IT_IS_WRITTEN},
         environment={"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
     ),

@@ -1,10 +1,11 @@
-"""A session of the fake engine, as a test that is not run by the plugin would have it."""
+"""The faults, and a session of the fake engine, as a test that is not run by the plugin would have it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
+import tests.mutants.faults  # noqa: F401 - registers them
 
 from pytest_specdec.engines.fake import FakeEngine, clock
 from pytest_specdec.engines.pool import Pool

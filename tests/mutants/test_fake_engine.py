@@ -7,14 +7,21 @@ told here by the frequencies of first tokens, against the distribution that the 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from scipy.stats import chisquare
 
-from pytest_specdec.engines.fake import FakeEngine
-from pytest_specdec.engines.fake.models import EOS, ContextModel, argmax, is_near_tie, spacings_between
-from pytest_specdec.engines.fake.shaping import probabilities
+from pytest_specdec.engines.fake import FAULTS, Decoder, FakeEngine, Progress, fault
+from pytest_specdec.engines.fake.models import (
+    EOS,
+    ContextModel,
+    argmax,
+    is_near_tie,
+    probabilities,
+    spacings_between,
+)
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Generation, Run
@@ -118,6 +125,19 @@ def test_a_stop_text_ends_ids_and_text() -> None:
     end = plain.index(plain[6]) + 1
     assert (stopped.token_ids, stopped.finish_reason) == (plain[:end], "stop")
     assert stopped.text == "".join(f"<{token}>" for token in plain[: end - 1])
+
+
+def test_a_fault_of_ones_own_is_told_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A subclass of the decoder, entered by `fault`, is what the option of that name gives."""
+    monkeypatch.setitem(FAULTS, "says 17", Decoder)
+
+    @fault("says 17")
+    class Says17(Decoder):
+        def emitted(self, progress: Progress, burst: Sequence[int], token: int) -> int:
+            return 17
+
+    faulty = replace(DRAFTED, speculative_options={"fault": "says 17"})
+    assert set(answer(faulty, Request(PROMPT, 9)).token_ids) == {17}
 
 
 def test_an_unknown_model_is_refused_by_name() -> None:

@@ -1,8 +1,8 @@
 """A project of its own for each test: its test file uses the plugin's fixtures, and the fake engine answers in no time.
 
 The project has an ini file that names the fake engine and its clock, a scenario of two prompts, and a conftest that
-notes each engine as it is loaded. `run` starts pytest in it within this process; `run_apart` in a process of its own,
-where imports, the environment or pytest-xdist matter.
+registers the faults of tests/mutants and notes each engine as it is loaded. `run` starts pytest in it within this
+process; `run_apart` in a process of its own, where imports, the environment or pytest-xdist matter.
 """
 
 from __future__ import annotations
@@ -34,22 +34,26 @@ max_tokens = 8
 concurrency = 2
 rounds = 2
 """
-CONFTEST = """
+FAULTS = Path(__file__).parents[1] / "mutants"
+CONFTEST = f"""
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
 def pytest_benchmark_generate_machine_info():
-    return {}
+    return {{}}
 
 def pytest_benchmark_generate_commit_info(config):
-    return {}
+    return {{}}
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_specdec_start_engine(spec):
+    sys.path.append({str(FAULTS)!r})
+    import faults
     with Path(__file__).with_name("loads.txt").open("a") as loads:
-        loads.write(f"{os.environ.get('PYTEST_XDIST_WORKER', 'main')} {spec.key} {spec.label}\\n")
+        loads.write(f"{{os.environ.get('PYTEST_XDIST_WORKER', 'main')}} {{spec.key}} {{spec.label}}\\n")
     return (yield)
 """
 TESTS = """

@@ -111,7 +111,7 @@ class FakeServer:
             print("about to die", flush=True)
             os._exit(9)
         if fault == "hang":
-            await asyncio.sleep(600)
+            await asyncio.sleep(3600)
 
     def _chunk(self, body: dict[str, Any], tokens: list[int], at: int, total: int, fault: str | None) -> bytes:
         if self._options.drafts and len(tokens) == BURST:

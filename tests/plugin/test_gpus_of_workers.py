@@ -19,12 +19,28 @@ from pytest_specdec.engines.fake import FakeEngine
 CARDS = tuple(hardware.Gpu(f"GPU-{name * 8}", "card", index) for index, name in enumerate("abc"))
 hardware.gpus = lambda: hardware.Gpus(hardware.visible_gpus(CARDS, os.environ), "1", None)
 
+worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
+run = os.environ.get("PYTEST_XDIST_TESTRUNUID", "alone")
+
+def is_here():
+    Path(__file__).with_name(f"{worker}.{run}").touch()
+
+def wait_for_all():  # to have claimed GPUs or been refused them: a worker that ends gives its own back
+    is_here()
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    until = time.monotonic() + 600
+    while len(list(Path(__file__).parent.glob(f"*.{run}"))) < workers and time.monotonic() < until:
+        time.sleep(0.05)
+
+def pytest_runtest_logreport(report):
+    if report.when == "call" and worker != "main":
+        is_here()
+
 @pytest.hookimpl(specname="pytest_specdec_start_engine")
 def pytest_start_mine(spec, settings):
     if spec.backend != "mine":
         return None
-    time.sleep(1.0)
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
+    wait_for_all()
     own = os.environ.get("CUDA_VISIBLE_DEVICES")
     with Path(__file__).with_name("gpus.txt").open("a") as notes:
         notes.write(f"{worker} {own} {spec.environment.get('CUDA_VISIBLE_DEVICES')}\\n")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
-HEAVY = {"torch", "vllm", "transformers", "pynvml", "rich", "scipy", "uvloop", "httptools"}
+HEAVY = {"torch", "vllm", "transformers", "pynvml", "rich", "scipy", "aiohttp", "prometheus_client"}
 ALL_FIXTURES = """
 import pytest
 
@@ -49,7 +49,7 @@ def test_collecting_imports_no_heavy_package(project: Project) -> None:
 
 
 def test_a_run_without_the_fixtures_imports_next_to_nothing(project: Project) -> None:
-    """The plugin is installed, other tests run: it costs its own file and the settings."""
+    """The plugin is installed, other tests run: it costs its own file, the settings and how a session is ended."""
     project.write("pytest.ini", "[pytest]\n")
     project.tests("def test_other():\n    pass\n", header="import pytest\n")
     modules = imported(project)
@@ -59,6 +59,7 @@ def test_a_run_without_the_fixtures_imports_next_to_nothing(project: Project) ->
         "pytest_specdec.plugin",
         "pytest_specdec.fixtures",
         "pytest_specdec.hookspecs",
+        "pytest_specdec.interruption",
         "pytest_specdec.errors",
         "pytest_specdec.settings",
     }

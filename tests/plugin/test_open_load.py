@@ -190,6 +190,72 @@ def test_a_sweep_that_finds_no_saturation_says_why(project: Project, rates: str,
     assert (target["saturation_rate"], target["saturation_reason"]) == (None, reason)
 
 
+SLOW_SENDER = """
+from dataclasses import replace
+from pytest_specdec.engines.fake import FakeEngine
+
+class SlowSender(FakeEngine):
+    def prepare(self, workload):
+        self.due = workload.arrivals_s
+        late = tuple(max(at, 4.0 * number) for number, at in enumerate(self.due))
+        super().prepare(replace(workload, arrivals_s=late))
+
+    def collect(self):
+        run = super().collect()
+        moments = zip(run.generations, self.due)
+        late = (replace(answer, started_s=answer.scheduled_s, scheduled_s=due) for answer, due in moments)
+        return replace(run, generations=tuple(late) or run.generations, sent_apart=True)
+
+@pytest.hookimpl(specname="pytest_specdec_start_engine")
+def pytest_start_slow_sender(spec):
+    return SlowSender(spec)
+"""
+NOT_SENT = "inconclusive: asked 0.4 requests/s, this machine sent 0.25, up to 16.5 s late"
+
+
+def test_a_rate_that_the_machine_did_not_send_is_inconclusive(project: Project) -> None:
+    """One each 4 s: the target fails at 0.2/s whatever it is sent; of the other engine 0.4/s is not known."""
+    project.conftest(SLOW_SENDER)
+    target, speculative = both(project, SWEEP)
+    assert [(point["sent"], point["sustained"], point["reason"]) for point in speculative["rate_sweep"]] == [
+        (pytest.approx(0.1), True, None),
+        (pytest.approx(0.2), True, None),
+        (pytest.approx(0.25), None, NOT_SENT),
+    ]
+    assert (speculative["saturation_rate"], speculative["saturation_reason"]) == (None, NOT_SENT)
+    assert [point["sustained"] for point in target["rate_sweep"]] == [True, False, False]
+    assert (speculative["target_saturation_rate"], speculative["target_saturation_reason"]) == (0.1, None)
+    assert (target["gate"], speculative["gate"], speculative["load"]["rate"]) == ("green", "green", 0.2)
+
+
+def test_an_inconclusive_rate_is_told_in_those_words(project: Project) -> None:
+    """Below the table, beside the other arm's saturation."""
+    project.conftest(SLOW_SENDER)
+    project.scenario(TWELVE + SWEEP)
+    project.tests(BOTH_ARMS)
+    result = project.run()
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines([f"saturation: * fake draft_model: {NOT_SENT}; target only: 0.1 requests/s"])
+
+
+def test_goodput_that_the_machine_kept_down_is_a_warning_and_no_red_gate(project: Project) -> None:
+    """At 0.4/s each request is answered 3.5 s after it was sent, and up to 20 s after it was due."""
+    project.conftest(SLOW_SENDER)
+    project.scenario(TWELVE + CONSTANT + "0.4 }\nslo = { e2e_ms = 4000 }\nmin_goodput = 0.9\n")
+    project.tests(BOTH_ARMS)
+    result = project.run("-k", "speculative")
+    result.assert_outcomes(passed=1, deselected=1)
+    result.stdout.fnmatch_lines(["warning: short: inconclusive: goodput 0.0833 is below min_goodput = 0.9 of *"])
+
+
+def test_objectives_missed_by_the_machine_s_delay_alone_are_inconclusive(project: Project) -> None:
+    """At 0.25/s and less all is on time; at 0.27/s requests wait for their turn to be sent, and miss 4 s for that."""
+    project.conftest(SLOW_SENDER)
+    _, speculative = both(project, SWEEP.replace("0.1, 0.2, 0.4", "0.2, 0.26") + "slo = { e2e_ms = 4000 }\n")
+    assert [point["sustained"] for point in speculative["rate_sweep"]] == [True, None]
+    assert speculative["rate_sweep"][1]["completed"] > 0.95 * 0.26
+
+
 def test_objectives_move_the_saturation_point(project: Project) -> None:
     """Every request is completed in time at 0.2/s, but none within 3 s."""
     _, speculative = both(project, SWEEP.replace("0.1, 0.2", "0.1, 0.15, 0.2") + "slo = { e2e_ms = 3000 }\n")

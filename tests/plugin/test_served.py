@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_specdec.engines.process_group import live_members
-from pytest_specdec.engines.server import ServedEngine
+from pytest_specdec.engines.server import client
+from pytest_specdec.engines.server import engine as server_engine
+from pytest_specdec.engines.server.engine import ServedEngine
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineDied, EngineError
 from pytest_specdec.generation import Run, Score, Speculation
@@ -23,7 +26,8 @@ if TYPE_CHECKING:
 
 FAKE = str(Path(__file__).with_name("fake_server.py"))
 COMMAND = [sys.executable, FAKE, "--port", "{port}"]
-KNOWN = {"vocabulary": 103, "context": 512, "request_timeout": 1.0}
+AMPLE = 600.0
+KNOWN = {"vocabulary": 103, "context": 512, "request_timeout": AMPLE}
 MARKED = 9
 SOUND = Request((5, 12), 8)
 UNLUCKY = Request((MARKED, 30), 8)
@@ -41,7 +45,7 @@ def start() -> Iterator[Start]:
     def start(*speculation: str, alone: bool = False, **said: object) -> ServedEngine:
         server = {"command": COMMAND, "speculation": ["--drafts", *speculation], **KNOWN, **said}
         spec = EngineSpec(backend="server", target="t", method="served", server=server)
-        engines.append(ServedEngine(spec.target_only() if alone else spec, 20, 20, str))
+        engines.append(ServedEngine(spec.target_only() if alone else spec, AMPLE, AMPLE, str))
         return engines[-1]
 
     yield start
@@ -85,7 +89,6 @@ def test_the_target_alone_is_the_same_command_without_speculation(start: Start) 
     ("fault", "words"),
     [
         ("503", "HTTP 503: overloaded"),
-        ("hang", "no whole answer within 1 s after 3 tokens"),
         ("truncate", "the stream was cut off after 3 tokens: no end was said"),
         ("cut", "the connection was lost after 3 tokens"),
         ("error", "the server broke off: out of memory"),
@@ -107,6 +110,34 @@ def test_a_failed_request_is_named_and_the_other_counts(start: Start, fault: str
     assert whole.token_ids == AFTER_12
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the client, a request's limit is over once another one has its whole answer, and not before."""
+    carry = client.Client._carry
+
+    async def carried(self: client.Client, exchange: client.Exchange, limit_s: float) -> None:
+        await carry(self, exchange, limit_s)
+        if exchange.fault is None:
+            monkeypatch.setattr(self._loop, "time", lambda: time.monotonic() + 2 * AMPLE)
+
+    monkeypatch.setattr(client.Client, "_carry", carried)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_request_that_hangs_is_named_and_the_other_counts(start: Start) -> None:
+    """It is given up at its limit, with what it had said until then."""
+    failed, whole = decode(start("--fault", "hang", "--only", str(MARKED)), BOTH).generations
+    assert (failed.error, whole.error) == ("no whole answer within 600 s after 3 tokens", None)
+    assert whole.token_ids == AFTER_12
+
+
+@pytest.fixture
+def watched_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server of which a request failed is given time to end: in these tests it does."""
+    monkeypatch.setattr(server_engine, "DYING_SECONDS", AMPLE)
+
+
+@pytest.mark.usefixtures("watched_to_its_end")
 def test_a_server_that_dies_in_a_run_is_one_error_with_its_last_words(start: Start) -> None:
     """The next test gets a new one; nothing of the old one is left."""
     engine = start("--fault", "die", "--only", str(MARKED))
@@ -148,17 +179,18 @@ def test_latency_counts_from_the_moment_a_request_was_due(start: Start) -> None:
     due = (0.0, 0.01, 0.02, 0.03)
     run = decode(start("--pause", "0.02"), Workload("open", (SOUND,) * 4, 1, due))
     assert tuple(answer.scheduled_s for answer in run.generations) == due
+    assert run.sent_apart
     sent = [answer.started_s or 0.0 for answer in run.generations]
     assert all(later - earlier > 0.05 for earlier, later in pairwise(sent))
 
 
 def test_arrivals_follow_one_schedule(start: Start) -> None:
-    """No gap is slept, so nothing adds up: never early, and the hundredth as punctual as the first."""
+    """Never early and in order, in real time; that nothing adds up is tested on a clock that cannot be held up."""
     due = tuple(at * 0.004 for at in range(100))
     run = decode(start(), Workload("open", (SOUND,) * 100, 100, due))
-    late = [(answer.started_s or 0.0) - (answer.scheduled_s or 0.0) for answer in run.generations]
-    assert min(late) >= 0
-    assert sorted(late)[50] < 0.02
+    sent = [answer.started_s or 0.0 for answer in run.generations]
+    assert sent == sorted(sent)
+    assert min(moment - at for moment, at in zip(sent, due, strict=True)) >= 0
 
 
 def test_a_server_that_does_not_start_says_why(start: Start) -> None:
@@ -199,20 +231,41 @@ def test_faulty(specdec, openai_server, scenario):
 """
 
 
+SOON_GIVEN_UP = """
+@pytest.hookimpl(wrapper=True, specname="pytest_specdec_start_engine")
+def pytest_give_up_soon(spec):
+    engine = yield
+    if spec.speculates and "hang" in spec.server.get("speculation", ()):
+        engine._timeout = 0.5
+    return engine
+"""
+
+
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
         ("wrong token", "divergent"),
-        ("die", "died while decoding"),
         ("503", "2 of 2 requests failed; the first: HTTP 503: overloaded"),
         ("truncate", "2 of 2 requests failed; the first: the stream was cut off after 3 tokens"),
-        ("hang", "2 of 2 requests failed; the first: no whole answer within 1 s"),
+        ("hang", "2 of 2 requests failed; the first: no whole answer within 0.5 s"),
         ("other model", "2 of 2 requests failed; the first: answered by the model 'another', not by 't'"),
         ("usage", "2 of 2 requests failed; the first: 8 token ids arrived, but the server counts 9"),
     ],
 )
 def test_a_faulty_server_is_red_and_the_rest_of_the_session_runs(project: Project, fault: str, words: str) -> None:
     """Its test fails with the fault's name and leaves no timing; another server's test passes."""
+    is_red_beside_a_sound_one(project, fault, words)
+
+
+@pytest.mark.usefixtures("watched_to_its_end")
+def test_a_server_that_dies_is_red_and_the_rest_of_the_session_runs(project: Project) -> None:
+    """The other test has a server of its own."""
+    is_red_beside_a_sound_one(project, "die", "died while decoding")
+
+
+def is_red_beside_a_sound_one(project: Project, fault: str, words: str) -> None:
+    """One test red in these words and without a timing, the other green with one."""
+    project.conftest(SOON_GIVEN_UP)
     project.tests(FAULTY_TEST.format(fault=fault) + SOUND_TEST, header=MARK)
     result = project.run("--benchmark-json=out.json", "--benchmark-timer=time.perf_counter", "--specdec-rounds=2")
     result.assert_outcomes(passed=1, failed=1)

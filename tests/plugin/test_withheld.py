@@ -120,9 +120,16 @@ def test_dies(specdec, spec_engine, scenario):
 
 
 @pytest.mark.parametrize("timed", [0, 1])
-@pytest.mark.parametrize("broken_off_by", ["KeyboardInterrupt", "pytest.exit.Exception"])
-def test_what_was_measured_before_an_interruption_is_saved(project: Project, timed: int, broken_off_by: str) -> None:
-    """Before its first timed round or after it: the test that was running is left out, and all before it is kept."""
+@pytest.mark.parametrize(
+    ("broken_off_by", "words"), [("KeyboardInterrupt", "ended by Ctrl-C"), ("pytest.exit.Exception", "ended (stop)")]
+)
+def test_what_was_measured_before_an_interruption_is_saved(
+    project: Project, timed: int, broken_off_by: str, words: str
+) -> None:
+    """Before its first timed round or after it: the test that was running is left out, and all before it is kept.
+
+    The saved run says what ended it.
+    """
     died, passes = 'EngineDied("gone in its second timed round")', f"self.passes == {timed + 2}"
     project.conftest(
         DIES_IN_THE_SECOND_ROUND.replace(died, f'{broken_off_by}("stop")').replace("self.passes == 3", passes)
@@ -132,6 +139,8 @@ def test_what_was_measured_before_an_interruption_is_saved(project: Project, tim
     assert result.ret == pytest.ExitCode.INTERRUPTED
     stored = next((project.path / ".benchmarks").rglob("*.json"))
     assert (names(project, "out.json"), names(project, str(stored))) == (KEPT, KEPT)
+    said = {"partial": True, "reason": f"{words} after 1 of 2 gates"}
+    assert [json.loads(file.read_text())["specdec"] for file in (project.path / "out.json", stored)] == [said, said]
 
 
 def test_a_test_that_expects_its_gate_to_be_red_is_withheld(project: Project) -> None:

@@ -25,12 +25,18 @@ FLOORS = (
     ("sweep", "trial"),
     ("repro",),
     ("gate",),
-    ("fixtures",),
+    ("fixtures", "interruption"),
     ("plugin", "cli"),
     ("__main__",),
 )
-KNOW_PYTEST = {"plugin", "fixtures", "hookspecs"}
-SHIPPED = ("engines/vllm.py", "engines/transformers.py", "engines/worker.py", "engines/server/guardian.py")
+KNOW_PYTEST = {"plugin", "fixtures", "hookspecs", "interruption"}
+SHIPPED = (
+    "engines/vllm.py",
+    "engines/transformers.py",
+    "engines/worker.py",
+    "engines/fork_server.py",
+    "engines/server/guardian.py",
+)
 
 
 def floor(module: str) -> int:

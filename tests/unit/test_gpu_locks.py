@@ -181,11 +181,12 @@ def test_the_pool_places_what_it_loads_and_still_loads_once() -> None:
         ([], [], 1),
         ([{}], [], 1),
         ([{"tensor_parallel_size": 2, "pipeline_parallel_size": 2}, {}], [3], 4),
+        ([{"tensor_parallel_size": 2, "data_parallel_size": 4}], [], 8),
         ([{}], [8], 8),
     ],
 )
 def test_a_worker_needs_what_its_most_demanding_test_needs(
     options: list[dict[str, int]], marks: list[int], wanted: int
 ) -> None:
-    """Tensor times pipeline parallelism, or the mark."""
+    """Tensor times pipeline times data parallelism, or the mark."""
     assert gpus_wanted([replace(SPEC, options=each) for each in options], marks) == wanted

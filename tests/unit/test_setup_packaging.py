@@ -35,10 +35,14 @@ def pinned_names() -> list[str]:
     return [distribution_name(line) for line in lines if line and not line.startswith("#")]
 
 
-def extras_of_the_tests() -> list[str]:
+def tox_environment(name: str) -> configparser.SectionProxy:
     tox = configparser.ConfigParser(interpolation=None)
     tox.read(ROOT / "tox.ini")
-    extras = re.search(r"--extras (\S+)", tox["testenv:tests"]["install_command"])
+    return tox[f"testenv:{name}"]
+
+
+def extras_of_the_tests() -> list[str]:
+    extras = re.search(r"--extras (\S+)", tox_environment("tests")["commands_pre"])
     assert extras is not None
     return extras.group(1).split(",")
 
@@ -49,6 +53,12 @@ def test_every_dependency_of_the_tests_is_pinned() -> None:
         requirements += PROJECT["optional-dependencies"][extra]
     needed = {distribution_name(one) for one in requirements if "python_version <" not in one}
     assert needed - set(pinned_names()) == set()
+
+
+def test_the_engines_are_set_up_where_tox_shows_what_is_printed() -> None:
+    """tox hides the output of an install command, and shows that of a command as it comes."""
+    tests = tox_environment("tests")
+    assert ("engines.py" in tests["commands_pre"], "engines.py" in tests["install_command"]) == (True, False)
 
 
 def test_no_distribution_is_pinned_twice() -> None:

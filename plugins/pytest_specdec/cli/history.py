@@ -32,7 +32,8 @@ def list_runs(options: argparse.Namespace) -> int:
 def _line(run: SavedRun) -> str:
     versions = {f"{name} {version}" for each in run.records for name, version in (each.get("versions") or {}).items()}
     commit = str(run.commit.get("id", ""))[:10]
-    parts = (run.id, run.datetime[:19], commit, f"{len(run.records)} gates", ", ".join(sorted(versions)))
+    partial = f"partial: {run.partial}" if run.partial else ""
+    parts = (run.id, run.datetime[:19], commit, f"{len(run.records)} gates", ", ".join(sorted(versions)), partial)
     return "  ".join(part for part in parts if part)
 
 
@@ -52,8 +53,9 @@ def show(options: argparse.Namespace) -> int:
 
 def compare(options: argparse.Namespace) -> int:
     """Every gate of one run against another run; 1 if a threshold is missed or a baseline refused."""
-    now = _run(options.now, options.storage)
-    gate = RegressionGate(OneRun(_run(options.then, options.storage)), options.fail)
+    then, now = _run(options.then, options.storage), _run(options.now, options.storage)
+    print("".join(f"run {run.id} is partial: {run.partial}\n" for run in (then, now) if run.partial), end="")
+    gate = RegressionGate(OneRun(then), options.fail)
     parts = [(record, gate.part(record, record["test"])) for record in now.records]
     for record, part in parts:
         print(f"{name_of(record)} ({record['test']})")

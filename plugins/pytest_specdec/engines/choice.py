@@ -1,7 +1,8 @@
-"""Which engines a test runs on: what its marks say first, what they leave open from the settings.
+"""Which engines a test runs on, and the order of tests that loads each engine once.
 
-Several marks, drafts, methods and values of γ multiply out; target-only fixtures take what concerns the target and
-ignore the rest, so that both arms of a test file can share one mark.
+What marks say comes first, what they leave open comes from the settings. Several marks, drafts, methods and values of γ
+multiply out; target-only fixtures take what concerns the target and ignore the rest, so that both arms of a test file
+can share one mark.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pytest_specdec.engines.server.choice import SERVED, served, what_a_server_decides
+from pytest_specdec.engines.server.plan import SERVED, served, what_a_server_decides
 from pytest_specdec.engines.spec import NO_SPECULATION, EngineSpec
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.settings import Settings
@@ -112,3 +113,15 @@ def _methods(backend: str, draft: str | None, mark: Mapping[str, Any], settings:
 def _several(value: Any) -> tuple[Any, ...]:
     """One value, or a list of them, as a tuple."""
     return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+
+
+def engine_order(engines: Sequence[Sequence[EngineSpec]]) -> list[int]:
+    """Indices of tests in the order to run them: by target, target-only first, then engine by engine, stably."""
+    families: dict[str, int] = {}
+    keys: dict[str, int] = {}
+    ranks = []
+    for index, specs in enumerate(engines):
+        last = max(specs, key=lambda spec: spec.speculates)
+        family = families.setdefault(last.target_only().key, index)
+        ranks.append((family, last.speculates, keys.setdefault(last.key, index), index))
+    return [rank[-1] for rank in sorted(ranks)]

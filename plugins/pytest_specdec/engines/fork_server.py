@@ -24,34 +24,33 @@ from typing import Any
 
 LOOK_SECONDS = 1.0
 OF_ONE_TEST = ("PYTEST_CURRENT_TEST",)
-_servers: dict[str, ForkServer] = {}
+_servers: dict[tuple[str, str], ForkServer] = {}
+_retired: list[ForkServer] = []
 
 
 def command_for(python: str, backend: str, source: str, environment: Mapping[str, str]) -> str:
     """The command that execnet is to start in the place of `python`: it becomes a worker that has imported the backend.
 
-    `source`: the text of the backend's module, whose `preload` imports what the engine needs. A server stands for as
-    long as interpreter, environment and working folder are the same; one for each backend is kept.
+    `source`: the text of the backend's module, whose `preload` imports what the engine needs. There is one server for
+    each backend and interpreter; where environment or working folder have changed, another takes its place.
     """
     told = {name: value for name, value in {**os.environ, **environment}.items() if name not in OF_ONE_TEST}
-    key = (python, source, os.getcwd(), tuple(sorted(told.items())))
-    server = _servers.get(backend)
+    key = (source, os.getcwd(), tuple(sorted(told.items())))
+    server = _servers.get((backend, python))
     if server is None or server.key != key or not server.lives:
-        _close(backend)
-        server = _servers[backend] = ForkServer(key, python, source, told)
+        if server is not None:
+            server.retire()
+            _retired.append(server)
+        server = _servers[backend, python] = ForkServer(key, python, source, told)
     return server.command
 
 
 def close_all() -> None:
     """End every fork server; the workers that they forked have ended before."""
-    for backend in list(_servers):
-        _close(backend)
-
-
-def _close(backend: str) -> None:
-    server = _servers.pop(backend, None)
-    if server is not None:
+    for server in (*_servers.values(), *_retired):
         server.close()
+    _servers.clear()
+    _retired.clear()
 
 
 class ForkServer:
@@ -79,8 +78,12 @@ class ForkServer:
         """Whether it still runs."""
         return self._process.poll() is None
 
+    def retire(self) -> None:
+        """Let it end once its last worker has."""
+        self._process.terminate()
+
     def close(self) -> None:
-        """End it; what it forked leads process groups of its own."""
+        """End it now; a worker that it has forked ends itself when it sees that."""
         self._process.kill()
         self._process.wait()
 
@@ -104,12 +107,14 @@ def relay(address: str) -> None:
 
 
 def serve(listener: socket.socket, program: Path, parent: int) -> None:
-    """Import what the backend needs, then fork a worker for each connection until the parent is gone."""
+    """Import what the backend needs, then fork a worker for each connection; end with the parent, or when retired."""
     _preload(program)
     workers: dict[int, socket.socket] = {}
+    retired: list[int] = []
     signal.signal(signal.SIGCHLD, lambda *_: _bury(workers))
+    signal.signal(signal.SIGTERM, lambda number, _: retired.append(number))
     listener.settimeout(LOOK_SECONDS)
-    while os.getppid() == parent:
+    while os.getppid() == parent and (workers or not retired):
         with contextlib.suppress(TimeoutError):
             _fork_worker(listener.accept()[0], listener, workers)
 
@@ -135,7 +140,8 @@ def _fork_worker(connection: socket.socket, listener: socket.socket, workers: di
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
     worker = os.fork()
     if worker == 0:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else signal.default_int_handler)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
         for held in (listener, connection, *workers.values()):
             held.close()

@@ -108,15 +108,23 @@ class WorkerEngine:
         self._call("wake")
 
     def close(self) -> None:
-        """End the worker: ask it, unless it is busy or hung, and then end its process group. Safe to call twice."""
+        """End the worker: ask it, unless it is busy or hung, and then end its process group. Safe to call twice.
+
+        The group ends also where this is interrupted.
+        """
+        try:
+            self._ask_to_close()
+        finally:
+            self._end_process_group()
+            with contextlib.suppress(Exception):
+                self._gateways.terminate(timeout=GRACE_SECONDS)
+        self._refuse_leak()
+
+    def _ask_to_close(self) -> None:
         if not self._busy:
             with contextlib.suppress(Exception):
                 self._channel.send(("close", ()))
                 self._channel.receive(GRACE_SECONDS)
-        self._end_process_group()
-        with contextlib.suppress(Exception):
-            self._gateways.terminate(timeout=GRACE_SECONDS)
-        self._refuse_leak()
 
     def _refuse_leak(self) -> None:
         """Raise EngineError if a process of the engine outlived SIGKILL: later engines would miss its memory."""

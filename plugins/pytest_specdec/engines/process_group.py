@@ -18,14 +18,19 @@ LAST_WORDS_LINES = 12
 
 
 def end_group(group: int) -> None:
-    """SIGTERM, then SIGKILL, to what is left of the group on this machine."""
-    for number, seconds in ((signal.SIGTERM, GRACE_SECONDS), (signal.SIGKILL, KILLED_SECONDS)):
-        if group_is_gone(group, 0.0):
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(group, number)
-        if group_is_gone(group, seconds):
-            return
+    """SIGTERM, then SIGKILL, to what is left of the group on this machine; SIGKILL at once if that is interrupted."""
+    try:
+        _end_by(signal.SIGTERM, group, GRACE_SECONDS)
+    finally:
+        _end_by(signal.SIGKILL, group, KILLED_SECONDS)
+
+
+def _end_by(number: signal.Signals, group: int, seconds: float) -> None:
+    if group_is_gone(group, 0.0):
+        return
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, number)
+    group_is_gone(group, seconds)
 
 
 def group_is_gone(group: int, within_seconds: float) -> bool:

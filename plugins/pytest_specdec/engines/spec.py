@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import PurePath
 from typing import Any
 
 NO_SPECULATION = "none"
+PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +63,16 @@ class EngineSpec:
             python=self.reference_python or self.python,
             reference_python=None,
         )
+
+    @property
+    def parallelism(self) -> dict[str, Any]:
+        """The options that say how many GPUs share the work."""
+        return {name: self.options[name] for name in PARALLEL if name in self.options}
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs it spans: the sizes of every kind of parallelism multiplied."""
+        return math.prod(int(size or 1) for size in self.parallelism.values())
 
     @property
     def key(self) -> str:

@@ -9,7 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pytest_specdec.engines.engine import Engine
-from pytest_specdec.engines.preflight import refuse_other_tokenizer
+from pytest_specdec.engines.model_files import refuse_other_tokenizer
+from pytest_specdec.engines.server.plan import SERVED
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError, SpecdecError
 from pytest_specdec.settings import Settings
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from pytest_specdec.progress import Doing
 
 IN_WORKERS = ("vllm", "transformers")
-SERVED = "server"
 
 
 def start(spec: EngineSpec, settings: Settings, doing: Doing = nullcontext) -> Engine:
@@ -57,7 +57,7 @@ def _with_models(spec: EngineSpec, settings: Settings, doing: Doing) -> Engine:
 
 def _kind(spec: EngineSpec) -> Callable[[EngineSpec, float, float, Callable[[str], str]], Engine]:
     if spec.backend == SERVED:
-        from pytest_specdec.engines.server import ServedEngine
+        from pytest_specdec.engines.server.engine import ServedEngine
 
         return ServedEngine
     from pytest_specdec.engines.host import WorkerEngine

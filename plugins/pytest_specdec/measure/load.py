@@ -6,17 +6,23 @@ last answer's end, less the shortest latency: so a latency, however long, lowers
 request to request does, and no burst of answers at the end looks faster than what was asked. That is what saturation
 is: an engine that completes fewer than it is asked.
 
+A request may also be sent late by the machine, and not for the engine's sake: then the engine was loaded otherwise than
+it was asked to be. An engine that sends from its own loop is the cause itself while it has something to do. Completion
+at best is what it would have been, at most, had nothing been held up: over fewer seconds, by as many as the machine put
+the run behind, since no answer would have come earlier than that. A rate that was not completed, and at best would have
+been, is inconclusive.
+
 The time from the moment a request was due to that at which it was sent is its send lag. It is part of the latencies,
 which count from the moment it was due; past a tolerance it is flagged, since the engine was then loaded otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_specdec.generation import Generation
+from pytest_specdec.generation import Generation, Run
 from pytest_specdec.measure.latency import (
     NO_START,
     NO_TIMES,
@@ -47,11 +53,16 @@ COMPARED: dict[str, Callable[[Generation], float | None]] = {"ttft_s": ttft_s, "
 
 @dataclass(frozen=True)
 class Flow:
-    """Requests a second over all rounds: due, sent, completed; None where fewer than two have such a moment."""
+    """Requests a second over all rounds: due, sent, completed; None where fewer than two have such a moment.
+
+    `at_best`: completed, had the machine held nothing up. `held_up_s`: how far it put a round behind its schedule.
+    """
 
     asked: float | None
     sent: float | None
     completed: float | None
+    at_best: float | None = None
+    held_up_s: float = 0.0
 
     @classmethod
     def of(cls, rounds: Rounds) -> Flow:
@@ -60,6 +71,8 @@ class Flow:
             _rate([each.scheduled_s for each in run.generations] for run in rounds.runs),
             _rate([each.started_s for each in run.generations] for run in rounds.runs),
             _ratio_of_totals(_completion(answered(run)) for run in rounds.runs),
+            _ratio_of_totals(map(_completion_at_best, rounds.runs)),
+            max(map(held_up_s, rounds.runs), default=0.0),
         )
 
     @property
@@ -70,7 +83,23 @@ class Flow:
     @property
     def sustained(self) -> bool:
         """Whether as many were completed as were asked, within SUSTAINED_SHARE."""
-        return bool(self.asked and self.completed and self.completed >= SUSTAINED_SHARE * self.asked)
+        return self._is_enough(self.completed)
+
+    @property
+    def sustained_at_best(self) -> bool:
+        """Whether as many would have been, at best, had the machine sent what was due."""
+        return self._is_enough(self.at_best)
+
+    @property
+    def doubt(self) -> str:
+        """Why it is not known whether the engine keeps up, where the machine held requests up."""
+        return (
+            f"inconclusive: asked {self.asked or 0:.4g} requests/s, this machine sent {self.sent or 0:.4g}, "
+            f"up to {self.held_up_s:.3g} s late"
+        )
+
+    def _is_enough(self, rate: float | None) -> bool:
+        return bool(self.asked and rate and rate >= SUSTAINED_SHARE * self.asked)
 
 
 def _rate(runs: Iterable[list[float | None]]) -> float | None:
@@ -92,6 +121,38 @@ def _ratio_of_totals(runs: Iterable[tuple[int, float]]) -> float | None:
     told = list(runs)
     gaps, seconds = sum(gaps for gaps, _ in told), sum(seconds for _, seconds in told)
     return gaps / seconds if gaps and seconds > 0 else None
+
+
+def held_up_s(run: Run) -> float:
+    """How far the machine put the run behind its schedule, at most, by not sending what was due.
+
+    Where requests are sent apart that is the longest lag. An engine that sends itself is held up while it has nothing
+    under way; such times add up until it has caught up, which is when it waits for a request to fall due.
+    """
+    moments = sorted(_moments(run))
+    if run.sent_apart:
+        return max((sent - due for sent, due, _ in moments), default=0.0)
+    longest = behind = idle_since = 0.0
+    for sent, due, end in moments:
+        if sent > idle_since:
+            behind = sent - due if due >= idle_since else behind + sent - idle_since
+        longest, idle_since = max(longest, behind), max(idle_since, end)
+    return longest
+
+
+def _moments(run: Run) -> Iterator[tuple[float, float, float]]:
+    """When each request was sent, when it was due, and when its last token came."""
+    for answer in run.generations:
+        if answer.started_s is not None and answer.scheduled_s is not None:
+            end = answer.chunks[-1].at_s if answer.chunks else answer.started_s
+            yield answer.started_s, answer.scheduled_s, end
+
+
+def _completion_at_best(run: Run) -> tuple[int, float]:
+    """What `_completion` would have been, at best: no sooner than the last request was due."""
+    gaps, seconds = _completion(answered(run))
+    due = [each.scheduled_s for each in run.generations if each.scheduled_s is not None]
+    return gaps, max(seconds - held_up_s(run), max(due) - min(due) if due else 0.0)
 
 
 def send_lags_s(rounds: Rounds) -> list[float]:
@@ -157,8 +218,10 @@ def flags(flow: Flow, lags: list[float]) -> list[str]:
 
 def rate_bound(*arms: Rounds) -> str | None:
     """Why the arms' tokens/s do not compare: under an open load only who cannot keep up runs at a speed of its own."""
-    flows = [Flow.of(rounds) for rounds in arms]
-    return RATE_BOUND if any(flow.is_open and flow.sustained for flow in flows) else None
+    flows = [flow for rounds in arms if (flow := Flow.of(rounds)).is_open]
+    if any(flow.sustained for flow in flows):
+        return RATE_BOUND
+    return next((flow.doubt for flow in flows if flow.sustained_at_best), None)
 
 
 def _over_target(rounds: Rounds, base: Rounds | None, flow: Flow, passes: bool) -> dict[str, Any]:

@@ -3,6 +3,7 @@
     constructed:tiny                      a target that follows a known next-token map
     constructed:tiny:draft?alpha=0.8      its drafter, which agrees with that map on 80 % of the tokens
     constructed:tiny:eagle                its EAGLE head
+    constructed:tiny?memory=24            a target whose next token depends on what stood 1 to 24 tokens back too
     smollm2?layers=4                      SmolLM2-135M-Instruct, cut to its first layers
 
 `resolve` turns such a reference into the folder of a checkpoint, and every other string into itself. Nothing here
@@ -12,21 +13,24 @@ imports torch until a checkpoint is really written, and `resolve` leaves that to
 from pytest_specdec.models.cache import default_root, where
 from pytest_specdec.models.errors import ModelError
 from pytest_specdec.models.maker import resolve
-from pytest_specdec.models.maps import (
-    agreement,
-    cycle,
-    expected_continuation,
-    expected_speculation,
-    next_map,
-    runner_up_map,
-)
+from pytest_specdec.models.maps import agreement, cycle, next_map, runner_up_map
+from pytest_specdec.models.memory import Memory
 from pytest_specdec.models.recipe import DraftRecipe, EagleRecipe, Recipe, Shape, SmolLM2Recipe, TargetRecipe
 from pytest_specdec.models.reference import parse
+from pytest_specdec.models.truth import (
+    Reads,
+    expected_assistance,
+    expected_continuation,
+    expected_speculation,
+    reads_of,
+)
 
 __all__ = [
     "DraftRecipe",
     "EagleRecipe",
+    "Memory",
     "ModelError",
+    "Reads",
     "Recipe",
     "Shape",
     "SmolLM2Recipe",
@@ -34,10 +38,12 @@ __all__ = [
     "agreement",
     "cycle",
     "default_root",
+    "expected_assistance",
     "expected_continuation",
     "expected_speculation",
     "next_map",
     "parse",
+    "reads_of",
     "resolve",
     "runner_up_map",
     "where",

@@ -7,7 +7,6 @@ hidden folder without a living writer is litter, which the next writer sweeps aw
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -15,6 +14,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from filelock import FileLock
 
 from pytest_specdec.models.errors import ModelError
 from pytest_specdec.models.recipe import Recipe, SmolLM2Recipe, contents, folder_name
@@ -28,8 +29,9 @@ def default_root() -> Path:
     named = os.environ.get("SPECDEC_CACHE")
     if named:
         return Path(named).expanduser()
-    caches = os.environ.get("XDG_CACHE_HOME")
-    return (Path(caches) if caches else Path.home() / ".cache") / "pytest-specdec" / "models"
+    from platformdirs import user_cache_path
+
+    return user_cache_path("pytest-specdec") / "models"
 
 
 def place(recipe: Recipe, cache: str | Path | None = None) -> Path:
@@ -121,9 +123,8 @@ def _alone(folder: Path) -> Iterator[None]:
     """Hold the model's lock; the system lets go of it when the process ends, however it ends."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = (folder.parent / f".{folder.name}.lock").open("w")
+        held = FileLock(folder.parent / f".{folder.name}.lock").acquire()
     except OSError as error:
         raise ModelError(f"the model cache {folder.parent} cannot be written ({error}); set SPECDEC_CACHE") from error
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with held:
         yield

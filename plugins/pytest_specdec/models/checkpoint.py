@@ -16,10 +16,13 @@ from math import prod, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_specdec.models.circuit import Circuit
 from pytest_specdec.models.configuration import configuration, generation_configuration
 from pytest_specdec.models.layout import EMBEDDING_SIZE, SHARD_BYTES, Weight, shards, weights
 from pytest_specdec.models.maps import next_map, runner_up_map
+from pytest_specdec.models.memory_maps import stand_ins
 from pytest_specdec.models.recipe import SPECIAL_IDS, Constructed, EagleRecipe, TargetRecipe
+from pytest_specdec.models.stream import Stream
 from pytest_specdec.models.tokenizer import write_tokenizer
 
 if TYPE_CHECKING:
@@ -52,7 +55,15 @@ class Foundry:
         """The tensor, in the recipe's dtype."""
         import torch
 
-        return self._draw(weight).to(getattr(torch, self.recipe.dtype)).contiguous()
+        tensor = self._draw(weight)
+        if self._circuit is not None:
+            tensor = self._circuit.engraved(weight.name, tensor)
+        return tensor.to(getattr(torch, self.recipe.dtype)).contiguous()
+
+    @cached_property
+    def _circuit(self) -> Circuit | None:
+        memory = self.recipe.memory
+        return None if memory is None else Circuit(Stream(self.recipe, memory), self.device)
 
     def _draw(self, weight: Weight) -> torch.Tensor:
         import torch
@@ -83,6 +94,8 @@ class Foundry:
         seed = recipe.target_seed if isinstance(recipe, EagleRecipe) else recipe.seed
         generator = torch.Generator().manual_seed(tensor_seed(seed, "embedding"))
         vectors = torch.randn((recipe.vocab, recipe.shape.hidden), generator=generator).to(self.device)
+        if self._circuit is not None:
+            vectors[:, self._circuit.stream.room :] = 0
         vectors /= vectors.norm(dim=1, keepdim=True)
         vectors[:SPECIAL_IDS] = vectors[SPECIAL_IDS : 2 * SPECIAL_IDS]
         return vectors
@@ -91,6 +104,8 @@ class Foundry:
         """The embedding's directions; an EAGLE head's token stands for the one whose successor in π it proposes."""
         if not isinstance(self.recipe, EagleRecipe):
             return self._vectors
+        if self.recipe.memory is not None:
+            return self._vectors[self._index(list(stand_ins(self.recipe, self.recipe.memory)))]
         agreed = replace(self.recipe, alpha=1.0)
         before = {following: token for token, following in enumerate(next_map(agreed))}
         return self._vectors[self._index([before[following] for following in next_map(self.recipe)])]
@@ -99,6 +114,8 @@ class Foundry:
         """The output head's directions: the row of π(t) gathers t's vector, the row of ρ(t) its share of it."""
         import torch
 
+        if self._circuit is not None:
+            return self._circuit.head(self._vectors)
         ordinary = self._vectors[SPECIAL_IDS:]
         head = torch.zeros_like(self._vectors)
         following = self._index(next_map(self.recipe)[SPECIAL_IDS:])

@@ -2,7 +2,7 @@
 
 A pair's map π is one random cycle through all ordinary tokens (every id but pad, bos and eos), so an output does not
 repeat before it has visited them all, and never ends by accident. Special ids continue as tokens 3, 4 and 5 do. The
-very lists that are computed here are written into the checkpoints.
+very lists that are computed here are written into the checkpoints. A pair with memory has other maps, in `memory_maps`.
 """
 
 from __future__ import annotations
@@ -11,18 +11,16 @@ import random
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from pytest_specdec.generation import Speculation
 from pytest_specdec.models.errors import ModelError
+from pytest_specdec.models.memory_maps import class_maps
 from pytest_specdec.models.recipe import (
     SPECIAL_IDS,
     Constructed,
     ConstructedRecipe,
     DraftRecipe,
     EagleRecipe,
-    Recipe,
     TargetRecipe,
 )
-from pytest_specdec.models.reference import parse
 
 
 def cycle(recipe: ConstructedRecipe) -> tuple[int, ...]:
@@ -31,12 +29,14 @@ def cycle(recipe: ConstructedRecipe) -> tuple[int, ...]:
     A model of another vocabulary walks the same cycle: it passes over tokens that it lacks, and visits its additional
     ones at the end. So two vocabularies still agree on most tokens that they share.
     """
+    _refuse_memory(recipe)
     return _cycle(recipe.base_vocab, recipe.vocab, recipe.map_seed)
 
 
 def next_map(recipe: Constructed) -> list[int]:
     """For every id below `vocab`, the id with which this model continues: π for a target, its own map for a drafter."""
-    return list(_next_map(recipe))
+    _refuse_memory(recipe)
+    return list(_following(recipe)[0])
 
 
 def runner_up_map(recipe: TargetRecipe) -> list[int]:
@@ -46,55 +46,15 @@ def runner_up_map(recipe: TargetRecipe) -> list[int]:
 
 
 def agreement(target: Constructed, draft: Constructed) -> float:
-    """The share of the ordinary tokens that both models know on which they continue alike, from 0 to 1."""
-    ours, theirs = _next_map(target), _next_map(draft)
+    """The share of the ordinary tokens that both models know on which they continue alike, in every class; 0 to 1."""
+    ours, theirs = (list(zip(*following(recipe), strict=True)) for recipe in (target, draft))
     shared = range(SPECIAL_IDS, min(len(ours), len(theirs)))
     return sum(ours[token] == theirs[token] for token in shared) / len(shared)
 
 
-def expected_continuation(model: Recipe | str, prompt_ids: Sequence[int], n: int) -> list[int]:
-    """The `n` token ids that the model greedily emits after `prompt_ids` (ids below its vocab, at least one).
-
-    Raises ModelError where the model is not a constructed one, the prompt is empty, or an id lies outside the
-    vocabulary.
-    """
-    following = _next_map(_constructed(model))
-    outside = [token for token in prompt_ids if not 0 <= token < len(following)]
-    if not prompt_ids or outside:
-        wrong = f"token id {outside[0]} lies outside its {len(following)} tokens" if outside else "the prompt is empty"
-        raise ModelError(f"no expected continuation for {_label(model)}: {wrong}")
-    token, emitted = prompt_ids[-1], []
-    for _ in range(n):
-        token = following[token]
-        emitted.append(token)
-    return emitted
-
-
-def expected_speculation(
-    target: Constructed | str, draft: Constructed | str, prompts: Sequence[Sequence[int]], n: int, gamma: int
-) -> Speculation:
-    """What an engine counts when it emits `n` tokens after each prompt, `gamma` tokens drafted a round.
-
-    The first token comes from the prompt's own pass; each round then drafts `gamma` tokens, keeps those before the
-    first disagreement, and emits one of the target's. The last round counts in full, though it may reach beyond `n`.
-    """
-    drafting = _next_map(_constructed(draft))
-    rounds: list[int] = []
-    for prompt in prompts:
-        rounds += _accepted_by_round(drafting, expected_continuation(target, prompt, n + gamma), n, gamma)
-    positions = tuple(sum(accepted > position for accepted in rounds) for position in range(gamma))
-    return Speculation(len(rounds), len(rounds) * gamma, sum(rounds), positions)
-
-
-def _constructed(model: Recipe | str) -> Constructed:
-    recipe = parse(model) if isinstance(model, str) else model
-    if not isinstance(recipe, ConstructedRecipe):
-        raise ModelError(f"{_label(model)} has no known continuation; only constructed models have one")
-    return recipe
-
-
-def _label(model: Recipe | str) -> str:
-    return repr(model) if isinstance(model, str) else model.name
+def following(recipe: Constructed) -> tuple[tuple[int, ...], ...]:
+    """For each class and every id below `vocab`, the id with which this model continues; one class without memory."""
+    return _following(recipe)
 
 
 @lru_cache(maxsize=16)
@@ -107,11 +67,18 @@ def _cycle(base_vocab: int, vocab: int, map_seed: int) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=16)
-def _next_map(recipe: Constructed) -> tuple[int, ...]:
-    following = _successors(cycle(recipe), 1)
+def _following(recipe: Constructed) -> tuple[tuple[int, ...], ...]:
+    if recipe.memory is not None:
+        return class_maps(recipe, recipe.memory)
+    successors = _successors(cycle(recipe), 1)
     if not isinstance(recipe, TargetRecipe):
-        following |= _disagreements(recipe, following)
-    return tuple(_with_special_ids(following, recipe.vocab))
+        successors |= _disagreements(recipe, successors)
+    return (tuple(_with_special_ids(successors, recipe.vocab)),)
+
+
+def _refuse_memory(recipe: ConstructedRecipe) -> None:
+    if recipe.memory is not None:
+        raise ModelError(f"{recipe.name} has memory: no single map leads from token to token; ask for `following`")
 
 
 def _successors(order: Sequence[int], steps: int) -> dict[int, int]:
@@ -153,17 +120,6 @@ def _agreeing_runs(count: int, agreeing: int, alpha: float) -> list[int]:
         runs[:grown] = [length + 1 for length in runs[:grown]]
         agreeing -= grown
     return runs
-
-
-def _accepted_by_round(drafting: Sequence[int], emitted: Sequence[int], n: int, gamma: int) -> list[int]:
-    rounds, at = [], 0  # `at`: the last token that is certain
-    while at + 1 < n:
-        accepted = 0
-        while accepted < gamma and drafting[emitted[at + accepted]] == emitted[at + accepted + 1]:
-            accepted += 1
-        rounds.append(accepted)
-        at += accepted + 1
-    return rounds
 
 
 def _with_special_ids(following: dict[int, int], vocab: int) -> list[int]:

@@ -9,12 +9,13 @@ from pytest_specdec.models.recipe import Shape
 
 @dataclass(frozen=True)
 class Preset:
-    """A target's shape and its drafter's, over one vocabulary."""
+    """A target's shape and its drafter's, over one vocabulary; `memory_draft` where memory takes a wider drafter."""
 
     target: Shape
     draft: Shape
     vocab: int
     max_position_embeddings: int
+    memory_draft: Shape | None = None
 
 
 PRESETS = {
@@ -23,18 +24,21 @@ PRESETS = {
         draft=Shape("llama", 64, 1, 1, 1, 64, 128),
         vocab=1024,
         max_position_embeddings=2048,
+        memory_draft=Shape("llama", 192, 1, 4, 1, 64, 256),
     ),
     "tiny-qwen3": Preset(
         target=Shape("qwen3", 256, 4, 4, 2, 128, 512, 1_000_000.0),
         draft=Shape("qwen3", 64, 1, 1, 1, 128, 128, 1_000_000.0),
         vocab=1024,
         max_position_embeddings=2048,
+        memory_draft=Shape("qwen3", 192, 1, 4, 1, 128, 256, 1_000_000.0),
     ),
     "small": Preset(
         target=Shape("llama", 512, 8, 8, 4, 64, 1536),
         draft=Shape("llama", 128, 2, 2, 1, 64, 384),
         vocab=4096,
         max_position_embeddings=4096,
+        memory_draft=Shape("llama", 256, 2, 2, 1, 64, 512),
     ),
     "llama-8b": Preset(
         target=Shape("llama", 4096, 32, 32, 8, 128, 14336, 500_000.0),

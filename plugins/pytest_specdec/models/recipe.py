@@ -9,13 +9,16 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass
+from math import log
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from pytest_specdec.models.errors import ModelError
+from pytest_specdec.models.memory import Memory, reserved
 
 RECIPE_FORMAT = 1  # raise it when the same recipe would be written with other bytes
 SPECIAL_IDS = 3  # pad 0, bos 1, eos 2: no token is ever followed by one of them
 DTYPES = ("bfloat16", "float16", "float32")
+ROOM = 2.2  # elements of an embedding for each unit of what the extreme of so many normal overlaps grows with
 
 Architecture: TypeAlias = Literal["llama", "qwen3"]
 
@@ -47,7 +50,8 @@ class ConstructedRecipe:
 
     `base_vocab`: the vocabulary over which the pair's map is drawn. `vocab`: this model's own tokens. `padded_vocab`:
     rows of its embedding and `vocab_size` of its configuration; None means `vocab`. `seed` decides the weights,
-    `map_seed` the map: a pair shares `map_seed` and may differ in `seed`.
+    `map_seed` the map: a pair shares `map_seed` and may differ in `seed`. `memory`: what of the past decides the next
+    token besides the last one; None is nothing. A pair with memory shares `memory` and `vocab` too.
     """
 
     name: str
@@ -59,6 +63,7 @@ class ConstructedRecipe:
     dtype: str = "bfloat16"
     seed: int = 0
     map_seed: int = 0
+    memory: Memory | None = None
 
     def __post_init__(self) -> None:
         if min(self.vocab, self.base_vocab) < 16:
@@ -67,6 +72,18 @@ class ConstructedRecipe:
             raise ModelError(f"{self.name}: padded_vocab={self.padded_vocab} is smaller than vocab={self.vocab}")
         if self.dtype not in DTYPES:
             raise ModelError(f"{self.name}: dtype={self.dtype!r} is not one of {', '.join(DTYPES)}")
+        if self.memory is not None:
+            self._check_width(self.memory)
+
+    def _check_width(self, memory: Memory) -> None:
+        """Random embeddings overlap the more, the narrower they are; the largest overlap must not reach the top."""
+        room = self.shape.hidden - reserved(memory, self.shape)
+        needed = round(ROOM * memory.classes * log(self.vocab**2 * memory.classes))
+        if room < needed:
+            raise ModelError(
+                f"{self.name}: {room} of {self.shape.hidden} elements are left for the embedding and {needed} are "
+                f"needed; lower layers, readers or bits"
+            )
 
     @property
     def rows(self) -> int:
@@ -100,6 +117,8 @@ class TargetRecipe(ConstructedRecipe):
             raise ModelError(f"{self.name}: margin={self.margin} is not within [0.0001, 1)")
         if self.layers_share is not None and not 0 < self.layers_share <= 10:
             raise ModelError(f"{self.name}: layers_share={self.layers_share} is not within (0, 10]")
+        if self.memory is not None and not (self.margin is None and self.layers_share is None):
+            raise ModelError(f"{self.name}: a pair with memory has no margin and no layers_share; leave them out")
 
 
 @dataclass(frozen=True)
@@ -156,7 +175,10 @@ Recipe: TypeAlias = Constructed | SmolLM2Recipe
 
 def contents(recipe: Recipe) -> dict[str, Any]:
     """The recipe as plain values, with its kind and the version of the format: what the digest is taken over."""
-    return {"format": RECIPE_FORMAT, "kind": recipe.kind, **asdict(recipe)}
+    values = asdict(recipe)
+    if values.get("memory", ...) is None:
+        del values["memory"]  # as it was before models had one, so that theirs keep their digests
+    return {"format": RECIPE_FORMAT, "kind": recipe.kind, **values}
 
 
 def digest(recipe: Recipe) -> str:

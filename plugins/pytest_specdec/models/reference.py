@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from pytest_specdec.models.errors import ModelError
+from pytest_specdec.models.memory import LEAST_REACH, MOST_BITS, Memory, default_readers
 from pytest_specdec.models.presets import PRESETS, Preset
 from pytest_specdec.models.recipe import (
     DTYPES,
@@ -21,6 +22,7 @@ from pytest_specdec.models.recipe import (
     DraftRecipe,
     EagleRecipe,
     Recipe,
+    Shape,
     SmolLM2Recipe,
     TargetRecipe,
 )
@@ -71,6 +73,9 @@ COMMON = {
     "padded_vocab": _whole(16),
     "seed": _whole(0),
     "vocab": _whole(16),
+    "memory": _whole(LEAST_REACH),
+    "readers": _whole(1),
+    "bits": _whole(1, MOST_BITS),
 }
 ALPHA = _real(0, 1, inclusive=True)
 EAGLE_COMMON = {name: parameter for name, parameter in COMMON.items() if name != "layers"}
@@ -101,27 +106,43 @@ def _constructed(reference: str, body: str, query: str) -> Constructed:
     preset = PRESETS[_known(reference, "preset", name, PRESETS)]
     part = _known(reference, "part", part, PARTS) if colon else "target"
     values = _values(reference, query, PARAMETERS[part])
-    layers = values.pop("layers", None)
     try:
-        recipe = _base(name, preset, part, values)
-        return recipe if layers is None else replace(recipe, shape=replace(recipe.shape, layers=layers))
+        return _recipe(name, preset, part, values)
     except ModelError as error:
         raise ModelError(f"model reference {reference!r}: {error}") from None
 
 
-def _base(name: str, preset: Preset, part: str, values: dict[str, Any]) -> Constructed:
+def _recipe(name: str, preset: Preset, part: str, values: dict[str, Any]) -> Constructed:
+    shape = _shape(preset, part, values)
     common = {
         "name": f"{name}-{part}",
+        "shape": shape,
         "base_vocab": preset.vocab,
         "vocab": preset.vocab,
         "max_position_embeddings": preset.max_position_embeddings,
+        "memory": _memory(shape, values),
         **values,
     }
     if part == "draft":
-        return DraftRecipe(shape=preset.draft, **common)
-    if part == "eagle":
-        return EagleRecipe(shape=replace(preset.target, layers=1), **common)
-    return TargetRecipe(shape=preset.target, **common)
+        return DraftRecipe(**common)
+    return EagleRecipe(**common) if part == "eagle" else TargetRecipe(**common)
+
+
+def _shape(preset: Preset, part: str, values: dict[str, Any]) -> Shape:
+    shape = preset.target
+    if part == "draft":
+        shape = preset.memory_draft if "memory" in values and preset.memory_draft is not None else preset.draft
+    layers = 1 if part == "eagle" else values.pop("layers", shape.layers)
+    return replace(shape, layers=layers)
+
+
+def _memory(shape: Shape, values: dict[str, Any]) -> Memory | None:
+    """What is read of the past, taken out of the parameters."""
+    reach = values.pop("memory", None)
+    shaped = {name: values.pop(name) for name in ("readers", "bits") if name in values}
+    if reach is None and shaped:
+        raise ModelError(f"{next(iter(shaped))} belongs to memory; give memory=N as well")
+    return None if reach is None else Memory(reach, **{"readers": default_readers(shape), **shaped})
 
 
 def _values(reference: str, query: str, known: Mapping[str, Parameter]) -> dict[str, Any]:

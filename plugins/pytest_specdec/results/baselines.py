@@ -119,7 +119,8 @@ def judged_in(run: SavedRun, now: Record, test: str) -> Found:
     """The baseline in this run, or why it has none."""
     then = counterpart(now, test, run.records)
     if then is None:
-        why = changed_question(now, test, run.records) or "it has no record of this measurement"
+        partial = f", and is partial: {run.partial}" if run.partial else ""
+        why = changed_question(now, test, run.records) or f"it has no record of this measurement{partial}"
         return Found(run, problem=f"run {run.id} ({run.path}): {why}")
     reasons = list(refusals(now, then))
     if reasons:

@@ -16,11 +16,15 @@ Record = Mapping[str, Any]
 TITLE = "## Speculative decoding: is it exact, is it faster"
 
 
-def markdown(records: Sequence[dict[str, Any]]) -> str:
-    """The summary: the table of all gates, the worst findings, and the changes since the baselines."""
+def markdown(records: Sequence[dict[str, Any]], partial: str = "") -> str:
+    """The summary: the table of all gates, the worst findings, and the changes since the baselines.
+
+    `partial`: what ended the session before all gates had finished.
+    """
     header, *body = rows(records)
     lines = [TITLE, "", _row(header), _row(["---"] * len(header)), *map(_row, body), ""]
-    lines += [f"- {_cell(note)}" for note in (*worst(records), *change_notes(records, verbose=False))]
+    missing = [f"partial: {partial}"] if partial else []
+    lines += [f"- {_cell(note)}" for note in (*missing, *worst(records), *change_notes(records, verbose=False))]
     return "\n".join(lines) + "\n\n"
 
 

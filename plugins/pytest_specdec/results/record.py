@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.engines.spec import EngineSpec
-from pytest_specdec.measure.energy.choice import PARALLEL
 from pytest_specdec.measure.latency import percentile
 from pytest_specdec.measure.rounds import Rounds
 from pytest_specdec.results.failure import SHOWN, WINDOW
@@ -39,7 +38,7 @@ def what_was_asked(spec: EngineSpec, scenario: str) -> dict[str, Any]:
         "method": spec.method,
         "gamma": spec.gamma,
         "dtype": spec.dtype,
-        "parallelism": {name: spec.options[name] for name in PARALLEL if name in spec.options},
+        "parallelism": spec.parallelism,
     }
 
 

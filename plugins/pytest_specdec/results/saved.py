@@ -30,7 +30,8 @@ class SavedRun:
     `id`: the number at the start of the file's name, as pytest-benchmark gives it ("0001"), or the file's name without
     its suffix. `datetime`: ISO 8601, when it was saved. `commit`, `machine`: what pytest-benchmark noted of both.
     `records`: the records (docs/record.md), each with its test's full name under "test". `rounds`: by that name, the
-    measured seconds of each round, empty where the file does not hold them.
+    measured seconds of each round, empty where the file does not hold them. `partial`: what ended the session before
+    all gates had finished ("ended by SIGTERM after 1 of 3 gates"), empty for a whole run.
     """
 
     id: str
@@ -40,6 +41,7 @@ class SavedRun:
     machine: Mapping[str, Any]
     records: tuple[dict[str, Any], ...]
     rounds: Mapping[str, tuple[float, ...]]
+    partial: str = ""
 
 
 def read_run(path: Path) -> SavedRun:
@@ -59,6 +61,7 @@ def run_of(path: Path, text: str) -> SavedRun:
         machine=content.get("machine_info") or {},
         records=tuple({**bench["extra_info"]["specdec"], "test": bench["fullname"]} for bench in benches),
         rounds={bench["fullname"]: _seconds(bench) for bench in benches},
+        partial=_partial(content),
     )
 
 
@@ -110,6 +113,11 @@ def _content(path: Path, text: str) -> dict[str, Any]:
     if not isinstance(content, dict) or not isinstance(content.get("benchmarks"), list):
         raise UnreadableRun(f'{path}: has no list "benchmarks", so pytest-benchmark did not write it')
     return content
+
+
+def _partial(content: Mapping[str, Any]) -> str:
+    told = content.get("specdec") or {}
+    return str(told.get("reason") or "no reason is told") if told.get("partial") else ""
 
 
 def _seconds(bench: Mapping[str, Any]) -> tuple[float, ...]:

@@ -3,7 +3,7 @@
     python answering_server.py PORT
 
 POST /v1/completions, or by chat, gives a stream of eight tokens in one piece, as vLLM would. GET /arrivals gives the
-moments at which requests arrived since the last such call, in seconds.
+moments at which requests arrived since the last such call, in seconds. httptools and uvloop come with vLLM's server.
 """
 
 from __future__ import annotations

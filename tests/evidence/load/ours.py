@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from pytest_specdec.engines.server import ServedEngine
+from pytest_specdec.engines.server.engine import ServedEngine
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.workloads.workload import Request, Workload
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from pytest_specdec.hardware import gpus
 
 ALLOWED_SHARE = 0.01
+RETURNED_WITHIN_SECONDS = 120.0
 
 
 class MemoryTable:
@@ -31,8 +34,12 @@ class MemoryTable:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session):
-        """Every engine has ended: a leak fails the session."""
+        """Every engine has ended, and the driver is given time to take its memory back: a leak fails the session."""
         self.after = in_use()[0] if self.rows else None
+        until = time.monotonic() + RETURNED_WITHIN_SECONDS
+        while not self.returned and time.monotonic() < until:
+            time.sleep(0.5)
+            self.after = in_use()[0]
         if not self.returned:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

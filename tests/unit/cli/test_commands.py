@@ -66,6 +66,22 @@ def test_list_names_a_run_that_cannot_be_read_and_goes_on(storage: Path, capsys:
     assert "0003_unversioned_20261128.json: is cut off" in out.splitlines()[2]
 
 
+def test_a_partial_run_is_called_so_wherever_it_is_named(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In its line of `list` and `show`, and before a comparison, which uses its gates and says why one is missing."""
+    ended = "ended by SIGTERM after 1 of 2 gates"
+    made.save(storage, 2, {}).write_text(made.file_text({made.TEST: made.record(SLOW)}, ended))
+    _, out, _ = said(capsys, "list", "--storage", str(storage))
+    assert [f"partial: {ended}" in line for line in out.splitlines()] == [False, True]
+    assert f"partial: {ended}" in said(capsys, "show", "2", "--storage", str(storage))[1].splitlines()[0]
+    both = {made.TEST: made.record(), "t.py::test_other": made.record(scenario_digest="other")}
+    made.save(storage, 3, both)
+    _, out, _ = said(capsys, "compare", "2", "3", "--storage", str(storage))
+    assert out.splitlines()[0] == f"run 0002 is partial: {ended}"
+    assert "  tokens_per_second 818.1 → 1024" in out
+    assert f"it has no record of this measurement, and is partial: {ended}\n" in out
+    assert said(capsys, "compare", "1", "3", "--storage", str(storage))[1].count("is partial") == 0
+
+
 def test_show_has_the_table_of_the_latest_run(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Or of the one that is named."""
     code, out, _ = said(capsys, "show", "--storage", str(storage))

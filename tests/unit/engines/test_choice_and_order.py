@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_specdec.engines.choice import chosen_engines
-from pytest_specdec.engines.order import engine_order
+from pytest_specdec.engines.choice import chosen_engines, engine_order
 from pytest_specdec.engines.spec import EngineSpec, distinct_labels
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.settings import Settings

@@ -29,6 +29,8 @@ def load(config):
 class Backend:
     def describe(self):
         return {{"vocabulary": 100, "context": 64, "device": "cpu", "versions": {{"parent": str(os.getppid())}}}}
+    def encode_messages(self, conversations):
+        return []
     def close(self):
         pass
 """
@@ -44,10 +46,15 @@ def preloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     fork_server.close_all()
 
 
+def worker(**environment: str) -> WorkerEngine:
+    """An engine that has been started."""
+    spec = EngineSpec(backend="vllm", target="toy", environment=environment)
+    return WorkerEngine(spec, 600, 600, resolve=lambda model: model)
+
+
 def parent_of_a_worker(**environment: str) -> int:
     """Start an engine and end it; the process that its worker came from."""
-    spec = EngineSpec(backend="vllm", target="toy", environment=environment)
-    engine = WorkerEngine(spec, 60, 60, resolve=lambda model: model)
+    engine = worker(**environment)
     engine.close()
     return int(engine.description.versions["parent"])
 
@@ -64,10 +71,19 @@ def test_a_second_engine_costs_no_second_import(preloaded: Path) -> None:
 
 
 def test_another_environment_is_imported_anew(preloaded: Path) -> None:
-    """What is set before the import decides how an engine decodes; one server is kept, the other ends."""
+    """What is set before the import decides how an engine decodes."""
     first, second = parent_of_a_worker(), parent_of_a_worker(SHADE="blue")
     assert imports(preloaded) == [(first, "None"), (second, "blue")]
-    assert not psutil.pid_exists(first)
+
+
+def test_a_server_whose_place_was_taken_ends_after_its_last_worker(preloaded: Path) -> None:
+    """The engine that it had forked lives on, as the reference beside another interpreter or environment."""
+    reference = worker()
+    server = psutil.Process(int(reference.description.versions["parent"]))
+    parent_of_a_worker(SHADE="blue")
+    assert reference.encode_messages([]) == []
+    reference.close()
+    server.wait(600)
 
 
 def test_a_server_that_was_killed_is_started_anew(preloaded: Path) -> None:

@@ -21,14 +21,24 @@ from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineDied, EngineError, Unsupported
 from pytest_specdec.workloads.workload import Request, Workload
 
-BACKEND = """
-import os, subprocess, sys, time
+BACKEND = '''
+import os, signal, subprocess, sys, time
+
+INTERRUPTS = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: os.kill(int(sys.argv[1]), signal.SIGUSR1))
+print(flush=True)
+time.sleep(600)
+"""
 
 def load(config):
     if config["target"] == "missing":
         raise FileNotFoundError("no model at missing")
     if config["target"] == "with-child":
         subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+    if config["target"] == "interrupts":
+        command = [sys.executable, "-c", INTERRUPTS, os.environ["PYTEST_PID"]]
+        subprocess.Popen(command, stdout=subprocess.PIPE).stdout.readline()
     if config["target"] == "slow":
         time.sleep(3600)
     return Backend(config)
@@ -61,8 +71,10 @@ class Backend:
     def score(self, sequences):
         return [[(0.0, 10.0, token) for token in output] for _, output, _ in sequences]
     def close(self):
-        pass
-"""
+        if self.config["target"] == "interrupts":
+            os.kill(int(os.environ["PYTEST_PID"]), signal.SIGUSR1)
+            time.sleep(600)
+'''
 
 Start = Callable[..., WorkerEngine]
 AMPLE = 600.0
@@ -182,6 +194,32 @@ def test_close_ends_the_worker_and_what_it_started(start: Start) -> None:
     engine.close()
     assert live_members(group(engine)) == []
     engine.close()
+
+
+@pytest.fixture
+def interrupted_by_sigusr1() -> Iterator[None]:
+    """KeyboardInterrupt, as often as it comes."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.usefixtures("interrupted_by_sigusr1")
+def test_an_end_that_is_interrupted_is_an_end(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """First while the worker takes leave, and again while its child has SIGTERM: then SIGKILL, without a wait."""
+    engine = start("interrupts", environment={"PYTEST_PID": str(os.getpid())})
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr("pytest_specdec.engines.process_group.GRACE_SECONDS", 600)
+            with pytest.raises(KeyboardInterrupt):
+                engine.close()
+    finally:
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    assert live_members(group(engine)) == []
 
 
 def test_a_process_that_outlives_its_engine_is_an_error_that_names_it(

@@ -1,12 +1,14 @@
 """Requests are sent at their moments: on an absolute schedule, whatever steps and sleeps take.
 
-The loops are vLLM's, with a core that answers by arithmetic, and the served client's, with connections that answer at
-once; the fake engine keeps the same moments on its own clock.
+The loops are vLLM's, with a core that answers by arithmetic, and the served client's, on an event loop in a clock's
+time; the fake engine keeps the same moments on its own clock.
 """
 
 from __future__ import annotations
 
-import heapq
+import asyncio
+import contextlib
+import selectors
 import time
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -15,11 +17,9 @@ from typing import Any
 import pytest
 
 from pytest_specdec.engines import vllm, worker
-from pytest_specdec.engines.fake import TIME, FakeEngine
-from pytest_specdec.engines.fake.decoding import Decoder, Progress
-from pytest_specdec.engines.fake.faults import FAULTS
-from pytest_specdec.engines.server import load as client
-from pytest_specdec.engines.server.wire import Exchange
+from pytest_specdec.engines.fake import FAULTS, TIME, Decoder, FakeEngine, Progress
+from pytest_specdec.engines.server import client
+from pytest_specdec.engines.server.client import Exchange
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.engines.transformers import TransformersBackend
 from pytest_specdec.engines.vllm import VllmBackend
@@ -154,6 +154,16 @@ def test_row_40_the_lag_of_sending_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     assert told.startswith("requests were sent late: p99 of the send lag 87.1 ms, more than 5 ms")
 
 
+@pytest.mark.parametrize(("step_s", "oversleeps_s", "excused"), [(0.001, 5.0, True), (5.0, 0.0, False)])
+def test_a_sleep_that_is_too_long_is_the_machine_s_and_a_step_the_engine_s(
+    monkeypatch: pytest.MonkeyPatch, step_s: float, oversleeps_s: float, excused: bool
+) -> None:
+    """Ten requests a second, which come late by five seconds: only the step says that the engine does not keep up."""
+    answers = on_a_fake_clock(monkeypatch, evenly(30, 10.0), lambda step: step_s, oversleeps_s)
+    flow = Flow.of(Rounds((Run(answers, None, 20.0),), (20.0,)))
+    assert (flow.sustained, flow.sustained_at_best) == (False, excused)
+
+
 def test_a_moment_binds_as_well_as_the_concurrency(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two at once: of four that are due together two wait for the first step; the last waits for its moment."""
     answers = on_a_fake_clock(monkeypatch, [0.0, 0.0, 0.0, 0.0, 9.0], lambda step: 1.0, concurrency=2)
@@ -188,58 +198,58 @@ def test_in_real_time_no_request_is_sent_before_its_moment(monkeypatch: pytest.M
     assert len(moments) == 200
 
 
-class Line:
-    """A connection of the served client's whose answer comes at once."""
-
-    is_open, carried = True, 0
+class Sleeper(selectors.DefaultSelector):
+    """Waits on a clock, and for nothing else."""
 
     def __init__(self, clock: FakeClock) -> None:
-        self._clock, self.finished = clock, lambda connection, exchange: None
-
-    def start(self, exchange: Exchange) -> None:
-        exchange.sent = self._clock.now
-        self.finished(self, exchange)
-
-
-class Loop:
-    """As much of an event loop as the served client uses, in the clock's time: what it calls later comes too late."""
-
-    def __init__(self, clock: FakeClock) -> None:
+        super().__init__()
         self._clock = clock
-        self._calls: list[tuple[float, int, Callable[[], None]]] = []
-        self.over = False
 
-    def create_future(self) -> Loop:
-        return self
+    def select(self, timeout: float | None = None) -> list[Any]:
+        if timeout:
+            self._clock.sleep(timeout)
+        return super().select(0)
 
-    def done(self) -> bool:
-        return self.over
 
-    def set_result(self, _: object) -> None:
-        self.over = True
+class Loop(asyncio.SelectorEventLoop):
+    """An event loop in a clock's time: what it calls later comes too late by what the clock oversleeps."""
 
-    def call_later(self, seconds: float, call: Callable[[], None]) -> None:
-        heapq.heappush(self._calls, (self._clock.now + seconds, len(self._calls), call))
-
-    def run(self) -> None:
-        """Until everything is answered."""
-        while not self.over:
-            due, _, call = heapq.heappop(self._calls)
-            self._clock.sleep(max(0.0, due - self._clock.now))
-            call()
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(Sleeper(clock))
+        self.time = clock.perf_counter
 
 
 @pytest.mark.parametrize("due", [evenly(10_000, 200.0), at_random(10_000, 200.0, 1.0, 0)], ids=["constant", "poisson"])
 def test_row_32_nor_does_it_in_the_served_client(monkeypatch: pytest.MonkeyPatch, due: tuple[float, ...]) -> None:
     """10,000 requests at 200/s are sent at 200/s, none early, each at the first timer after its moment."""
     clock = FakeClock(OVERSLEEPS_S)
-    loop, exchanges = Loop(clock), [Exchange(b"", at) for at in due]
+    sent: list[float] = []
+
+    async def note(exchange: Exchange) -> None:
+        sent.append(clock.now)
+
     monkeypatch.setattr(client, "time", clock)
-    monkeypatch.setattr(client.asyncio, "get_running_loop", lambda: loop)
-    client._Run(SimpleNamespace(), [Line(clock) for _ in due], exchanges, len(due), 600.0)
-    loop.run()
-    late = [(exchange.sent or 0.0) - 1000.0 - at for exchange, at in zip(exchanges, due, strict=True)]
-    assert -1e-9 < min(late) <= max(late) < 0.001 + OVERSLEEPS_S + 1e-9
+    with contextlib.closing(Loop(clock)) as loop:
+        loop.run_until_complete(client.on_schedule([Exchange(due=at) for at in due], len(due), note))
+    late = [at - 1000.0 - planned for at, planned in zip(sent, due, strict=True)]
+    assert -1e-9 < min(late) <= max(late) < OVERSLEEPS_S + 1e-9
+
+
+def test_one_that_is_due_while_no_place_is_free_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One place, answers of 25 ms for requests that come each 10 ms; the last comes after a pause and does not wait."""
+    clock = FakeClock()
+    sent: list[float] = []
+
+    async def answer(exchange: Exchange) -> None:
+        sent.append(round(clock.now - 1000.0, 6))
+        await asyncio.sleep(0.025)
+
+    monkeypatch.setattr(client, "time", clock)
+    with contextlib.closing(Loop(clock)) as loop:
+        exchanges = [Exchange(due=due) for due in (0.0, 0.01, 0.02, 0.2)]
+        span = loop.run_until_complete(client.on_schedule(exchanges, 1, answer))
+    assert sent == [0.0, 0.025, 0.05, 0.2]
+    assert span == (1000.0, pytest.approx(1000.225))
 
 
 class Stalls(Decoder):

@@ -89,10 +89,10 @@ def test_another_target_closes_both(pool: Pool, history: list[str]) -> None:
 
 
 def test_an_engine_that_does_not_load_is_not_tried_again(pool: Pool) -> None:
-    hopeless = replace(DRAFTED, speculative_options={"fault": "does not load"})
-    with pytest.raises(EngineError, match="was told not to load"):
+    hopeless = replace(DRAFTED, speculative_options={"fault": "no such fault"})
+    with pytest.raises(EngineError, match="has no fault 'no such fault'; it has: wrong token, "):
         pool.awake(hopeless)
-    with pytest.raises(EngineError, match="not tried again in this session: the fake engine was told not to load"):
+    with pytest.raises(EngineError, match="not tried again in this session: the fake engine has no fault"):
         pool.awake(hopeless)
 
 

@@ -7,15 +7,12 @@ from typing import Any
 
 import pytest
 
-from pytest_specdec.engines.server.answers import Answer
-from pytest_specdec.engines.server.command import command_line
+from pytest_specdec.engines.server.answers import Answer, events
+from pytest_specdec.engines.server.client import Exchange
 from pytest_specdec.engines.server.counters import Counted
-from pytest_specdec.engines.server.dialects import DIALECTS, VLLM
-from pytest_specdec.engines.server.events import events
-from pytest_specdec.engines.server.load import Address
+from pytest_specdec.engines.server.dialects import DIALECTS, VLLM, Asking
 from pytest_specdec.engines.server.plan import ServerPlan
-from pytest_specdec.engines.server.requests import Asking
-from pytest_specdec.engines.server.wire import Exchange
+from pytest_specdec.engines.server.process import command_line
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.generation import Chunk, Speculation
 from pytest_specdec.workloads.workload import Request
@@ -64,7 +61,7 @@ def pieces(spoken: list[dict[str, Any] | str]) -> list[tuple[float, bytes]]:
 
 
 def read(dialect: str, spoken: list[dict[str, Any] | str]) -> Answer:
-    exchange = Exchange(b"", sent=10.5, status=200, pieces=pieces(spoken))
+    exchange = Exchange(sent=10.5, status=200, pieces=pieces(spoken))
     return Answer(ASKED, exchange, 10.0, "m", DIALECTS[dialect]).read()
 
 
@@ -115,14 +112,23 @@ vllm:spec_decode_num_accepted_tokens_per_pos_total{position="0",engine="0"} 8.0
     assert counted.hits_since(Counted()) is None
 
 
-def test_a_page_without_counters_is_no_zero() -> None:
+def test_counters_of_a_release_that_calls_them_without_total_are_found() -> None:
+    """With their type told or not."""
+    page = "llamacpp:spec_decode_num_drafts 4\nllamacpp:spec_decode_num_draft_tokens 12\n"
+    typed = f"# TYPE llamacpp:spec_decode_num_drafts counter\n{page}"
+    counted = [Counted.read(each, DIALECTS["llamacpp"].counters) for each in (page, typed)]
+    assert [(each.drafts, each.draft_tokens) for each in counted] == [(4, 12), (4, 12)]
+
+
+@pytest.mark.parametrize("page", ["other_total 3", "<html>not here</html>", "vllm:spec_decode_num_drafts_total NaN"])
+def test_a_page_without_counters_is_no_zero(page: str) -> None:
     """What is not told is not known."""
-    assert Counted.read("other_total 3", VLLM.counters).since(Counted()) is None
+    assert Counted.read(page, VLLM.counters).since(Counted()) is None
 
 
 def test_a_request_is_greedy_whatever_the_model_says() -> None:
     """vLLM takes a model's own sampling settings as defaults, so each is sent; the request's own come last."""
-    body = Asking(VLLM, Address("h", 1), "m").body(Request((5,), 4, sampling={"top_k": 3}), None)
+    body = Asking(VLLM, "m").body(Request((5,), 4, sampling={"top_k": 3}), None)
     assert (body["temperature"], body["repetition_penalty"], body["top_k"]) == (0.0, 1.0, 3)
     assert body["prompt"] == [5]
     assert body["ignore_eos"] is True

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.hardware import Gpu
 from pytest_specdec.measure.energy import Instruments, NoMeter, Subject, energy_ratio, local_meter, meter_for
 from pytest_specdec.measure.energy.choice import HIDDEN, NVML_COUNTER, first_visible
@@ -420,7 +421,7 @@ def test_an_engine_without_a_process_has_no_energy_of_its_own(clock: Any) -> Non
 
 def engine_at(gateway: str | None, python: str, pid: int | None) -> Any:
     """As much of an engine as a meter looks at."""
-    spec = SimpleNamespace(gateway=gateway, python=python, environment={}, options={"tensor_parallel_size": 2})
+    spec = EngineSpec(backend="vllm", target="t", gateway=gateway, python=python, options={"tensor_parallel_size": 2})
     return SimpleNamespace(spec=spec, description=SimpleNamespace(device="cpu", pid=pid))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from pytest_specdec.generation import Chunk, Generation, Run
 from pytest_specdec.measure.goodput import (
     NO_OBJECTIVES,
     NOT_TIMED,
+    doubtful_goodput,
     failed_part,
     goodput_part,
     missed,
@@ -110,6 +112,26 @@ def test_too_little_is_told_with_what_was_missed() -> None:
 def test_enough_is_enough() -> None:
     """The limit itself is; and without one nothing is asked."""
     assert complaint(0.5, GOOD, SLOW_END) == complaint(None, SLOW_END) == []
+
+
+def sent_late(apart: bool) -> Rounds:
+    """The first is under way until 0.3 s, so that the second, due at 0.1 s, is sent then and answered at once."""
+    first, second = answer((0.1, 1), (0.3, 8)), answer((0.35, 1), due=0.1, started=0.3)
+    first = replace(first, scheduled_s=0.0)
+    return Rounds((Run((first, second), None, 2.0, sent_apart=apart),), (2.0,))
+
+
+def test_what_the_machine_sent_late_makes_no_gate_red() -> None:
+    """A client that sends 200 ms late is told as inconclusive; an engine that sends from its own loop is slow."""
+    objectives = {"ttft_ms": 200.0}
+    late, slow = (goodput_part(objectives, sent_late(apart), True) for apart in (True, False))
+    assert [(part["goodput"], part["goodput_at_best"]) for part in (late, slow)] == [(0.5, 1.0), (0.5, 0.5)]
+    assert too_little_goodput(late, 0.9, FILE) == doubtful_goodput(slow, 0.9, FILE) == []
+    assert doubtful_goodput(late, 0.9, FILE) == [
+        "inconclusive: goodput 0.5 is below min_goodput = 0.9 of x.toml, "
+        "and up to 1 had this machine sent requests when they were due"
+    ]
+    assert len(too_little_goodput(slow, 0.9, FILE)) == 1
 
 
 def test_a_limit_on_what_cannot_be_known_is_no_green_gate() -> None:

@@ -129,6 +129,11 @@ REFUSED: dict[str, tuple[Rounds, int, str]] = {
         1,
         "by arrivals all 10 tokens took 2 s, by throughput 10 s",
     ),
+    "too early in each of two rounds": (
+        Rounds(tuple(Run((answer((1.0, 1), (2.0, 9)),), None, 10.0) for _ in range(2)), (10.0, 10.0)),
+        1,
+        "round 1: by arrivals all 10 tokens took 2 s, by throughput 10 s",
+    ),
     "more at once than allowed": (
         rounds(answer((1.0, 1), (3.0, 8)), answer((1.0, 1), (3.0, 8)), seconds=3.0),
         1,
@@ -145,6 +150,23 @@ def test_arrivals_that_contradict_the_throughput_are_an_error(case: tuple[Rounds
     with pytest.raises(Contradiction, match=message) as refusal:
         latency_part(seen, concurrency)
     assert isinstance(refusal.value, EngineError)
+
+
+TWO_TOKENS = answer((0.003, 1), (0.005, 1))
+STALLED: dict[str, Rounds] = {
+    "13 ms after the last token": rounds(TWO_TOKENS, seconds=0.018),
+    "13 ms before the clock stops": rounds(TWO_TOKENS, seconds=0.0051, measured=0.018),
+    "a second, in every round": Rounds(tuple(Run((TWO_TOKENS,), None, 1.0) for _ in range(3)), (1.0,) * 3),
+    "a minute, in one round": Rounds(
+        (Run((TWO_TOKENS,), None, 0.0051), Run((TWO_TOKENS,), None, 60.0)), (0.0051, 60.0)
+    ),
+}
+
+
+@pytest.mark.parametrize("seen", STALLED.values(), ids=STALLED.keys())
+def test_a_stall_of_the_machine_is_no_contradiction(seen: Rounds) -> None:
+    """It makes a run longer and moves no token that has come."""
+    assert latency_part(seen, 1)["e2e_s"]["p50"] == 0.005
 
 
 def test_what_is_refused_at_concurrency_1_may_be_true_at_2() -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_specdec.generation import Chunk, Generation, Run
+from pytest_specdec.judgement import Judgement
 from pytest_specdec.measure.contradiction import Contradiction
 from pytest_specdec.measure.latency import NO_TIMES, WITHHELD, latency_part, queue_s, ttft_s
-from pytest_specdec.measure.load import NO_MOMENTS, NO_TARGET, RATE_BOUND, Flow, load_part
+from pytest_specdec.measure.load import NO_MOMENTS, NO_TARGET, RATE_BOUND, Flow, held_up_s, load_part
 from pytest_specdec.measure.rounds import Rounds
 from pytest_specdec.measure.speedup import Arm, speedup_part
+from pytest_specdec.sweep import NEVER_SUSTAINED, NOT_SATURATED, Curve
 from pytest_specdec.workloads.scenario import Scenario, load_scenario
 
 OPEN = 'load = { kind = "open", rate = 2.0, arrivals = "constant", max_seconds = 1.5 }'
@@ -87,13 +90,85 @@ def test_a_rate_is_a_ratio_of_totals_over_rounds() -> None:
 
 def test_what_has_no_moments_has_no_rate() -> None:
     assert Flow.of(rounds(answer(0.0, (1.0, 1)))) == Flow(None, None, None)
-    assert Flow.of(rounds(answer(None, (1.0, 1), sent=0.0), answer(None, (2.0, 1), sent=1.0))) == Flow(None, 1.0, 1.0)
+    assert Flow.of(rounds(answer(None, (1.0, 1), sent=0.0), answer(None, (2.0, 1), sent=1.0))) == Flow(
+        None, 1.0, 1.0, 1.0
+    )
 
 
 def test_a_failed_request_was_sent_and_not_completed() -> None:
     failing = (answer(1.5, error="503"), answer(2.0, error="503"))
     flow = Flow.of(rounds(*evenly(1.0).runs[0].generations[:3], *failing))
     assert (flow.asked, flow.sent, flow.completed) == (2.0, 2.0, 2.0)
+
+
+def each_second(apart: bool, took: float = 0.5, count: int = 5) -> Rounds:
+    """Two requests a second are due, one is sent; each is answered `took` seconds later, or when the one before is."""
+    ends = [0.0]
+    for at in range(count):
+        ends.append(max(float(at), ends[-1]) + took)
+    answers = tuple(answer(at / 2, (end, 2), sent=float(at)) for at, end in enumerate(ends[1:]))
+    return Rounds((Run(answers, None, 10.0, sent_apart=apart),), (10.0,))
+
+
+def test_a_rate_that_the_machine_did_not_send_is_inconclusive() -> None:
+    """All that was sent was answered at once; the words give both rates, and by how much it was late."""
+    flow = Flow.of(each_second(apart=True))
+    assert (flow.asked, flow.sent, flow.completed, flow.at_best) == (2.0, 1.0, 1.0, 2.0)
+    assert (flow.sustained, flow.sustained_at_best) == (False, True)
+    assert flow.doubt == "inconclusive: asked 2 requests/s, this machine sent 1, up to 2 s late"
+
+
+def test_an_engine_that_falls_behind_what_was_sent_is_not_excused_by_the_machine() -> None:
+    """It takes 3 s for each: two seconds sooner it would still complete less than was asked."""
+    flow = Flow.of(each_second(apart=True, took=3.0))
+    assert (flow.completed, flow.at_best) == (pytest.approx(4 / 12), pytest.approx(4 / 10))
+    assert (flow.sustained, flow.sustained_at_best) == (False, False)
+
+
+@pytest.mark.parametrize(("took", "excused"), [(0.5, True), (1.0, False)])
+def test_an_engine_that_sends_itself_is_excused_only_while_it_had_nothing_to_do(took: float, excused: bool) -> None:
+    """Busy for half of each second, it could have been sent more; busy throughout, it is itself why no more was."""
+    assert Flow.of(each_second(apart=False, took=took)).sustained_at_best is excused
+
+
+def test_a_stall_while_the_engine_was_idle_is_told_to_the_moment() -> None:
+    """Due at 2 s and sent at 5 s, with another request under way until 3 s: two seconds are the machine's."""
+    (run,) = rounds(answer(0.0, (3.0, 1)), answer(2.0, (6.0, 1), sent=5.0)).runs
+    assert held_up_s(run) == 2.0
+    assert held_up_s(replace(run, sent_apart=True)) == 3.0
+
+
+UNKNOWN = "inconclusive: asked "
+
+
+@pytest.mark.parametrize(
+    ("sustained", "saturation"),
+    [
+        ([True, True], (None, NOT_SATURATED)),
+        ([True, False], (1.0, None)),
+        ([False, False], (None, NEVER_SUSTAINED)),
+        ([True, None], (None, f"{UNKNOWN}2")),
+        ([True, None, False], (None, f"{UNKNOWN}2")),
+        ([None, None, False], (None, f"{UNKNOWN}1")),
+        ([True, False, None], (1.0, None)),
+        ([None, True, False], (2.0, None)),
+        ([False, None], (None, NEVER_SUSTAINED)),
+        ([False, True], (None, NOT_SATURATED)),
+    ],
+)
+def test_an_inconclusive_rate_decides_only_next_to_the_highest_sustained_one(
+    sustained: list[bool | None], saturation: tuple[float | None, str | None]
+) -> None:
+    """Below it the engine has kept up with more; above one that was not sustained nothing is asked."""
+    rates = {float(rate): held for rate, held in enumerate(sustained, start=1)}
+    points = {rate: {"sustained": held, "reason": f"{UNKNOWN}{rate:g}"} for rate, held in rates.items()}
+    assert Curve(points, {rate: Judgement(True, {}) for rate in rates}).saturation == saturation
+
+
+def test_a_rate_that_is_sustained_needs_no_excuse() -> None:
+    """However late a request was sent."""
+    late = Flow.of(rounds(*(answer(at / 2, (at / 2 + 1, 1), sent=at / 2 + 0.4) for at in range(5))))
+    assert (late.sustained, late.completed) == (True, 2.0)
 
 
 def test_the_record_of_an_open_load(scenario: Scenario) -> None:
@@ -189,6 +264,13 @@ def test_below_saturation_there_is_no_speedup() -> None:
 def test_one_arm_that_keeps_up_is_enough_to_bind() -> None:
     told = speedup_part(Arm(evenly(1.0), 3, "bfloat16"), Arm(evenly(3.0, grows=0.5), 0, "bfloat16"))
     assert (told["speedup"], told["speedup_reason"]) == (None, RATE_BOUND)
+
+
+def test_speeds_do_not_compare_where_the_machine_did_not_send_the_load() -> None:
+    """Then tokens/s is the machine's, whatever the engine could do."""
+    told = speedup_part(Arm(each_second(apart=True), 3, "bfloat16"), Arm(evenly(3.0, grows=1.0), 0, "bfloat16"))
+    assert told["speedup"] is None
+    assert told["speedup_reason"] == "inconclusive: asked 2 requests/s, this machine sent 1, up to 2 s late"
 
 
 def test_past_saturation_both_run_at_their_own_speed() -> None:

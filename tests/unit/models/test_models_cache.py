@@ -45,17 +45,17 @@ def visible(root):
 
 def test_two_processes_at_once_make_one_model_once(tmp_path):
     writers = [writer(tmp_path, 0.5), writer(tmp_path, 0.5)]
-    said = sorted(process.communicate(timeout=60)[0].split() for process in writers)
+    said = sorted(process.communicate(timeout=600)[0].split() for process in writers)
     assert said == [["True"], ["half", "False"]]
     assert (place(TINY, tmp_path) / "weights").read_text() == "whole"
     assert visible(tmp_path) == [place(TINY).name]
 
 
 def test_a_killed_writer_leaves_no_model_and_the_next_one_sweeps(tmp_path):
-    process = writer(tmp_path, 60)
+    process = writer(tmp_path, 3600)
     assert process.stdout.readline() == "half\n"
     process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate(timeout=600)
     assert visible(tmp_path) == []
     assert len(list(tmp_path.glob(".*.growing-*"))) == 1
     assert build(TINY, tmp_path, quick) == (place(TINY, tmp_path), False)

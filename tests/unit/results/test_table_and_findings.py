@@ -99,7 +99,8 @@ def test_versions_that_changed_are_said_once_and_good_changes_are_counted() -> N
 def test_github_gets_a_table_in_markdown_and_an_annotation_at_the_test() -> None:
     """Green gates are no annotation; a bar or a line break inside a cell or message is escaped."""
     records = [held(SAME), held(SLOW, scenario="a|b")]
-    page = markdown(records)
+    page = markdown(records, "ended by SIGTERM after 2 of 3 gates")
+    assert "- partial: ended by SIGTERM after 2 of 3 gates\n" in page
     assert "| scenario | target |" in page
     assert "a\\|b" in page
     (line,) = error_lines(records)

@@ -4,14 +4,15 @@ It ships with the package so that a plugin built on this one, or this one's own 
 without a model. Time is what `clock` reads, and only the engine advances it: run pytest with
 `--benchmark-timer=pytest_specdec.engines.fake.clock`.
 
-Where things are: `clock` the time; `models` what the target prefers next; `decoding` the rounds of speculation, one
-method a step; `shaping` what lies between logits and a token; `faults` decoders with one step broken; `engine` the
-engine. Options (EngineSpec.options): those of `engine.DEFAULTS`, and `fault`, for a fault in both arms. Speculative
-options: `alpha` (share of tokens drafted right, 0.8), and `fault`, for a fault of speculation: a name of `FAULTS`.
+Where things are: `models` what the target prefers next, and how that gives a token; `decoding` the time, and the rounds
+of speculation, one method a step; `faults` decoders with one step broken; `engine` the engine. Options
+(EngineSpec.options): those of `engine.DEFAULTS`, and `fault`, for a fault in both arms. Speculative options: `alpha`
+(share of tokens drafted right, 0.8), and `fault`, for a fault of speculation: a name of `FAULTS`, in which
+`@fault(name)` enters a decoder of one's own.
 """
 
-from pytest_specdec.engines.fake.clock import TIME, FakeTime, clock
+from pytest_specdec.engines.fake.decoding import TIME, Decoder, FakeTime, Progress, clock
 from pytest_specdec.engines.fake.engine import DEFAULTS, FakeEngine
-from pytest_specdec.engines.fake.faults import FAULTS
+from pytest_specdec.engines.fake.faults import FAULTS, fault
 
-__all__ = ["DEFAULTS", "FAULTS", "TIME", "FakeEngine", "FakeTime", "clock"]
+__all__ = ["DEFAULTS", "FAULTS", "TIME", "Decoder", "FakeEngine", "FakeTime", "Progress", "clock", "fault"]

@@ -3,6 +3,7 @@
 An answer grows by bursts. In each, tokens are drafted one after another, and each is verified by the target: the first
 that the target would not have chosen is replaced by the target's own and ends the burst; if all are accepted the target
 adds one more, the bonus token. What the model has read (`context`) is kept apart from what is handed out (`output`).
+Time passes only when told to, and `clock` reads it.
 """
 
 from __future__ import annotations
@@ -13,15 +14,43 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from pytest_specdec.engines.fake import shaping
-from pytest_specdec.engines.fake.clock import TIME, clock
-from pytest_specdec.engines.fake.models import LanguageModel, argmax, hashed, with_two_highest_swapped
+from pytest_specdec.engines.fake.models import (
+    LanguageModel,
+    argmax,
+    biased,
+    drawn,
+    hashed,
+    penalised,
+    probabilities,
+    residual,
+    with_two_highest_swapped,
+    withheld,
+)
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.generation import Chunk, Generation, Score, Speculation
 from pytest_specdec.workloads.workload import Request, Workload
 
 PADDED_LOGIT = 0.0
 Answer = tuple[Generation, Speculation]
+
+
+class FakeTime:
+    """Seconds that pass only when told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += seconds
+
+
+TIME = FakeTime()
+
+
+def clock() -> float:
+    """The fake time, in seconds, as a timer of pytest-benchmark."""
+    return TIME.now
 
 
 @dataclass
@@ -126,7 +155,7 @@ class Decoder:
         burst: list[int] = []
         while not progress.is_bonus(burst):
             weights = self.draft_weights(progress, burst)
-            draft = shaping.drawn(weights, progress.random) if progress.temperature else argmax(weights)
+            draft = drawn(weights, progress.random) if progress.temperature else argmax(weights)
             token, accepted = self.verify(progress, burst, draft, weights)
             burst.append(self.emitted(progress, burst, token))
             if not accepted:
@@ -138,39 +167,37 @@ class Decoder:
         """The drafter's distribution: the target's, its two likeliest swapped where the drafter is wrong."""
         logits = self.shaped(progress, burst)
         right = self.model.agrees((*progress.context, *burst), self._alpha)
-        return shaping.probabilities(logits if right else with_two_highest_swapped(logits), progress.temperature)
+        return probabilities(logits if right else with_two_highest_swapped(logits), progress.temperature)
 
     def verify(self, progress: Progress, burst: Sequence[int], draft: int, weights: list[float]) -> tuple[int, bool]:
         """The token to emit in this place, and whether it is the draft, accepted."""
         if not progress.temperature:
             choice = self.choice(progress, burst)
             return choice, choice == draft
-        wanted = shaping.probabilities(self.shaped(progress, burst), progress.temperature)
+        wanted = probabilities(self.shaped(progress, burst), progress.temperature)
         if progress.random.random() * weights[draft] < wanted[draft]:
             return draft, True
-        return shaping.drawn(self.residual(wanted, weights), progress.random), False
+        return drawn(self.residual(wanted, weights), progress.random), False
 
     def residual(self, target: list[float], draft: list[float]) -> list[float]:
         """What a rejected draft is replaced from."""
-        return shaping.residual(target, draft)
+        return residual(target, draft)
 
     def choice(self, progress: Progress, burst: Sequence[int]) -> int:
         """The target's own token after context and burst."""
         logits = self.shaped(progress, burst)
         if not progress.temperature:
             return argmax(logits)
-        return shaping.drawn(shaping.probabilities(logits, progress.temperature), progress.random)
+        return drawn(probabilities(logits, progress.temperature), progress.random)
 
     def shaped(self, progress: Progress, burst: Sequence[int]) -> list[float]:
         """The target's logits after context and burst, as the request's sampling fields reshape them."""
         sampling = progress.request.sampling
-        logits = shaping.biased(
-            self.model.logits(self.read(progress, burst), progress.shape), self.bias(progress, burst)
-        )
+        logits = biased(self.model.logits(self.read(progress, burst), progress.shape), self.bias(progress, burst))
         penalties = float(sampling.get("frequency_penalty", 0.0)), float(sampling.get("presence_penalty", 0.0))
-        logits = shaping.penalised(logits, self.history(progress, burst), *penalties)
+        logits = penalised(logits, self.history(progress, burst), *penalties)
         ends = () if self.may_end(progress, burst) else self.ends(progress.request)
-        return shaping.withheld(logits, ends)
+        return withheld(logits, ends)
 
     def read(self, progress: Progress, burst: Sequence[int]) -> tuple[int, ...]:
         """The prefix that the cache holds."""

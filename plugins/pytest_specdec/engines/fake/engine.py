@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_specdec.engines.engine import Description
-from pytest_specdec.engines.fake.clock import TIME, clock
-from pytest_specdec.engines.fake.decoding import Decoder
+from pytest_specdec.engines.fake.decoding import TIME, Decoder, clock
 from pytest_specdec.engines.fake.faults import FAULTS
 from pytest_specdec.engines.fake.models import FIRST_PLAIN_ID, LanguageModel, argmax, language_model
 from pytest_specdec.engines.spec import EngineSpec

@@ -1,15 +1,19 @@
-"""What the fake target prefers next: a map of the last token, or logits that depend on every token before.
+"""What the fake target prefers next, by a map of the last token or by every token before, and how that gives a token.
 
 The map is simple enough to follow by hand. It cannot show a fault of the cache, since only the last token matters. The
 context model can: its logits are drawn by a hash of the whole prefix, so a prefix with one token too few or too many
 gives other logits. It also has what real models have: near-ties that rounding decides, and an end of the answer.
+
+Between logits and a token lie bias, penalties and withheld ends; then the argmax is taken, or a draw.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from array import array
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from random import Random
 from typing import Any, Protocol
@@ -160,3 +164,42 @@ def hashed(purpose: str, prefix: Sequence[int]) -> int:
 def chance(purpose: str, prefix: Sequence[int]) -> float:
     """A number from 0 to 1 that is fixed by purpose and prefix."""
     return hashed(purpose, prefix) / 2**64
+
+
+def biased(logits: Sequence[float], bias: Mapping[int, float]) -> list[float]:
+    """Logits with the bias of some ids added."""
+    return [logit + bias.get(token, 0.0) for token, logit in enumerate(logits)] if bias else list(logits)
+
+
+def penalised(logits: list[float], history: Iterable[int], frequency: float, presence: float) -> list[float]:
+    """Each token of the history lowered by `frequency` for each time it was given, and by `presence` once."""
+    for token, times in Counter(history).items() if frequency or presence else ():
+        logits[token] -= frequency * times + presence
+    return logits
+
+
+def withheld(logits: list[float], ends: Iterable[int]) -> list[float]:
+    """No end may be chosen."""
+    for token in ends:
+        logits[token] = -math.inf
+    return logits
+
+
+def probabilities(logits: Sequence[float], temperature: float) -> list[float]:
+    """Softmax at a temperature; at 0, all on the argmax."""
+    top = argmax(logits)
+    if temperature == 0:
+        return [float(token == top) for token in range(len(logits))]
+    weights = [math.exp((logit - logits[top]) / temperature) for logit in logits]
+    total = sum(weights)
+    return [weight / total for weight in weights]
+
+
+def drawn(weights: Sequence[float], random: Random) -> int:
+    """An id, as often as its weight says."""
+    return random.choices(range(len(weights)), weights)[0]
+
+
+def residual(target: Sequence[float], draft: Sequence[float]) -> list[float]:
+    """What is left of the target's distribution where the drafter's does not cover it; not normalised."""
+    return [max(p - q, 0.0) for p, q in zip(target, draft, strict=True)]

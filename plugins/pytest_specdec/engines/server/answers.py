@@ -1,4 +1,4 @@
-"""An answer as it came over the wire becomes a generation; what is wrong with it becomes that request's error.
+"""An answer as it came, a stream of server-sent events, becomes a generation; what is wrong with it, its error.
 
 An answer is whole when its status is 200, its stream ended as the protocol says, its model is the one that was asked
 for, it gave token ids, and the server's own count of them agrees with what arrived. Anything else is an error of this
@@ -8,18 +8,58 @@ one request: its words go into `Generation.error`.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pytest_specdec.engines.server.client import Exchange
 from pytest_specdec.engines.server.dialects import Dialect, Path, found_at
-from pytest_specdec.engines.server.events import DONE, Event, events
-from pytest_specdec.engines.server.wire import Exchange
 from pytest_specdec.generation import Chunk, Generation
 from pytest_specdec.workloads.workload import Request
 
 GOOD = 200
+DONE = "[DONE]"
 SHOWN = 300
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event: when its last byte came, its name (None for an ordinary one), and its data."""
+
+    at_s: float
+    name: str | None
+    data: str
+
+    @classmethod
+    def of(cls, at_s: float, lines: Iterable[str]) -> Event | None:
+        """From its lines; None for a comment."""
+        fields = [(name, value.removeprefix(" ")) for name, _, value in (line.partition(":") for line in lines)]
+        data = [value for name, value in fields if name == "data"]
+        named = [value for name, value in fields if name == "event"]
+        return cls(at_s, named[-1] if named else None, "\n".join(data)) if data or named else None
+
+    def value(self) -> dict[str, Any]:
+        """The data as JSON. Raises ValueError."""
+        value = json.loads(self.data)
+        if not isinstance(value, dict):
+            raise ValueError(f"an event that is no JSON object: {self.data[:80]}")
+        return value
+
+
+def events(pieces: Iterable[tuple[float, bytes]]) -> Iterator[Event]:
+    """The events of a stream that came in these pieces; what is left of an unfinished one is passed over."""
+    left = b""
+    lines: list[str] = []
+    for at_s, piece in pieces:
+        *whole, left = (left + piece).split(b"\n")
+        for raw in whole:
+            line = raw.rstrip(b"\r").decode("utf-8", "replace")
+            if line:
+                lines.append(line)
+                continue
+            if event := Event.of(at_s, lines):
+                yield event
+            lines = []
 
 
 @dataclass
@@ -45,7 +85,7 @@ class Answer:
     def read(self) -> Answer:
         """Go through the stream. Returns itself."""
         if self.exchange.status not in (None, GOOD):
-            self.error = f"HTTP {self.exchange.status}: {_message(self.exchange.body)}"
+            self.error = f"HTTP {self.exchange.status}: {_message(self.exchange.answer)}"
             return self
         for event in events(self.exchange.pieces):
             self._take(event)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
+import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from pytest_specdec.engines.server.dialects import Counters
 from pytest_specdec.generation import Speculation
-
-LINE = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)")
-POSITION = re.compile(r'(?:^|,)position="(\d+)"')
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Counted:
     @classmethod
     def read(cls, page: str, names: Counters) -> Counted:
         """Take the counters of these names from a page."""
-        samples = list(_samples(page))
+        samples = _samples(page)
         return cls(
             drafts=_total(samples, names.drafts),
             draft_tokens=_total(samples, names.draft_tokens),
@@ -57,36 +57,32 @@ class Counted:
         return _moved(self.prefix_cache_hits, before.prefix_cache_hits)
 
 
-Sample = tuple[str, str, int]
+def _samples(page: str) -> list[Sample]:
+    """The page's samples that are numbers; none where it is not Prometheus's text."""
+    try:
+        samples = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
+    except ValueError:
+        return []
+    return [sample for sample in samples if math.isfinite(sample.value)]
 
 
-def _samples(page: str) -> Iterator[Sample]:
-    """(name, labels, value) of each line that is no comment."""
-    for line in page.splitlines():
-        if (found := LINE.match(line)) and not line.startswith("#"):
-            try:
-                yield found[1], found[2] or "", int(float(found[3]))
-            except (ValueError, OverflowError):
-                continue
+def _named(samples: Iterable[Sample], names: Iterable[str]) -> list[Sample]:
+    """The samples of the first of these names that there is."""
+    found = ([sample for sample in samples if sample.name == name] for name in names)
+    return next(filter(None, found), [])
 
 
 def _total(samples: Iterable[Sample], names: tuple[str, ...]) -> int | None:
-    for name in names:
-        values = [value for called, _, value in samples if called == name]
-        if values:
-            return sum(values)
-    return None
+    named = _named(samples, names)
+    return sum(int(sample.value) for sample in named) if named else None
 
 
 def _by_position(samples: Iterable[Sample], names: tuple[str, ...]) -> tuple[int, ...]:
-    for name in names:
-        counts: Counter[int] = Counter()
-        for called, labels, value in samples:
-            if called == name and (position := POSITION.search(labels)):
-                counts[int(position[1])] += value
-        if counts:
-            return tuple(counts[at] for at in range(max(counts) + 1))
-    return ()
+    counts: Counter[int] = Counter()
+    for sample in _named(samples, names):
+        if "position" in sample.labels:
+            counts[int(sample.labels["position"])] += int(sample.value)
+    return tuple(counts[at] for at in range(max(counts, default=-1) + 1))
 
 
 def _moved(now: int | None, then: int | None) -> int | None:

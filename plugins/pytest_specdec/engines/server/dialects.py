@@ -1,4 +1,4 @@
-"""How the servers that speak OpenAI's protocol differ, one value for each: where token ids go in and come out.
+"""How the servers that speak OpenAI's protocol differ, one value for each, and a request as one of them wants it.
 
 A path is a sequence of keys and indices into one event of the stream, or into the whole answer. Counters are
 Prometheus's, under their exact names. Where a server tells what it counted with each answer, the paths to it stand
@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
+
+from pytest_specdec.workloads.workload import Request
 
 Path = tuple[str | int, ...]
 CHOICE: Path = ("choices", 0)
@@ -164,3 +166,52 @@ def found_at(event: Any, path: Path) -> Any:
         except (KeyError, IndexError, TypeError):
             return None
     return event
+
+
+@dataclass(frozen=True)
+class Asking:
+    """How this server is asked: its dialect, the model's name there, and whether by chat.
+
+    `as_text`: prompts go as text, which the server encodes itself.
+    """
+
+    dialect: Dialect
+    model: str
+    chat: bool = False
+    as_text: bool = False
+
+    @property
+    def route(self) -> Route:
+        """Where answers are asked for."""
+        return self.dialect.chat if self.chat and self.dialect.chat else self.dialect.completions
+
+    def body(self, request: Request, text: str | None) -> dict[str, Any]:
+        """The JSON of a streamed request; `text` is the prompt as text where it goes as text."""
+        route, dialect = self.route, self.dialect
+        return {
+            "model": self.model,
+            route.prompt: self._prompt(request, text),
+            route.limit: request.max_tokens,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **dialect.neutral,
+            **dialect.asks,
+            **_limits(request),
+            **request.sampling,
+        }
+
+    def _prompt(self, request: Request, text: str | None) -> Any:
+        if self.chat:
+            return [{"role": "user", "content": text}]
+        return text if self.as_text else list(request.prompt_ids)
+
+
+def _limits(request: Request) -> dict[str, Any]:
+    """What the request itself says of its end; what it leaves open is not sent, since not every server knows it."""
+    said = {
+        "min_tokens": request.min_tokens,
+        "ignore_eos": request.ignore_eos,
+        "stop": list(request.stop),
+        "stop_token_ids": list(request.stop_token_ids),
+    }
+    return {name: value for name, value in said.items() if value}

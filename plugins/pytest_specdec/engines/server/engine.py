@@ -9,22 +9,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 from pytest_specdec.engines.engine import Description
+from pytest_specdec.engines.model_files import ModelFacts
 from pytest_specdec.engines.server.answers import Answer
-from pytest_specdec.engines.server.calls import Calls
-from pytest_specdec.engines.server.command import CPU_ENVIRONMENT, command_line, filled
+from pytest_specdec.engines.server.client import Client, Exchange
 from pytest_specdec.engines.server.counters import Counted
-from pytest_specdec.engines.server.facts import ModelFacts
-from pytest_specdec.engines.server.load import Address, Client
+from pytest_specdec.engines.server.dialects import Asking
 from pytest_specdec.engines.server.plan import ServerPlan
-from pytest_specdec.engines.server.process import HOST, ServerProcess, free_port
+from pytest_specdec.engines.server.process import (
+    CPU_ENVIRONMENT,
+    HOST,
+    ServerProcess,
+    command_line,
+    filled,
+    free_port,
+)
 from pytest_specdec.engines.server.rating import NO_RATING, Rating
-from pytest_specdec.engines.server.requests import Asking
-from pytest_specdec.engines.server.wire import Exchange
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Generation, Run, Score, Speculation
@@ -33,7 +36,6 @@ from pytest_specdec.workloads.workload import Request, Workload
 
 READY_SECONDS = 60.0
 DYING_SECONDS = 1.0
-RATED_AT_ONCE = 8
 
 
 class ServedEngine:
@@ -50,36 +52,30 @@ class ServedEngine:
         self.folder = resolve(spec.target)
         self._timeout = float(self._plan.said.get("request_timeout", timeout))
         self._process: ServerProcess | None = None
-        self._client: Client | None = None
         self._workload: Workload | None = None
         self._exchanges: list[Exchange] = []
         self._span = (0.0, 0.0)
+        places = _places(spec, self.folder, resolve)
+        self._metrics = filled(str(self._plan.said.get("metrics", self._plan.dialect.counters.path)), places)
+        url = self._plan.url or f"http://{HOST}:{places['port']}"
+        self._client = Client(url, self._timeout, self._plan.headers())
         try:
-            self._open(load_timeout, resolve)
+            self._open(places, load_timeout)
         except BaseException:
             self.close()
             raise
 
-    def _open(self, load_timeout: float, resolve: Callable[[str], str]) -> None:
-        headers = self._plan.headers()
-        places = _places(self.spec, self.folder, resolve)
-        url = self._plan.url or f"http://{HOST}:{places['port']}"
-        self._calls = Calls(url, self._timeout, headers)
-        self._metrics = filled(str(self._plan.said.get("metrics", self._plan.dialect.counters.path)), places)
+    def _open(self, places: Mapping[str, Any], load_timeout: float) -> None:
         if self._plan.url is None:
             self._start(places, load_timeout)
-        address = Address.of(url)
-        self._asking = Asking(
-            self._plan.dialect, address, self._model(), self._plan.by_chat, self._plan.as_text, headers
-        )
-        self._client = Client(address)
+        self._asking = Asking(self._plan.dialect, self._model(), self._plan.by_chat, self._plan.as_text)
         self.description = self._describe()
         self._before = self._counted()
 
     @property
     def url(self) -> str:
         """Where the server answers."""
-        return self._calls.url
+        return self._client.url
 
     def _start(self, places: Mapping[str, Any], load_timeout: float) -> None:
         on_cpu = not gpus().visible
@@ -89,12 +85,12 @@ class ServedEngine:
         self._process.wait_until(self._is_ready, load_timeout)
 
     def _is_ready(self) -> bool:
-        return self._calls.answers(self._plan.ready, READY_SECONDS) and bool(self._models(READY_SECONDS))
+        return self._client.answers(self._plan.ready, READY_SECONDS) and bool(self._models(READY_SECONDS))
 
     def _models(self, timeout: float) -> list[dict[str, Any]]:
         """What /v1/models lists; nothing while it does not answer."""
         try:
-            listed = json.loads(self._calls.text("/v1/models", timeout=timeout))
+            listed = json.loads(self._client.text("/v1/models", timeout=timeout))
             return [dict(each) for each in listed.get("data") or ()]
         except (EngineError, ValueError):
             return []
@@ -103,14 +99,14 @@ class ServedEngine:
         """The model's name at the server. Raises EngineError if it does not serve the one that is wanted."""
         served = [str(each["id"]) for each in self._models(READY_SECONDS)]
         if not served:
-            raise EngineError(f"no server that lists a model answers at {self._calls.url}/v1/models")
+            raise EngineError(f"no server that lists a model answers at {self._client.url}/v1/models")
         named = self._plan.said.get("model")
         wanted = [named] if named else [self.folder, self.spec.target, *(served if len(served) == 1 else [])]
         for name in wanted:
             if name in served:
                 return str(name)
         raise EngineError(
-            f"{self._calls.url} serves {', '.join(served)}, not {named or self.spec.target}: "
+            f"{self._client.url} serves {', '.join(served)}, not {named or self.spec.target}: "
             "name one of them as server['model']"
         )
 
@@ -148,7 +144,7 @@ class ServedEngine:
     def _versions(self) -> dict[str, str]:
         dialect = self._plan.dialect
         try:
-            told = self._calls.json(dialect.version)["version"] if dialect.version else None
+            told = self._client.json(dialect.version)["version"] if dialect.version else None
         except (EngineError, KeyError, TypeError):
             told = None
         return {dialect.name: str(told)} if told else {}
@@ -157,18 +153,18 @@ class ServedEngine:
         """Token ids of each text, by the server's own tokenizer."""
         self._refuse_no_tokenizer()
         asked = ({"model": self._asking.model, "prompt": text} for text in texts)
-        return [list(self._calls.json("/tokenize", body)["tokens"]) for body in asked]
+        return [list(self._client.json("/tokenize", body)["tokens"]) for body in asked]
 
     def encode_messages(self, conversations: Sequence[Sequence[Mapping[str, str]]]) -> list[list[int]]:
         """Token ids of each conversation by the server's own chat template, ready for the assistant's answer."""
         self._refuse_no_tokenizer()
         asked = ({"model": self._asking.model, "messages": [dict(each) for each in talk]} for talk in conversations)
-        return [list(self._calls.json("/tokenize", body)["tokens"]) for body in asked]
+        return [list(self._client.json("/tokenize", body)["tokens"]) for body in asked]
 
     def _decoded(self, ids: Sequence[int]) -> str:
         self._refuse_no_tokenizer()
         asked = {"model": self._asking.model, "tokens": list(ids)}
-        return str(self._calls.json("/detokenize", asked)["prompt"])
+        return str(self._client.json("/detokenize", asked)["prompt"])
 
     def _refuse_no_tokenizer(self) -> None:
         if not self._plan.dialect.tokenize:
@@ -179,21 +175,19 @@ class ServedEngine:
 
     def prepare(self, workload: Workload) -> None:
         """Build the requests, open connections, and read the counters."""
-        assert self._client is not None
         self._workload = workload
         dues = workload.arrivals_s or (None,) * len(workload.requests)
         pairs = zip(workload.requests, dues, strict=True)
-        self._exchanges = [Exchange(self._payload(request), due) for request, due in pairs]
-        self._client.warm(min(workload.concurrency, len(workload.requests)))
+        self._exchanges = [Exchange(self._asking.route.path, self._body(request), due) for request, due in pairs]
+        self._client.warm(self._plan.ready, min(workload.concurrency, len(workload.requests)))
         self._before = self._counted()
 
-    def _payload(self, request: Request) -> bytes:
+    def _body(self, request: Request) -> bytes:
         text = self._decoded(request.prompt_ids) if self._plan.as_text else None
-        return self._asking.payload(request, text)
+        return json.dumps(self._asking.body(request, text)).encode()
 
     def run(self) -> None:
         """Send and receive. Raises EngineDied if the server ends meanwhile."""
-        assert self._client is not None, "run() after close()"
         assert self._workload is not None, "run() before prepare()"
         self._span = self._client.run(self._exchanges, self._workload.concurrency, self._timeout)
         if self._process is not None:
@@ -211,6 +205,7 @@ class ServedEngine:
             self._speculation(answers, after),
             ended - began,
             after.hits_since(self._before),
+            sent_apart=True,
         )
 
     def _answers(self) -> list[Answer]:
@@ -222,11 +217,10 @@ class ServedEngine:
     def _refuse_failure(self, answers: Sequence[Answer]) -> None:
         failed = sum(answer.error is not None for answer in answers)
         if failed == len(answers) or (failed and not self.spec.speculates):
-            raise EngineError(f"server {self.spec.label} at {self._calls.url}: {_failures(answers)}")
+            raise EngineError(f"server {self.spec.label} at {self._client.url}: {_failures(answers)}")
 
     def drop(self, workload: Workload, after_pieces: int = 1) -> tuple[Generation, ...]:
         """Send these requests and break each off in flight, after so many pieces of its answer."""
-        assert self._client is not None
         self.prepare(workload)
         for exchange in self._exchanges:
             exchange.cancel_after = after_pieces
@@ -235,13 +229,11 @@ class ServedEngine:
 
     def _counted(self) -> Counted:
         """The counters now; a server without such a page counts nothing that is known."""
-        names = self._plan.dialect.counters
-        elsewhere = self._metrics.startswith("http")
         try:
-            page = replace(self._calls, url="").text(self._metrics) if elsewhere else self._calls.text(self._metrics)
+            page = self._client.text(self._metrics)
         except EngineError:
             return Counted()
-        return Counted.read(page, names)
+        return Counted.read(page, self._plan.dialect.counters)
 
     def _speculation(self, answers: Sequence[Answer], after: Counted) -> Speculation | None:
         """What was drafted; None for the target alone. Raises EngineError if the server does not tell."""
@@ -280,19 +272,15 @@ class ServedEngine:
         if not self._plan.dialect.rates:
             raise EngineError(f"server {self.spec.label}, protocol {self._plan.dialect.name!r}: {NO_RATING}")
         asked = [self._rating(request, tuple(output)) for request, output in zip(requests, outputs, strict=True)]
-        with ThreadPoolExecutor(RATED_AT_ONCE) as pool:
-            return tuple(pool.map(self._rated, asked))
+        bodies = [rating.body(self._asking.model) for rating in asked if rating.output]
+        told = iter(self._client.json_of_each("/v1/completions", bodies))
+        return tuple(rating.scores(next(told)) if rating.output else () for rating in asked)
 
     def _rating(self, request: Request, output: tuple[int, ...]) -> Rating:
         ends = request.ends(self.description.details.get("eos_token_ids") or ())
         until = request.min_tokens if ends else 0
         raw = bool(self._plan.said.get("raw_logits", self._process is not None and not self.spec.speculates))
         return Rating(request.prompt_ids, output, until, ends, self.description.context, raw)
-
-    def _rated(self, rating: Rating) -> tuple[Score, ...]:
-        if not rating.output:
-            return ()
-        return rating.scores(self._calls.json("/v1/completions", rating.body(self._asking.model)))
 
     def park(self) -> None:
         """Nothing: a server keeps what it holds, so two must fit beside each other."""
@@ -302,8 +290,7 @@ class ServedEngine:
 
     def close(self) -> None:
         """Close the connections, and end a server that was started here."""
-        if self._client is not None:
-            self._client.close()
+        self._client.close()
         if self._process is not None:
             self._process.close()
 

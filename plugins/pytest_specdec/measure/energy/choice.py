@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 NVML_COUNTER = "nvml counter"
 IsOurs = Callable[[int], bool]
-PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 HIDDEN = (
     "NVML shows no process of the engine: its GPUs are taken to be the first that CUDA lets it see, and foreign "
     "processes could not be told"
@@ -52,12 +51,9 @@ class Subject:
 
     @classmethod
     def of(cls, engine: Engine) -> Subject:
-        """The engine's own words, and how many GPUs its options ask for."""
+        """The engine's own words, and how many GPUs its specification spans."""
         spec, about = engine.spec, engine.description
-        wanted = 1
-        for option in PARALLEL:
-            wanted *= int(spec.options.get(option) or 1)
-        return cls(about.device, about.pid, wanted, dict(spec.environment))
+        return cls(about.device, about.pid, spec.gpus, dict(spec.environment))
 
     def owns(self, pid: int) -> bool:
         """Whether this process belongs to the engine."""

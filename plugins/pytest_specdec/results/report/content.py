@@ -68,7 +68,8 @@ def gathered(runs: Sequence[SavedRun]) -> Content:
 
 
 def _named(run: SavedRun) -> str:
-    """A run by its id, its time to the minute, and its commit."""
+    """A run by its id, its time to the minute, its commit, and whether gates are missing."""
     commit = str(run.commit.get("id") or "")[:12]
     when = run.datetime[:16].replace("T", " ")
-    return f"{run.id}, {when}" + (f", commit {commit}" if commit and commit != "unknown" else "")
+    known = f", commit {commit}" if commit and commit != "unknown" else ""
+    return f"{run.id}, {when}{known}" + (f", partial: {run.partial}" if run.partial else "")

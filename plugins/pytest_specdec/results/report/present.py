@@ -11,8 +11,11 @@ from typing import Any
 from pytest_specdec.results.saved import SavedRun
 
 
-def present_run(records: Sequence[dict[str, Any]], storage: Path) -> SavedRun:
-    """These records as a run of now. `storage`: pytest-benchmark's folder, beside which power series lie."""
+def present_run(records: Sequence[dict[str, Any]], storage: Path, partial: str = "") -> SavedRun:
+    """These records as a run of now. `storage`: pytest-benchmark's folder, beside which power series lie.
+
+    `partial`: what ended the session before all gates had finished.
+    """
     machine = {
         "python_version": platform.python_version(),
         "system": platform.system(),
@@ -26,4 +29,5 @@ def present_run(records: Sequence[dict[str, Any]], storage: Path) -> SavedRun:
         machine=machine,
         records=tuple(records),
         rounds={},
+        partial=partial,
     )

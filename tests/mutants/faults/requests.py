@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pytest_specdec.engines.fake.decoding import Answer, Decoder, Progress
-from pytest_specdec.engines.fake.faults.registry import fault
+from pytest_specdec.engines.fake import Decoder, Progress, fault
+from pytest_specdec.engines.fake.decoding import Answer
 from pytest_specdec.engines.fake.models import FIRST_PLAIN_ID
 from pytest_specdec.workloads.workload import Request
 

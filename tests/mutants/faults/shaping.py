@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pytest_specdec.engines.fake.decoding import Decoder, Progress
-from pytest_specdec.engines.fake.faults.registry import fault
+from pytest_specdec.engines.fake import Decoder, Progress, fault
 from pytest_specdec.generation import Score
 from pytest_specdec.workloads.workload import Request
 

@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_specdec.engines.fake.decoding import Decoder, Progress
-from pytest_specdec.engines.fake.faults.registry import fault
+from pytest_specdec.engines.fake import Decoder, Progress, fault
 from pytest_specdec.generation import Generation
-
-
-@fault("stops early")
-class StopsEarly(Decoder):
-    """The last token is missing."""
-
-    def room(self, progress: Progress) -> int:
-        """One less."""
-        return super().room(progress) - 1
 
 
 @fault("EOS passed over")

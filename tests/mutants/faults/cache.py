@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_specdec.engines.fake.decoding import Decoder, Progress
-from pytest_specdec.engines.fake.faults.registry import fault
+from pytest_specdec.engines.fake import Decoder, Progress, fault
 
 WINDOW = 256
 

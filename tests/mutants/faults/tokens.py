@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_specdec.engines.fake.decoding import Decoder, Progress
-from pytest_specdec.engines.fake.faults.registry import fault
+from pytest_specdec.engines.fake import Decoder, Progress, fault
 from pytest_specdec.engines.fake.models import (
     CLOSE,
     FIRST_PLAIN_ID,
@@ -16,15 +15,6 @@ from pytest_specdec.engines.fake.models import (
 )
 
 STRUCK_REQUEST = 7
-
-
-@fault("wrong token")
-class WrongToken(Decoder):
-    """One id stands in for the target's choice after every token that ends in 5."""
-
-    def emitted(self, progress: Progress, burst: Sequence[int], token: int) -> int:
-        """By the token before."""
-        return FIRST_PLAIN_ID if (*progress.context, *burst)[-1] % 10 == 5 else token
 
 
 @fault("wrong token accepted")

@@ -1,4 +1,4 @@
-"""Tokenizers of target and draft, compared by their files."""
+"""What a model's files say: how many ids there are and which of them end, and whether a draft has the same ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_specdec.engines.preflight import compare_tokenizers, refuse_other_tokenizer
+from pytest_specdec.engines.model_files import ModelFacts, compare_tokenizers, refuse_other_tokenizer
 from pytest_specdec.errors import EngineError
 
 WORDS = {"a": 0, "b": 1}
@@ -48,3 +48,15 @@ def test_an_id_with_two_meanings_is_refused_and_both_models_are_named(tmp_path: 
 def test_a_model_that_is_no_local_folder_is_not_compared(tmp_path: Path) -> None:
     target = model(tmp_path / "target", WORDS)
     assert refuse_other_tokenizer(target, "org/draft") == "not compared: no tokenizer.json in org/draft"
+
+
+def test_what_no_endpoint_tells_is_read_from_the_files(tmp_path: Path) -> None:
+    """Ids beyond the tokenizer's are padding; ends are those of either file; what was said comes first."""
+    folder = Path(model(tmp_path / "target", WORDS, 64, {"<s>": 2}))
+    sizes = {"vocab_size": 64, "max_position_embeddings": 128, "eos_token_id": 2}
+    (folder / "config.json").write_text(json.dumps(sizes))
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 1]}))
+    assert ModelFacts.of(str(folder), {}) == ModelFacts(3, 64, 128, (1, 2))
+    said = {"vocabulary": 2, "context": 16, "eos_token_ids": [0]}
+    assert ModelFacts.of(str(folder), said) == ModelFacts(2, 64, 16, (0,))
+    assert ModelFacts.of("org/target", {}) == ModelFacts()

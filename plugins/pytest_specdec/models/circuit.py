@@ -1,0 +1,225 @@
+"""Engraves memory into a checkpoint's tensors: readers into attention, products into the MLP, classes into the head.
+
+- A reader's query and its KV head's key come from the constant alone. Rotary position embedding then makes the score
+  Σ cos(θ (distance − wanted)), over the faster frequencies, whose peak stands GAP above its neighbours.
+- The product of ±1 values is a zigzag of their sum. Each of its steps is the difference of two neurons, a ramp; they
+  are counted from the middle, so that sums stay small in bfloat16, and restore ±1 in every layer.
+- A row of the output head gathers the embeddings of all tokens that it may follow, solved so that each is met exactly,
+  and the bits of the class that emits it.
+
+Heads and neurons that memory leaves over stay random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_specdec.models.layout import EMBEDDING_SIZE
+from pytest_specdec.models.maps import following
+from pytest_specdec.models.memory import Reader, kv_head
+from pytest_specdec.models.memory_maps import codes
+from pytest_specdec.models.recipe import SPECIAL_IDS
+from pytest_specdec.models.stream import Stream
+
+if TYPE_CHECKING:
+    import torch
+
+GAP = 12.0  # of the score, between the wanted distance and its neighbours
+STEEPNESS = 20.0  # of a ramp
+CLASS_SHARE = 0.25  # of the top logit, for each bit of the class
+ROWS_AT_ONCE = 4096  # of the head, while it is solved
+
+
+class Neuron(NamedTuple):
+    """Writes amount · silu(STEEPNESS (sign · sum of the terms − offset)) / STEEPNESS, all in units of a bit."""
+
+    terms: list[int]
+    sign: int
+    offset: float
+    amount: float
+    into: int
+
+
+@dataclass(frozen=True)
+class Circuit:
+    """What memory puts into the tensors of one model, on one device."""
+
+    stream: Stream
+    device: str
+
+    def engraved(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor of that name, drawn at random, with what memory needs in it."""
+        parts = name.split(".")
+        layer = int(parts[parts.index("layers") + 1]) if "layers" in parts else 0
+        changes = {
+            "embed_tokens": self._engrave_embedding,
+            "q_proj": self._engrave_queries,
+            "q_norm": self._engrave_query_norm,
+            "k_proj": self._engrave_keys,
+            "v_proj": self._engrave_values,
+            "o_proj": self._engrave_readings,
+            "gate_proj": self._engrave_gates,
+            "up_proj": self._engrave_ups,
+            "down_proj": self._engrave_products,
+        }
+        if parts[-2] in changes:
+            changes[parts[-2]](tensor, layer)
+        return tensor
+
+    def head(self, vectors: torch.Tensor) -> torch.Tensor:
+        """The output head for these vectors of the tokens, in units of the top logit over √hidden."""
+        import torch
+
+        recipe, norm = self.stream.recipe, self.stream.last_norm()
+        classes, before = self._emitted()
+        begins = range(0, recipe.vocab, ROWS_AT_ONCE)
+        rows = torch.cat([_met_exactly(vectors, before[begin : begin + ROWS_AT_ONCE]) for begin in begins])
+        rows *= norm / EMBEDDING_SIZE
+        size = CLASS_SHARE * sqrt(recipe.shape.hidden) * norm / self.stream.slot
+        rows[:, self.stream.product(recipe.shape.layers - 1)] = self._signs(classes) * size
+        return rows
+
+    def _emitted(self) -> tuple[list[int], list[list[int]]]:
+        """For each token, the class that emits it, and the ordinary tokens that it may follow."""
+        recipe = self.stream.recipe
+        classes, before = [0] * recipe.vocab, [[] for _ in range(recipe.vocab)]  # type: list[int], list[list[int]]
+        for number, leads in enumerate(following(recipe)):
+            for token in range(SPECIAL_IDS, recipe.vocab):
+                classes[leads[token]] = number
+                before[leads[token]].append(token)
+        return classes, before
+
+    def _signs(self, numbers: Sequence[int]) -> torch.Tensor:
+        """The bits of each number as +1 for 0 and −1 for 1; shape (numbers, bits)."""
+        import torch
+
+        bits = range(self.stream.memory.bits)
+        return torch.tensor([[1.0 - 2 * (number >> bit & 1) for bit in bits] for number in numbers], device=self.device)
+
+    def _engrave_embedding(self, table: torch.Tensor, _: int) -> None:
+        recipe, stream = self.stream.recipe, self.stream
+        unscaled = stream.mark / stream.scale
+        table[: recipe.vocab, stream.constant] = unscaled
+        table[: recipe.vocab, stream.code] = self._signs(codes(recipe, stream.memory)) * unscaled
+
+    def _engrave_queries(self, weight: torch.Tensor, layer: int) -> None:
+        for reader in self.stream.readers[layer]:
+            self._from_constant(weight, reader.head, self._turned(reader.distance), layer)
+
+    def _engrave_keys(self, weight: torch.Tensor, layer: int) -> None:
+        for reader in self.stream.readers[layer]:
+            self._from_constant(weight, self._kv_head(reader), self._turned(0), layer)
+
+    def _from_constant(self, weight: torch.Tensor, head: int, vector: torch.Tensor, layer: int) -> None:
+        """Let a head's projection be the same vector for every token."""
+        rows = self._rows(head)
+        weight[rows] = 0
+        weight[rows, self.stream.constant] = vector * (self.stream.norm_before_attention(layer) / self.stream.mark)
+
+    def _engrave_query_norm(self, weight: torch.Tensor, _: int) -> None:
+        """The norms take the size out of query and key; it comes back here."""
+        size = self.stream.recipe.shape.head_dim
+        weight *= GAP * int(self._frequencies()[1].sum()) / (sqrt(size) * self._drop())
+
+    def _engrave_values(self, weight: torch.Tensor, layer: int) -> None:
+        """Own code, or what the first reader of the first layer has copied here."""
+        stream = self.stream
+        for reader in stream.readers[layer]:
+            found, size = (stream.reading(0, 0), stream.slot) if reader.hops else (stream.code, stream.mark)
+            for bit, element in enumerate(found):
+                row = self._rows(self._kv_head(reader)).start + bit
+                weight[row] = 0
+                weight[row, element] = stream.norm_before_attention(layer) / size
+
+    def _engrave_readings(self, weight: torch.Tensor, layer: int) -> None:
+        weight[self.stream.room :] = 0
+        for number, reader in enumerate(self.stream.readers[layer]):
+            for bit, element in enumerate(self.stream.reading(layer, number)):
+                weight[element, self._rows(reader.head).start + bit] = self.stream.slot
+
+    def _engrave_gates(self, weight: torch.Tensor, layer: int) -> None:
+        stream, norm = self.stream, self.stream.norm_before_mlp(layer)
+        for row, neuron in enumerate(self._neurons(layer)):
+            weight[row] = 0
+            weight[row, neuron.terms] = neuron.sign * STEEPNESS * norm / stream.slot
+            weight[row, stream.constant] = -neuron.offset * STEEPNESS * norm / stream.mark
+
+    def _engrave_ups(self, weight: torch.Tensor, layer: int) -> None:
+        for row, _ in enumerate(self._neurons(layer)):
+            weight[row] = 0
+            weight[row, self.stream.constant] = self.stream.norm_before_mlp(layer) / self.stream.mark
+
+    def _engrave_products(self, weight: torch.Tensor, layer: int) -> None:
+        weight[self.stream.room :] = 0
+        for column, neuron in enumerate(self._neurons(layer)):
+            weight[:, column] = 0
+            weight[neuron.into, column] = neuron.amount * self.stream.slot / STEEPNESS
+
+    def _neurons(self, layer: int) -> Iterator[Neuron]:
+        """For each bit, the product of what the layer's readers copied and of the product before."""
+        stream = self.stream
+        for bit, into in enumerate(stream.product(layer)):
+            terms = [stream.reading(layer, number)[bit] for number in range(len(stream.readers[layer]))]
+            terms += [stream.product(layer - 1)[bit]] if layer else []
+            yield from _zigzag(terms, into)
+
+    def _rows(self, head: int) -> slice:
+        size = self.stream.recipe.shape.head_dim
+        return slice(head * size, (head + 1) * size)
+
+    def _kv_head(self, reader: Reader) -> int:
+        return kv_head(self.stream.recipe.shape, reader.head)
+
+    def _turned(self, distance: int) -> torch.Tensor:
+        """A vector on the faster frequencies, turned back by a distance; so large that the peak stands GAP high."""
+        import torch
+
+        angles, weights = self._frequencies()
+        size = 1.0 if self.stream.recipe.shape.architecture == "qwen3" else self._size()
+        turned = torch.cat([weights * torch.cos(distance * angles), -weights * torch.sin(distance * angles)])
+        return (turned * size).float().to(self.device)
+
+    def _size(self) -> float:
+        return sqrt(GAP * sqrt(self.stream.recipe.shape.head_dim) / self._drop())
+
+    def _drop(self) -> float:
+        """How far the sum of cosines falls from the wanted distance to the next."""
+        angles, weights = self._frequencies()
+        return float((weights * (1 - angles.cos())).sum())
+
+    def _frequencies(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rotary angles per position, and 1 for the faster 3/8 of them: the slow ones hardly tell neighbours apart."""
+        import torch
+
+        shape = self.stream.recipe.shape
+        half = shape.head_dim // 2
+        exponents = torch.arange(half, dtype=torch.float64) / half
+        return shape.rope_theta**-exponents, (torch.arange(half) < max(1, 3 * half // 8)).double()
+
+
+def _zigzag(terms: list[int], into: int) -> Iterator[Neuron]:
+    """Neurons that turn a sum of n values ±1 into their product, from the sum in the middle (0, or 1) up and down."""
+    count = len(terms)
+    middle = count % 2
+    value = 1 - 2 * ((count - middle) // 2 % 2)
+    yield Neuron([], 1, -1.0, value, into)
+    for sign in (1, -1):
+        for step, edge in enumerate(range(sign * middle + 1, count, 2)):
+            change = -2 * value * (-1) ** step
+            yield Neuron(terms, sign, edge - 0.5, change, into)
+            yield Neuron(terms, sign, edge + 0.5, -change, into)
+
+
+def _met_exactly(vectors: torch.Tensor, before: Sequence[Sequence[int]]) -> torch.Tensor:
+    """For each list of tokens, the combination of their vectors whose product with every one of these is 1."""
+    import torch
+
+    width = max(1, *map(len, before))
+    index = torch.tensor([[*each, *[0] * (width - len(each))] for each in before], device=vectors.device)
+    real = torch.tensor([[1.0] * len(each) + [0.0] * (width - len(each)) for each in before], device=vectors.device)
+    gathered = vectors[index] * real[..., None]
+    overlaps = gathered @ gathered.transpose(1, 2) + torch.diag_embed(1 - real)
+    return (torch.linalg.solve(overlaps, real)[..., None] * gathered).sum(dim=1)

@@ -1,0 +1,138 @@
+"""What a pair with memory reads: at which distances, by which heads, and how much of the residual stream that takes.
+
+A reader is a query head whose score depends on the distance alone, with one peak: it copies the code of the token so
+many positions back out of its KV head's cache. A model multiplies all codes that it has read, so a distance that is
+read twice, in two layers, cancels: only the `net` distances decide the next token. So every layer of a target reads
+its own entries at many distances, and a drafter of one layer need read but four.
+
+In all layers but the first, every second KV head keeps no token's own code but the one that the very first reader
+copied there, from `hop` positions back: such an entry depends on its context, and not on its token alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_specdec.models.errors import ModelError
+
+if TYPE_CHECKING:
+    from pytest_specdec.models.recipe import Shape
+
+LEAST_REACH = 6  # below it, the net distances are not four
+MOST_BITS = 3
+GOLDEN = 0.6180339887498949  # its multiples, modulo 1, are evenly spread however many there are
+
+
+@dataclass(frozen=True)
+class Memory:
+    """`reach`: the largest distance that is read. `readers`: reading heads of a layer. `bits`: of a token's code."""
+
+    reach: int
+    readers: int
+    bits: int = 2
+
+    def __post_init__(self) -> None:
+        if self.reach < LEAST_REACH:
+            raise ModelError(f"memory={self.reach} is too short; the least is {LEAST_REACH}")
+        if not 1 <= self.bits <= MOST_BITS:
+            raise ModelError(f"bits={self.bits} is not within 1..{MOST_BITS}")
+
+    @property
+    def classes(self) -> int:
+        """How many maps the pair has; the product of the codes that were read chooses among them."""
+        return 1 << self.bits
+
+    @property
+    def hop(self) -> int:
+        """The distance of the first reader, whose reading other heads keep."""
+        return self.reach // 3
+
+    @property
+    def net(self) -> tuple[int, ...]:
+        """The distances that decide the next token: those that are read an odd number of times."""
+        return 1, self.hop, 2 * self.reach // 3, self.reach
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A query head of a layer, whether its KV head keeps what was copied before, and the distance at which it reads."""
+
+    layer: int
+    head: int
+    hops: bool
+    distance: int
+
+
+def default_readers(shape: Shape) -> int:
+    """Four, for the four net distances, or one for each KV head where these are more."""
+    return min(shape.heads, max(4, shape.kv_heads))
+
+
+def kv_head(shape: Shape, head: int) -> int:
+    """The KV head of a query head."""
+    return head // (shape.heads // shape.kv_heads)
+
+
+def readings(memory: Memory, shape: Shape) -> list[list[Reader]]:
+    """The readers of each layer; the first of the first layer is the one whose reading others keep.
+
+    Raises ModelError where the shape has too few heads.
+    """
+    made = list(_readers(memory, shape))
+    return [[reader for reader in made if reader.layer == layer] for layer in range(shape.layers)]
+
+
+def reserved(memory: Memory, shape: Shape) -> int:
+    """Elements of the residual stream that are set apart: a constant, the code, each reading and each product."""
+    return 1 + memory.bits * (1 + shape.layers + sum(map(len, readings(memory, shape))))
+
+
+def _readers(memory: Memory, shape: Shape) -> Iterator[Reader]:
+    own, keeping = _heads(memory, shape)
+    hop, reach = memory.hop, memory.reach
+    if min(len(own), len(keeping)) >= 2:
+        yield from _net(own, (hop, 1))
+        yield from _net(keeping, [distance - hop for distance in memory.net[2:]])
+    elif len(own) >= len(memory.net):
+        yield from _net(own, (hop, 1, *memory.net[2:]))
+    else:
+        raise ModelError(f"memory reads {len(memory.net)} distances with {len(own)} readers in all; raise readers")
+    yield from _cancelling(own, reach)
+    yield from _cancelling(keeping, reach - hop)
+
+
+def _heads(memory: Memory, shape: Shape) -> tuple[list[Reader], list[Reader]]:
+    """Heads that find a token's own code, and heads that find what was copied; spread over KV heads and layers."""
+    if not 1 <= memory.readers <= shape.heads:
+        raise ModelError(f"readers={memory.readers} is not within 1..{shape.heads}, the heads of a layer")
+    heads = []
+    for number in range(memory.readers):
+        place, group = divmod(number, shape.kv_heads)
+        head = group * (shape.heads // shape.kv_heads) + place
+        heads += [Reader(layer, head, layer > 0 and group % 2 == 1, 0) for layer in range(shape.layers)]
+    return [head for head in heads if not head.hops], [head for head in heads if head.hops]
+
+
+def _net(heads: list[Reader], distances: Sequence[int]) -> Iterator[Reader]:
+    for distance in distances:
+        yield _at(heads.pop(0), distance)
+
+
+def _cancelling(heads: list[Reader], furthest: int) -> Iterator[Reader]:
+    """Pairs of heads of two layers that read at one distance; a head without a partner reads nothing."""
+    pairs = 0
+    while heads:
+        first = heads.pop(0)
+        other = next((head for head in heads if head.layer != first.layer), None)
+        if other is not None:
+            heads.remove(other)
+            pairs += 1
+            distance = 1 + int(furthest * (pairs * GOLDEN % 1))
+            yield _at(first, distance)
+            yield _at(other, distance)
+
+
+def _at(head: Reader, distance: int) -> Reader:
+    return Reader(head.layer, head.head, head.hops, distance)

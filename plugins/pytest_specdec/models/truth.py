@@ -1,0 +1,177 @@
+"""What is known without any engine: the tokens of an answer, what of its drafts is accepted, what of the cache is read.
+
+Exact means equal to what the engine counts, the last round included, which the length limit cuts. There engines differ:
+
+- vLLM takes the first token from the prompt's own pass, drafts γ tokens in every later round, also where fewer are
+  wanted, and counts all that agree, though the answer ends within them. (Near `max_model_len` it drafts fewer.)
+- Transformers drafts from the prompt on, and never more than one token less than the answer still wants; a round that
+  drafts nothing is none. (Prompt lookup drafts up to γ there, and only what is kept counts as accepted.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+from pytest_specdec.generation import Speculation
+from pytest_specdec.models.errors import ModelError
+from pytest_specdec.models.maps import following
+from pytest_specdec.models.memory import Memory, readings
+from pytest_specdec.models.memory_maps import codes
+from pytest_specdec.models.recipe import Constructed, ConstructedRecipe, Recipe
+from pytest_specdec.models.reference import parse
+
+Next: TypeAlias = Callable[[Sequence[int], int], int]
+Round: TypeAlias = tuple[int, int]  # tokens drafted, and how many of them accepted
+
+
+@dataclass(frozen=True)
+class Reads:
+    """How often each entry of the KV cache is read after it was written: [layer][position], counted in heads.
+
+    `prompt` has the entries of the prompt, read by every step after the prompt's own pass; `output` those of the output
+    tokens, all but the last, which no step reads.
+    """
+
+    prompt: tuple[tuple[int, ...], ...]
+    output: tuple[tuple[int, ...], ...]
+
+
+def expected_continuation(model: Recipe | str, prompt_ids: Sequence[int], n: int) -> list[int]:
+    """The `n` token ids that the model greedily emits after `prompt_ids` (ids below its vocab).
+
+    Raises ModelError where the model is not a constructed one, the prompt is empty or not longer than what the model
+    reads back, or an id lies outside the vocabulary.
+    """
+    recipe = _constructed(model)
+    _check_prompt(_label(model), recipe, prompt_ids)
+    after, ids = _next(recipe), list(prompt_ids)
+    for _ in range(n):
+        ids.append(after(ids, len(ids)))
+    return ids[len(prompt_ids) :]
+
+
+def expected_speculation(
+    target: Constructed | str, draft: Constructed | str, prompts: Sequence[Sequence[int]], n: int, gamma: int
+) -> Speculation:
+    """What vLLM counts when it emits `n` tokens after each prompt, `gamma` tokens drafted a round.
+
+    A round keeps the drafts before the first disagreement and emits one token of the target's. A target as its own
+    drafter foretells whatever is always right, as lookup in a prompt that holds the answer.
+    """
+    return _foretold(_rounds_of_vllm, (target, draft), prompts, n, gamma)
+
+
+def expected_assistance(
+    target: Constructed | str, draft: Constructed | str, prompts: Sequence[Sequence[int]], n: int, gamma: int
+) -> Speculation:
+    """The same, as Transformers' assisted generation counts it."""
+    return _foretold(_rounds_of_transformers, (target, draft), prompts, n, gamma)
+
+
+def reads_of(model: Recipe | str, prompt_tokens: int, output_tokens: int) -> Reads:
+    """How often each entry of the model's KV cache is read; never, in a model without memory, with any effect.
+
+    An entry that is read n times with a foreign token's code in it goes unseen with a chance of 2^(−n·bits).
+    """
+    recipe = _constructed(model)
+    last = prompt_tokens + output_tokens - 2  # the position of the last token that a step takes in
+    count = partial(_reads, _distances(recipe), prompt_tokens, last)
+    return Reads(count(range(prompt_tokens)), count(range(prompt_tokens, last + 1)))
+
+
+def _reads(distances: list[list[int]], prompt_tokens: int, last: int, entries: range) -> tuple[tuple[int, ...], ...]:
+    return tuple(
+        tuple(sum(prompt_tokens <= entry + distance <= last for distance in layer) for entry in entries)
+        for layer in distances
+    )
+
+
+def _distances(recipe: Constructed) -> list[list[int]]:
+    if recipe.memory is None:
+        return [[] for _ in range(recipe.shape.layers)]
+    return [[reader.distance for reader in layer] for layer in readings(recipe.memory, recipe.shape)]
+
+
+def _foretold(
+    rounds_of: Callable[[Sequence[bool], int, int], Iterator[Round]],
+    pair: tuple[Constructed | str, Constructed | str],
+    prompts: Sequence[Sequence[int]],
+    n: int,
+    gamma: int,
+) -> Speculation:
+    target, draft = pair
+    drafting = _next(_constructed(draft))
+    rounds: list[Round] = []
+    for prompt in prompts:
+        _check_prompt(_label(draft), _constructed(draft), prompt)
+        ids = [*prompt, *expected_continuation(target, prompt, n + gamma)]
+        agrees = [drafting(ids, at) == ids[at] for at in range(len(prompt), len(ids))]
+        rounds += rounds_of(agrees, n, gamma)
+    positions = tuple(sum(accepted > position for _, accepted in rounds) for position in range(gamma))
+    return Speculation(len(rounds), sum(drafted for drafted, _ in rounds), sum(positions), positions)
+
+
+def _next(recipe: Constructed) -> Next:
+    """What the model emits after the ids before a place."""
+    maps = following(recipe)
+    if recipe.memory is None:
+        return lambda ids, place: maps[0][ids[place - 1]]
+    return partial(_next_of_class, maps, codes(recipe, recipe.memory), recipe.memory)
+
+
+def _next_of_class(
+    maps: Sequence[Sequence[int]], code: Sequence[int], memory: Memory, ids: Sequence[int], place: int
+) -> int:
+    chosen = 0
+    for distance in memory.net:
+        chosen ^= code[ids[place - 1 - distance]]
+    return maps[chosen][ids[place - 1]]
+
+
+def _rounds_of_vllm(agrees: Sequence[bool], n: int, gamma: int) -> Iterator[Round]:
+    emitted = 1
+    while emitted < n:
+        accepted = _leading(agrees[emitted : emitted + gamma])
+        yield gamma, accepted
+        emitted += accepted + 1
+
+
+def _rounds_of_transformers(agrees: Sequence[bool], n: int, gamma: int) -> Iterator[Round]:
+    emitted = 0
+    while emitted < n - 1:
+        drafted = min(gamma, n - emitted - 1)
+        accepted = _leading(agrees[emitted : emitted + drafted])
+        yield drafted, accepted
+        emitted += accepted + 1
+
+
+def _leading(agrees: Sequence[bool]) -> int:
+    """How many agree before the first that does not."""
+    return next((place for place, right in enumerate(agrees) if not right), len(agrees))
+
+
+def _check_prompt(label: str, recipe: Constructed, prompt: Sequence[int]) -> None:
+    outside = [token for token in prompt if not 0 <= token < recipe.vocab]
+    reach = 0 if recipe.memory is None else recipe.memory.reach
+    if not prompt:
+        raise ModelError(f"no expected continuation for {label}: the prompt is empty")
+    if outside:
+        wrong = f"token id {outside[0]} lies outside its {recipe.vocab} tokens"
+        raise ModelError(f"no expected continuation for {label}: {wrong}")
+    if len(prompt) <= reach:
+        short = f"the prompt has {len(prompt)} tokens, and the model reads {reach} tokens back"
+        raise ModelError(f"no expected continuation for {label}: {short}; give prompts of {reach + 1} tokens or more")
+
+
+def _constructed(model: Recipe | str) -> Constructed:
+    recipe = parse(model) if isinstance(model, str) else model
+    if not isinstance(recipe, ConstructedRecipe):
+        raise ModelError(f"{_label(model)} has no known continuation; only constructed models have one")
+    return recipe
+
+
+def _label(model: Recipe | str) -> str:
+    return repr(model) if isinstance(model, str) else model.name

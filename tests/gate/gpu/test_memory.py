@@ -1,0 +1,85 @@
+"""Known truth with memory at the size of real targets: each token depends on entries of the KV cache in every layer.
+
+CUDA graphs, prefill in chunks and a warm prefix cache are on; one, eight and thirty-two requests at once. Beside the
+gate's verdict each answer is held against the truth, which no engine has computed: a fault of both arms is seen too.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from pytest_specdec.measure.rounds import one_pass
+from pytest_specdec.models import expected_continuation
+
+REACH = 48
+SIZES = [f"scenarios/gpu/{name}.toml" for name in ("one", "eight", "thirty-two")]
+WARM = {"enable_prefix_caching": True, "max_num_batched_tokens": 256, "max_num_seqs": 32}
+
+pytestmark = [pytest.mark.gpu, pytest.mark.thorough, pytest.mark.engine("vllm")]
+
+
+def pair(preset, scenario=SIZES, **speculative):
+    """The mark of a pair with memory, whose drafter has two layers."""
+    draft = f"constructed:{preset}:draft?memory={REACH}&layers=2"
+    drafted = {"draft": draft, "method": "draft_model", "gamma": 3, "speculative_options": speculative}
+    return pytest.mark.specdec(
+        target=f"constructed:{preset}?memory={REACH}", max_model_len=2048, options=WARM, scenario=scenario, **drafted
+    )
+
+
+def wrong_tokens(session, spec, scenario):
+    """Tokens that are not the known ones, of a pass whose prompts the prefix cache knows from another one."""
+    workload = replace(session.workload(spec, scenario), keeps_prefix_cache=True)
+    with session.pool.using(spec) as engine:
+        one_pass(engine, workload)
+        again = one_pass(engine, workload)
+    assert again.prefix_cache_hits > 0
+    answers = again.generations
+    known = [expected_continuation(spec.target, each.prompt_ids, each.max_tokens) for each in workload.requests]
+    return sum(
+        got != wanted
+        for answer, truth in zip(answers, known, strict=True)
+        for got, wanted in zip(answer.token_ids, truth, strict=True)
+    )
+
+
+def is_identical_and_true(specdec, session, spec, scenario):
+    """The gate's verdict, and no tolerance beside it."""
+    assert specdec(spec, scenario)["verdict"]["outcome"] == "identical"
+    assert wrong_tokens(session, spec, scenario) == 0
+
+
+@pair("llama-8b")
+def test_llama_target_only(specdec, specdec_session, vllm_ar, scenario):
+    """A shape without norms of queries and keys, 32 layers that read."""
+    is_identical_and_true(specdec, specdec_session, vllm_ar, scenario)
+
+
+@pair("llama-8b")
+def test_llama_draft_model(specdec, specdec_session, vllm_spec, scenario):
+    """The drafter has a KV cache of its own, which every draft depends on."""
+    is_identical_and_true(specdec, specdec_session, vllm_spec, scenario)
+
+
+@pair("qwen3-8b")
+def test_qwen3_target_only(specdec, specdec_session, vllm_ar, scenario):
+    """A shape with norms of queries and keys, 36 layers that read."""
+    is_identical_and_true(specdec, specdec_session, vllm_ar, scenario)
+
+
+@pair("qwen3-8b")
+def test_qwen3_draft_model(specdec, specdec_session, vllm_spec, scenario):
+    """The same with its drafter."""
+    is_identical_and_true(specdec, specdec_session, vllm_spec, scenario)
+
+
+@pair(
+    "llama-8b",
+    "scenarios/gpu/eight.toml",
+    rejection_sample_method="synthetic",
+    synthetic_acceptance_rates=[0.9, 0.9, 0.9],
+)
+def test_wrong_tokens_are_red(specdec, vllm_spec, scenario):
+    """The negative control: drafts are taken whether or not the target agrees."""
+    with pytest.raises(pytest.fail.Exception, match=r"(?s)divergent.*below the target's argmax"):
+        specdec(vllm_spec, scenario)

@@ -1,0 +1,318 @@
+"""A session that ends before its time: what was measured is saved and shown, and it is said that gates are missing.
+
+The inner project has three gates, γ = 2, 3 and 4. Its engine, or a hook of its conftest, sends SIGTERM to pytest at the
+moment that the test names.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pytest_benchmark.utils import get_machine_id
+
+from pytest_specdec.engines.process_group import live_members
+
+if TYPE_CHECKING:
+    from tests.plugin.conftest import Project
+
+TERMINATED = 128 + signal.SIGTERM
+EARLIER = b'{"benchmarks": []}\r\n'
+GATES = """
+@pytest.mark.specdec(gamma=[2, 3, 4], speculative_options={"fault": "wrong token"})
+def test_it(specdec, spec_engine, scenario):
+    specdec(spec_engine, scenario)
+"""
+AT_A_MOMENT = """
+import signal
+from dataclasses import replace
+from pytest_specdec.engines.fake import FakeEngine
+
+MOMENTS = os.environ["MOMENTS"].split(", ")
+GAMMAS = []
+
+def at(moment, gamma=""):
+    if f"{moment} {gamma}".strip() in MOMENTS:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+class Engine(FakeEngine):
+    def prepare(self, workload):
+        at("prepare", self.spec.gamma)
+        super().prepare(workload)
+
+    def run(self):
+        try:
+            at("swallowed in run", self.spec.gamma)
+        except KeyboardInterrupt:
+            pass
+        at("run", self.spec.gamma)
+        super().run()
+
+    def collect(self):
+        at("collect", self.spec.gamma)
+        return super().collect()
+
+    def score(self, requests, outputs):
+        at("score", GAMMAS[-1])
+        return [[replace(score, gap=0.0) for score in row] for row in super().score(requests, outputs)]
+
+@pytest.hookimpl(specname="pytest_specdec_start_engine")
+def pytest_start(spec):
+    at("load", spec.gamma)
+    return Engine(spec)
+
+def pytest_collection_modifyitems():
+    at("collection")
+
+def pytest_keyboard_interrupt():
+    at("told")
+
+def pytest_runtest_setup(item):
+    GAMMAS.append(item.callspec.params["spec_engine"].gamma)
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown():
+    at("teardown", GAMMAS[-1])
+
+def pytest_runtest_logfinish():
+    at("after", GAMMAS[-1])
+
+def pytest_benchmark_update_json():
+    at("writing")
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_terminal_summary():
+    at("summary")
+"""
+MOMENTS = {
+    "collection, told": (0, "partial: ended by SIGTERM before a gate had run"),
+    "load 2": (0, "partial: ended by SIGTERM after 0 of 3 gates"),
+    "prepare 3": (1, "partial: ended by SIGTERM after 1 of 3 gates"),
+    "run 3": (1, "partial: ended by SIGTERM after 1 of 3 gates"),
+    "collect 3": (1, "partial: ended by SIGTERM after 1 of 3 gates"),
+    "score 3": (1, "partial: ended by SIGTERM after 1 of 3 gates"),
+    "after 2": (1, "partial: ended by SIGTERM after 1 of 3 gates"),
+    "swallowed in run 3": (2, "partial: ended by SIGTERM after 2 of 3 gates"),
+    "teardown 4": (3, "ended by SIGTERM after 3 of 3 gates"),
+    "writing, summary": (3, "ended by SIGTERM after 3 of 3 gates"),
+    "run 3, writing, summary": (1, "partial: ended by SIGTERM after 1 of 3 gates"),
+}
+FAILS_AFTER_ITS_GATE = """
+@pytest.mark.specdec(gamma=[2, 3])
+def test_it(specdec, spec_engine, scenario):
+    specdec(spec_engine, scenario)
+    assert spec_engine.gamma == 2
+"""
+TERMINATES_BEFORE_THE_REPORT = """
+import signal
+
+def pytest_runtest_makereport(call):
+    if call.excinfo:
+        os.kill(os.getpid(), signal.SIGTERM)
+"""
+ONE_BEFORE_AND_ONE_IN_A_WORKER = """
+def test_before(specdec, ar_engine, scenario):
+    specdec(ar_engine, scenario)
+
+@pytest.mark.specdec(target="worker")
+def test_it(specdec, ar_engine, scenario):
+    specdec(ar_engine, scenario)
+"""
+WORKER = """
+from pytest_specdec.engines.host import WorkerEngine
+
+IN_XDIST_WORKER = "PYTEST_XDIST_WORKER" in os.environ
+if not IN_XDIST_WORKER:
+    os.setpgrp()
+
+@pytest.hookimpl(specname="pytest_specdec_start_engine")
+def pytest_start(spec):
+    if spec.target == "worker":
+        spec.environment["SESSION"] = str(os.getppid() if IN_XDIST_WORKER else os.getpid())
+        return WorkerEngine(spec, 600, 600, str, Path(__file__).with_name("backend.py").read_text())
+"""
+BACKEND = """
+import os, signal, time
+from pathlib import Path
+
+def at(moment):
+    if moment == os.environ["MOMENT"]:
+        getattr(os, os.environ["KILL"])(int(os.environ["SESSION"]), signal.SIGTERM)
+        time.sleep(600)
+
+def load(config):
+    Path("groups", str(os.getpid())).touch()
+    at("load")
+    return Backend()
+
+class Backend:
+    def describe(self):
+        return {"vocabulary": 103, "context": 512, "device": "cpu", "versions": {}}
+
+    def prepare(self, *_):
+        pass
+
+    def run(self):
+        at("run")
+"""
+RUNS_IN_ONE_PROCESS = """
+import signal, threading
+import pytest
+
+def run(*options):
+    pytest.main(["-q", "-s", "-p", "benchmark", "-p", "pytest_specdec.plugin", "-p", "no:cacheprovider", *options])
+    print("after:", getattr(signal.getsignal(signal.SIGTERM), "name", "handled"))
+
+run()
+run("--pdb")
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+run()
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+thread = threading.Thread(target=run)
+thread.start()
+thread.join()
+"""
+TELLS_THE_HANDLER = """
+import signal
+
+def test_it():
+    print("within:", getattr(signal.getsignal(signal.SIGTERM), "name", "handled"))
+"""
+FORKS = """
+import multiprocessing, signal
+
+def wait(ready):
+    ready.set()
+    while True:
+        signal.pause()
+
+def test_it():
+    forking = multiprocessing.get_context("fork")
+    ready = forking.Event()
+    child = forking.Process(target=wait, args=(ready,))
+    child.start()
+    ready.wait()
+    child.terminate()
+    child.join()
+    assert child.exitcode == -signal.SIGTERM
+"""
+
+
+def what_is_saved(file: Path) -> tuple[list[int], dict[str, object] | None]:
+    """The γ of each gate in a file of pytest-benchmark's, and what it says of missing ones."""
+    content = json.loads(file.read_text())
+    return [bench["extra_info"]["specdec"]["gamma"] for bench in content["benchmarks"]], content.get("specdec")
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_what_had_finished_is_saved_and_shown(project: Project, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    """In both files of pytest-benchmark's and in the table, and no other; an earlier run stays, byte for byte."""
+    finished, words = MOMENTS[moment]
+    monkeypatch.setenv("MOMENTS", moment)
+    project.conftest(AT_A_MOMENT)
+    project.tests(GATES)
+    storage = project.path / ".benchmarks" / get_machine_id()
+    storage.mkdir(parents=True)
+    (storage / "0001_earlier.json").write_bytes(EARLIER)
+    result = project.run_apart("--benchmark-json=out.json", "--benchmark-autosave")
+    saved = [path for path in (project.path / "out.json", *storage.glob("0002_*.json")) if path.exists()]
+    said = {"partial": True, "reason": words.removeprefix("partial: ")} if words.startswith("partial") else None
+    assert result.ret == TERMINATED
+    assert [what_is_saved(file) for file in saved] == [([2, 3, 4][:finished], said)] * (2 if finished else 0)
+    assert (storage / "0001_earlier.json").read_bytes() == EARLIER
+    assert [line for line in result.outlines if line in {told for _, told in MOMENTS.values()}] == [words]
+    assert len([line for line in result.outlines if line.strip().startswith("short ")]) == finished
+
+
+def test_a_test_that_has_failed_is_left_out_though_nothing_has_reported_it(project: Project) -> None:
+    """Its gate was green and its own assert was not: SIGTERM comes before the report, from which others learn that."""
+    project.conftest(TERMINATES_BEFORE_THE_REPORT)
+    project.tests(FAILS_AFTER_ITS_GATE)
+    result = project.run_apart("--benchmark-json=out.json")
+    reason = "ended by SIGTERM after 1 of 2 gates"
+    assert result.ret == TERMINATED
+    assert what_is_saved(project.path / "out.json") == ([2], {"partial": True, "reason": reason})
+
+
+def test_a_run_that_stops_at_a_failure_is_partial_too(project: Project) -> None:
+    """With -x the red gate is the last: the saved run, the line under the table and the report say so."""
+    project.tests(GATES)
+    result = project.run("-x", "--benchmark-json=out.json", "--specdec-report=out.md")
+    reason = "ended (stopping after 1 failures) after 1 of 3 gates"
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert what_is_saved(project.path / "out.json") == ([], {"partial": True, "reason": reason})
+    assert f"partial: {reason}" in result.outlines
+    assert f"partial: {reason}" in (project.path / "out.md").read_text()
+
+
+@pytest.mark.parametrize("moment", ["load", "run"])
+def test_no_process_of_a_busy_engine_is_left(project: Project, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    """pytest waits for its worker, which says nothing for ten minutes: it has ended when pytest has."""
+    result, groups = ended_from_a_worker(project, monkeypatch, moment, "kill")
+    assert result.ret == TERMINATED
+    assert "partial: ended by SIGTERM after 1 of 2 gates" in result.outlines
+    assert [live_members(group) for group in groups] == [[]]
+
+
+@pytest.mark.parametrize("kill", ["kill", "killpg"])
+def test_nothing_is_left_under_pytest_xdist(project: Project, monkeypatch: pytest.MonkeyPatch, kill: str) -> None:
+    """Whether its controller alone is told or all its processes: workers and engines end, and the table is printed."""
+    result, groups = ended_from_a_worker(project, monkeypatch, "run", kill, "-n", "1")
+    assert result.ret == TERMINATED
+    assert "partial: ended by SIGTERM after 1 gates" in result.outlines
+    assert [gone_in_time(group) for group in groups] == [True]
+
+
+def ended_from_a_worker(
+    project: Project, monkeypatch: pytest.MonkeyPatch, moment: str, kill: str, *options: str
+) -> tuple[pytest.RunResult, list[int]]:
+    """A gate passes on the fake engine, and the next one's worker sends SIGTERM; the workers' process groups."""
+    monkeypatch.setenv("MOMENT", moment)
+    monkeypatch.setenv("KILL", kill)
+    project.write("backend.py", BACKEND)
+    project.conftest(WORKER)
+    project.tests(ONE_BEFORE_AND_ONE_IN_A_WORKER)
+    (project.path / "groups").mkdir()
+    result = project.run_apart(*options)
+    return result, [int(path.name) for path in (project.path / "groups").iterdir()]
+
+
+def gone_in_time(group: int) -> bool:
+    """Whether nothing of a process group lives a minute after pytest at the latest."""
+    deadline = time.monotonic() + 60
+    while live_members(group) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return not live_members(group)
+
+
+@pytest.mark.filterwarnings("ignore:Not saving anything")
+def test_a_run_that_measures_nothing_leaves_no_empty_json(project: Project) -> None:
+    """pytest-benchmark before 5.3 makes the file when it starts, and no reader could do anything with it."""
+    project.conftest("def pytest_sessionstart():\n    Path('out.json').touch()\n")
+    project.tests(f"@pytest.mark.skip\n{GATES.strip()}")
+    result = project.run("--benchmark-json=out.json")
+    assert "nothing was measured, so there is no out.json" in result.outlines
+    assert not (project.path / "out.json").exists()
+
+
+def test_sigterm_is_handled_where_nobody_else_does(project: Project, pytester: pytest.Pytester) -> None:
+    """In the main thread, where it has its default, which comes back; not where pdb waits, or where it is ignored."""
+    project.tests(TELLS_THE_HANDLER, header="")
+    result = pytester.runpython(project.write("runs.py", RUNS_IN_ONE_PROCESS))
+    said = [line.split() for line in result.outlines if line.startswith(("within:", "after:"))]
+    assert [(within[1], after[1]) for within, after in zip(said[::2], said[1::2], strict=True)] == [
+        ("handled", "SIG_DFL"),
+        ("SIG_DFL", "SIG_DFL"),
+        ("SIG_IGN", "SIG_IGN"),
+        ("SIG_DFL", "SIG_DFL"),
+    ]
+
+
+def test_a_process_that_a_test_forks_ends_by_sigterm_as_ever(project: Project) -> None:
+    """It has inherited the handler, and is no session."""
+    project.tests(FORKS, header="")
+    project.run_apart().assert_outcomes(passed=1)

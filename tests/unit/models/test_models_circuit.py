@@ -1,0 +1,181 @@
+"""Pairs with memory, run by Transformers: the checkpoint does what is foretold, entry by entry of its cache."""
+
+import random
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from pytest_specdec.engines import transformers as backend
+from pytest_specdec.generation import Speculation
+from pytest_specdec.models import expected_assistance, expected_continuation, parse
+from pytest_specdec.models.checkpoint import write_constructed
+from pytest_specdec.models.maps import following
+from pytest_specdec.models.memory import kv_head, readings
+from pytest_specdec.models.stream import Stream
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+safetensors = pytest.importorskip("safetensors.torch")
+
+REACH = 24
+TINY = f"constructed:tiny?memory={REACH}&dtype=float32"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Writes a reference's checkpoint, once for the module, and gives its folder."""
+
+    @cache
+    def write(reference: str) -> Path:
+        folder = tmp_path_factory.mktemp("model")
+        write_constructed(parse(reference), folder)
+        return folder
+
+    return write
+
+
+def load(folder):
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="auto").eval()
+
+
+def random_prompts(count, length, vocab=1024):
+    drawn = random.Random(3)
+    return [[drawn.randrange(vocab) for _ in range(length)] for _ in range(count)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("preset", ["tiny", "tiny-qwen3"])
+def test_greedy_generation_is_the_expected_continuation(made, preset, dtype):
+    """Four prompts, just long enough, and 100 tokens after each."""
+    reference = f"constructed:{preset}?memory={REACH}&dtype={dtype}"
+    prompts = random_prompts(4, REACH + 1)
+    generated = load(made(reference)).generate(torch.tensor(prompts), max_new_tokens=100, do_sample=False)
+    known = [expected_continuation(reference, prompt, 100) for prompt in prompts]
+    assert generated[:, REACH + 1 :].tolist() == known
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "constructed:tiny?memory=6",
+        "constructed:tiny?memory=500",
+        f"constructed:tiny?memory={REACH}&readers=1&bits=1",
+        f"constructed:tiny?memory={REACH}&layers=1&vocab=64&bits=3",
+        f"constructed:tiny?memory={REACH}&layers=3&readers=3&padded_vocab=1100",
+        f"constructed:tiny:draft?memory={REACH}&alpha=0.5",
+        f"constructed:tiny-qwen3:draft?memory={REACH}&alpha=0",
+        f"constructed:small?memory={REACH}&readers=8",
+    ],
+)
+def test_every_parameter_keeps_the_truth(made, reference):
+    """One pass over a known answer; each of its tokens is the highest logit where it follows."""
+    recipe = parse(reference)
+    (prompt,) = random_prompts(1, recipe.memory.reach + 1, recipe.vocab)
+    known = expected_continuation(reference, prompt, 150)
+    with torch.no_grad():
+        logits = load(made(reference))(torch.tensor([[*prompt, *known[:-1]]])).logits
+    assert logits[0, len(prompt) - 1 :].argmax(dim=1).tolist() == known
+
+
+@pytest.mark.parametrize("part", ["", ":draft"])
+def test_the_head_leads_every_token_of_every_class_along_its_map(made, part):
+    """All of them, by the weights alone: an embedding, the bits of a class, and the output head."""
+    reference = f"constructed:tiny{part}?memory={REACH}&dtype=float32"
+    recipe = parse(reference)
+    stream = Stream(recipe, recipe.memory)
+    tensors = safetensors.load_file(made(reference) / "model.safetensors")
+    maps = following(recipe)
+    for number, leads in enumerate(maps):
+        hidden = tensors["model.embed_tokens.weight"].clone()
+        bits = [1 - 2 * (number >> bit & 1) for bit in range(recipe.memory.bits)]
+        hidden[:, stream.product(recipe.shape.layers - 1)] = stream.slot * torch.tensor(bits).float()
+        assert (hidden @ tensors["lm_head.weight"].T).argmax(dim=1).tolist() == list(leads)
+
+
+def first_wrong(model, prompt, known, change):
+    """Which token of the answer is the first wrong one after a change to the prompt's cache; None where none is."""
+    cache = transformers.DynamicCache(config=model.config)
+    with torch.no_grad():
+        model(torch.tensor([prompt]), past_key_values=cache)
+        change(cache)
+        logits = model(torch.tensor([known[:-1]]), past_key_values=cache).logits[0]
+    wrong = (logits.argmax(dim=1) != torch.tensor(known[1:])).nonzero()
+    return 1 + int(wrong[0]) if len(wrong) else None
+
+
+@pytest.mark.parametrize("preset", ["tiny", "tiny-qwen3"])
+def test_every_entry_is_read_by_each_kv_head_at_its_distances_and_nowhere_else(made, preset):
+    """Values of one entry of one head, negated, are seen at the first distance at which that head reads them."""
+    reference = f"constructed:{preset}?memory={REACH}&dtype=float32"
+    recipe, model = parse(reference), load(made(reference))
+    (prompt,) = random_prompts(1, 40)
+    known = expected_continuation(reference, prompt, 40)
+    for layer, readers in enumerate(readings(recipe.memory, recipe.shape)):
+        for head in range(recipe.shape.kv_heads):
+            distances = [each.distance for each in readers if kv_head(recipe.shape, each.head) == head]
+            for entry in (39, 25):
+                later = [entry + distance for distance in distances if entry + distance >= 40]
+
+                def negate(cache, layer=layer, head=head, entry=entry):
+                    cache.layers[layer].values[0, head, entry] *= -1
+
+                seen = first_wrong(model, prompt, known, negate)
+                assert seen == (min(later) - 39 if later else None)
+
+
+def test_an_entry_of_the_same_token_in_another_context_is_seen(made):
+    """It keeps what stood 8 positions before it: a block found by its own tokens alone would be wrong."""
+    model = load(made(TINY))
+    ours, theirs = random_prompts(2, 30)
+    theirs[16:] = ours[16:]
+    known = expected_continuation(TINY, ours, 40)
+    foreign = transformers.DynamicCache(config=model.config)
+    with torch.no_grad():
+        model(torch.tensor([theirs]), past_key_values=foreign)
+
+    def take(cache):
+        for layer, other in zip(cache.layers, foreign.layers, strict=True):
+            layer.keys[:, :, 16:], layer.values[:, :, 16:] = other.keys[:, :, 16:], other.values[:, :, 16:]
+
+    assert first_wrong(model, ours, known, lambda cache: None) is None
+    assert first_wrong(model, ours, known, take) is not None
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.8])
+def test_an_eagle_head_reads_its_own_cache_and_proposes_through_the_targets_output_head(made, alpha):
+    """Whatever the target's hidden states; its first layer has no norm, as in vLLM."""
+    reference = f"constructed:tiny:eagle?memory={REACH}&alpha={alpha}&dtype=float32"
+    own = safetensors.load_file(made(reference) / "model.safetensors")
+    target = safetensors.load_file(made(TINY) / "model.safetensors")
+    model = load(made(f"{TINY}&layers=1")).model
+    model.load_state_dict({name: own[name] for name in own if name.startswith("layers")}, strict=False)
+    model.layers[0].input_layernorm = model.norm = torch.nn.Identity()
+    (prompt,) = random_prompts(1, REACH + 1)
+    text = [*prompt, *expected_continuation(TINY, prompt, 60)]
+    embedded = own.get("embed_tokens.weight", target["model.embed_tokens.weight"])[text]
+    with torch.no_grad():
+        states = torch.cat([embedded, torch.randn_like(embedded)], dim=1) @ own["fc.weight"].T
+        proposed = (model(inputs_embeds=states[None]).last_hidden_state[0] @ target["lm_head.weight"].T).argmax(dim=1)
+    known = [expected_continuation(reference, text[:end], 1)[0] for end in range(REACH + 1, len(text) + 1)]
+    assert proposed[REACH:].tolist() == known
+
+
+@pytest.mark.parametrize("memory", ["", f"&memory={REACH}"])
+@pytest.mark.parametrize(("tokens", "gamma"), [(1, 3), (2, 3), (37, 3), (40, 5)])
+def test_speculation_is_foretold_as_assisted_generation_counts_it(made, memory, tokens, gamma):
+    """Rounds, drafts and each position's acceptance, the last round too, which the limit cuts."""
+    pair = f"constructed:tiny?dtype=float32{memory}", f"constructed:tiny:draft?dtype=float32&alpha=0.8{memory}"
+    prompts = random_prompts(3, REACH + 1)
+    foretold = expected_assistance(*pair, prompts, tokens, gamma)
+    assert counted(*map(made, pair), prompts, tokens, gamma) == foretold
+
+
+def counted(target, draft, prompts, tokens, gamma):
+    """What the backend counts in Transformers' own loop."""
+    models = {"target": str(target), "draft": str(draft), "method": "draft_model", "gamma": gamma, "dtype": "float32"}
+    engine = backend.load({**models, "max_model_len": None, "options": {"device": "cpu"}, "speculative_options": {}})
+    request = {"max_tokens": tokens, "min_tokens": 0, "ignore_eos": True, "stop_token_ids": [], "stop": []}
+    engine.prepare([{**request, "prompt_ids": prompt, "sampling": {}} for prompt in prompts], 1)
+    engine.run()
+    return Speculation.from_wire(engine.collect()["speculation"])

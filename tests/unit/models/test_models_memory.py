@@ -1,0 +1,178 @@
+"""Pairs with memory on paper: what is read, which token follows, and what is refused."""
+
+import subprocess
+import sys
+from collections import Counter
+from itertools import pairwise
+from operator import eq
+
+import pytest
+
+from pytest_specdec.models import (
+    ModelError,
+    agreement,
+    expected_continuation,
+    expected_speculation,
+    next_map,
+    parse,
+    reads_of,
+)
+from pytest_specdec.models.maker import IMPORTABLE
+from pytest_specdec.models.maps import following
+from pytest_specdec.models.memory import kv_head, readings
+from pytest_specdec.models.memory_maps import codes
+from pytest_specdec.models.presets import PRESETS
+from pytest_specdec.models.recipe import folder_name
+
+REACH = 24
+TINY = f"constructed:tiny?memory={REACH}"
+PROMPT = list(range(500, 500 + REACH + 1))
+
+
+def models_with_memory():
+    parts = ("", ":draft", ":eagle")
+    references = [f"constructed:{preset}{part}?memory={REACH}" for preset in PRESETS for part in parts]
+    return [each for each in references if not ("qwen3" in each and "eagle" in each)]
+
+
+@pytest.mark.parametrize("reference", [*models_with_memory(), f"{TINY}&layers=3", f"{TINY}&readers=1"])
+def test_the_net_distances_alone_are_read_an_odd_number_of_times(reference):
+    """Those of heads that find what was copied before count from there."""
+    recipe = parse(reference)
+    made = [reader for layer in readings(recipe.memory, recipe.shape) for reader in layer]
+    times = Counter(reader.distance + reader.hops * recipe.memory.hop for reader in made)
+    assert sorted(distance for distance, count in times.items() if count % 2) == [1, 8, 16, 24]
+    assert max(times) == REACH
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_kv_head_of_every_layer_of_a_target_is_read(preset):
+    recipe = parse(f"constructed:{preset}?memory={REACH}")
+    for layer in readings(recipe.memory, recipe.shape):
+        assert {kv_head(recipe.shape, reader.head) for reader in layer} == set(range(recipe.shape.kv_heads))
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_no_layer_cancels_what_it_reads(preset):
+    """A fault of one whole layer changes some distance an odd number of times."""
+    recipe = parse(f"constructed:{preset}?memory={REACH}")
+    for layer in readings(recipe.memory, recipe.shape):
+        assert 1 in {count % 2 for count in Counter((reader.distance, reader.hops) for reader in layer).values()}
+
+
+def test_reads_are_counted_from_the_prompts_end_to_the_last_step():
+    """One reader of distance 1 in a model of four readers, 30 + 10 tokens: positions 0 to 38 are taken in."""
+    reads = reads_of(f"constructed:tiny:draft?memory={REACH}", 30, 10)
+    assert reads.prompt[0][29] == 1 + 1  # at distance 1 by position 30, at 8 by 37; 16 and 24 lie beyond the end
+    assert reads.prompt[0][5] == 0  # position 29 read it, within the prompt
+    assert reads.prompt[0][6:15] == (1,) * 8 + (2,)
+    assert reads.output[0] == (2, 1, 1, 1, 1, 1, 1, 1, 0)
+
+
+def test_what_no_head_reads_is_never_read():
+    reads = reads_of("constructed:tiny", 30, 10)
+    assert (reads.prompt, reads.output) == (((0,) * 30,) * 4, ((0,) * 9,) * 4)
+
+
+def test_the_walk_never_changes_unnoticed():
+    assert expected_continuation(TINY, PROMPT, 6) == [587, 726, 205, 27, 857, 22]
+
+
+def test_the_digest_never_changes_unnoticed():
+    assert folder_name(parse(TINY)) == "tiny-target-024678c19366315c"
+
+
+def test_every_parameter_of_memory_changes_the_digest():
+    references = ["constructed:tiny", TINY, "constructed:tiny?memory=25", f"{TINY}&readers=3", f"{TINY}&bits=1"]
+    assert len({folder_name(parse(each)) for each in references}) == len(references)
+
+
+def test_each_class_emits_tokens_of_its_own_and_none_is_special():
+    emitted = [set(each) for each in following(parse(TINY))]
+    assert [len(each & other) for each, other in pairwise(emitted)] == [0, 0, 0]
+    assert set.union(*emitted) == set(range(3, 1024))
+
+
+def test_codes_are_equally_frequent():
+    recipe = parse(TINY)
+    assert sorted(Counter(codes(recipe, recipe.memory)[3:]).values()) == [255, 255, 255, 256]
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 0.8, 0.999, 1.0])
+@pytest.mark.parametrize("part", ["draft", "eagle"])
+def test_the_agreement_is_alpha_exactly(alpha, part):
+    draft = parse(f"constructed:tiny:{part}?memory={REACH}&alpha={alpha}&seed=5")
+    assert agreement(parse(TINY), draft) == (1021 - round((1 - alpha) * 1021)) / 1021
+
+
+def test_a_disagreeing_token_disagrees_in_every_class():
+    ours, theirs = (following(parse(each)) for each in (TINY, f"constructed:tiny:draft?memory={REACH}&alpha=0"))
+    assert [sum(map(eq, *maps)) for maps in zip(ours, theirs, strict=True)] == [0, 0, 0, 0]
+
+
+def test_a_token_at_each_net_distance_decides_and_no_other_does():
+    recipe = parse(TINY)
+    coded = codes(recipe, recipe.memory)
+    after = expected_continuation(TINY, PROMPT, 1)
+    deciding = set()
+    for back in range(1, REACH + 1):
+        other = next(token for token in range(3, 1024) if coded[token] != coded[PROMPT[-1 - back]])
+        changed = [*PROMPT[: -1 - back], other, *PROMPT[len(PROMPT) - back :]]
+        deciding |= {back} if expected_continuation(TINY, changed, 1) != after else set()
+    assert deciding == {1, 8, 16, 24}
+
+
+def test_a_large_vocabulary_needs_no_torch():
+    code = IMPORTABLE + (
+        "from pytest_specdec.models import expected_continuation, expected_speculation, reads_of\n"
+        "pair = 'constructed:llama-8b?memory=24', 'constructed:llama-8b:draft?memory=24'\n"
+        "assert len(expected_continuation(pair[0], range(40), 100)) == 100\n"
+        "assert 0 < expected_speculation(*pair, [range(40)], 100, 3).accepted_tokens\n"
+        "assert len(reads_of(pair[0], 40, 100).prompt) == 32\n"
+        "assert not {'torch', 'numpy', 'transformers', 'safetensors'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_four_times_the_vocabulary_is_four_times_the_work(lines_executed):
+    few, many = (parse(f"constructed:llama-8b:draft?memory=24&vocab={size}&map_seed=77") for size in (3_000, 12_000))
+    assert 3 < lines_executed(lambda: following(many)) / lines_executed(lambda: following(few)) < 5
+
+
+@pytest.mark.parametrize("length", [1, REACH])
+def test_a_prompt_that_is_not_longer_than_the_reach_is_refused(length):
+    said = (
+        f"no expected continuation for '{TINY}': the prompt has {length} tokens, and the model reads 24 tokens back; "
+        "give prompts of 25 tokens or more"
+    )
+    for ask in (
+        lambda: expected_continuation(TINY, PROMPT[:length], 4),
+        lambda: expected_speculation(TINY, "constructed:tiny:draft", [PROMPT[:length]], 4, 2),
+    ):
+        with pytest.raises(ModelError) as caught:
+            ask()
+        assert str(caught.value) == said
+
+
+WRONG = {
+    "constructed:tiny?memory=5": ["memory='5' is no value", "≥ 6"],
+    "constructed:tiny?readers=2": ["readers belongs to memory; give memory=N as well"],
+    "constructed:tiny:draft?bits=2": ["bits belongs to memory"],
+    "constructed:tiny?memory=24&bits=4": ["bits='4' is no value", "1..3"],
+    "constructed:tiny?memory=24&readers=5": ["readers=5 is not within 1..4, the heads of a layer"],
+    "constructed:tiny?memory=24&layers=1&readers=3": ["memory reads 4 distances with 3 readers in all; raise readers"],
+    "constructed:tiny?memory=24&bits=3": ["192 of 256 elements are left", "281 are needed; lower layers, readers"],
+    "constructed:tiny?memory=24&margin=0.1": ["a pair with memory has no margin and no layers_share"],
+}
+
+
+@pytest.mark.parametrize(("reference", "said"), WRONG.items(), ids=WRONG)
+def test_a_memory_that_cannot_be_had_is_named_with_the_remedy(reference, said):
+    with pytest.raises(ModelError) as caught:
+        parse(reference)
+    assert [piece for piece in (repr(reference), *said) if piece not in str(caught.value)] == []
+
+
+def test_no_single_map_is_made_up():
+    with pytest.raises(ModelError, match="tiny-target has memory: no single map"):
+        next_map(parse(TINY))

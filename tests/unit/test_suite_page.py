@@ -1,0 +1,33 @@
+"""docs/suite.md says of each test on a real engine what it is for; none is missing there, and none has gone."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+PAGE = TESTS.parent / "docs" / "suite.md"
+ROW = re.compile(r"^\| `(\S+)`( \(thorough\))? \|", re.MULTILINE)
+
+
+def told(room: str) -> dict[str, bool]:
+    """The rows of a room of the page: whether each is marked thorough."""
+    section = PAGE.read_text("utf-8").partition(f"## tests/{room}\n")[2].partition("\n## ")[0]
+    return {test: bool(thorough) for test, thorough in ROW.findall(section)}
+
+
+def written(room: str) -> Iterator[tuple[str, bool]]:
+    """The tests of its files, and whether each is marked thorough."""
+    for path in sorted((TESTS / room).glob("test_*.py")):
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                yield f"{path.name}::{node.name}", any("thorough" in ast.unparse(mark) for mark in node.decorator_list)
+
+
+@pytest.mark.parametrize("room", ["gate", "engines"])
+def test_each_test_of_a_real_engine_has_its_row(room: str) -> None:
+    assert told(room) == dict(written(room))
