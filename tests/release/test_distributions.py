@@ -34,9 +34,9 @@ def in_sdist() -> set[str]:
 
 
 def in_tree(folder: str) -> set[str]:
-    """The files of a folder of the repository, without what Python leaves there."""
-    files = (path for path in (ROOT / folder).rglob("*") if path.is_file() and path.suffix != ".pyc")
-    return {path.relative_to(ROOT).as_posix() for path in files}
+    """The files of a folder of the repository, without what Python and pytest leave there."""
+    names = (path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob("*") if path.is_file())
+    return {name for name in names if not name.endswith(".pyc") and "/." not in name}
 
 
 def test_a_release_is_one_wheel_and_one_sdist_of_the_packages_version() -> None:
@@ -60,3 +60,9 @@ def test_the_sdist_holds_what_it_is_built_and_tested_with() -> None:
 def test_the_sdist_holds_no_results() -> None:
     """They are evidence of one day on one machine, and larger than all the rest."""
     assert [name for name in in_sdist() if name.startswith("docs/evidence/results")] == []
+
+
+def test_neither_holds_what_a_run_leaves_behind() -> None:
+    """No cache of pytest, no saved run, no compiled file."""
+    left = (".pytest_cache", ".benchmarks", "__pycache__", ".hypothesis")
+    assert [name for name in in_wheel() | in_sdist() if {*left} & {*name.split("/")}] == []
