@@ -18,8 +18,9 @@ pytestmark = [
 def test_where_both_arms_saturate(specdec, vllm_spec, scenario):
     """Six hundred requests a second are beyond both, thirty beyond neither; the verdict is taken at each."""
     record = specdec(vllm_spec, scenario)
-    assert (record["target_saturation_rate"], record["saturation_rate"]) == (30.0, 30.0)
-    for arm in ("target_rate_sweep", "rate_sweep"):
-        assert [point["sustained"] for point in record[arm]] == [True, False]
-        assert record[arm][-1]["completed"] < 570
-    assert {point["verdict"] for point in record["rate_sweep"]} == {"identical"}
+    sweep = record.load.sweep
+    assert sweep.target_saturation_per_second.value == sweep.saturation_per_second.value == 30.0
+    for points in (sweep.target_points, sweep.points):
+        assert [point.sustained for point in points] == [True, False]
+        assert points[-1].completed < 570
+    assert {point.verdict for point in sweep.points} == {"identical"}

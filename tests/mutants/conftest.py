@@ -9,7 +9,7 @@ import pytest
 from pytest_specdec.engines.fake import FakeEngine, clock
 from pytest_specdec.engines.pool import Pool
 from pytest_specdec.progress import Progress
-from pytest_specdec.session import Session
+from pytest_specdec.run.session import Session
 from pytest_specdec.settings import Settings
 
 
