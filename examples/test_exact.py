@@ -9,4 +9,4 @@ def test_target_alone(specdec, ar_engine, scenario):
 def test_speculation_is_exact(specdec, spec_engine, scenario):
     """Once for each γ of the ini file; the record is what pytest-benchmark keeps."""
     record = specdec(spec_engine, scenario)
-    assert record["mean_accepted_length"] > 1.5
+    assert record.acceptance.mean_accepted_length.value > 1.5

@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from pytest_specdec.engines.engine import Engine
     from pytest_specdec.engines.spec import EngineSpec
     from pytest_specdec.gpu_locks import Placement
+    from pytest_specdec.history.baselines import Baselines
+    from pytest_specdec.history.regression import RegressionGate
     from pytest_specdec.progress import Progress
-    from pytest_specdec.results.baselines import Baselines
-    from pytest_specdec.results.regression import RegressionGate
-    from pytest_specdec.session import Session
+    from pytest_specdec.record import Record
+    from pytest_specdec.run.session import Session
     from pytest_specdec.workloads.scenario import Scenario
 
 ENGINE_FIXTURES = {
@@ -50,7 +51,7 @@ def specdec_session(request: pytest.FixtureRequest) -> Iterator[Session]:
     """Engines, workloads and references of this session; every engine's process has ended when the session has."""
     from pytest_specdec.engines.fork_server import close_all as close_fork_servers
     from pytest_specdec.engines.pool import Pool
-    from pytest_specdec.session import Session
+    from pytest_specdec.run.session import Session
 
     with _progress(request.config) as progress:
         place = _placement(request)
@@ -106,8 +107,8 @@ def _starter(config: pytest.Config, progress: Progress) -> Callable[[EngineSpec]
 
 def found_baselines(config: pytest.Config, named: str) -> Baselines:
     """Where pytest-benchmark keeps its results, and the run that was named. Raises ConfigurationError."""
-    from pytest_specdec.results.baselines import baselines
-    from pytest_specdec.results.saved import storage_folder
+    from pytest_specdec.history.baselines import baselines
+    from pytest_specdec.history.saved import storage_folder
 
     return baselines(named, storage_folder(str(config.getoption("benchmark_storage"))))
 
@@ -117,7 +118,7 @@ def _regression(config: pytest.Config) -> RegressionGate | None:
     found = config.stash.get(BASELINES, None)
     if found is None:
         return None
-    from pytest_specdec.results.regression import RegressionGate
+    from pytest_specdec.history.regression import RegressionGate
 
     settings = config.stash[SETTINGS]
     return RegressionGate(found, settings.fail, settings.fail_on)
@@ -226,22 +227,23 @@ def scenario(request: pytest.FixtureRequest) -> Scenario:
 @pytest.fixture
 def specdec(
     request: pytest.FixtureRequest, specdec_session: Session, benchmark: Any
-) -> Callable[[EngineSpec, Scenario], dict[str, Any]]:
+) -> Callable[[EngineSpec, Scenario], Record]:
     """The gate: `specdec(engine, scenario)` judges, measures and records, or fails the test."""
-    from pytest_specdec.gate import Gate
-    from pytest_specdec.results.flat import flat
-    from pytest_specdec.results.record import json_safe
+    from pytest_specdec.record import to_json
+    from pytest_specdec.report.flat import flat
+    from pytest_specdec.run.gate import Gate
 
-    def keep(record: dict[str, Any]) -> None:
-        benchmark.extra_info["specdec"] = json_safe(record)
-        request.node.user_properties.append((PROPERTY, json.dumps(json_safe(record), sort_keys=True)))
+    def keep(record: Record) -> None:
+        told = to_json(record)
+        benchmark.extra_info["specdec"] = told
+        request.node.user_properties.append((PROPERTY, json.dumps(told, sort_keys=True)))
         request.node.user_properties.extend(flat(record))
 
     benchmark.params = _labelled(benchmark.params)
     gate = Gate(specdec_session, benchmark, keep)
     gated: list[str] = []
 
-    def check(engine: EngineSpec, scenario: Scenario) -> dict[str, Any]:
+    def check(engine: EngineSpec, scenario: Scenario) -> Record:
         if gated:
             pytest.fail(f"specdec() measures once a test, and has measured {gated[0]}: parametrize", pytrace=False)
         gated.append(engine.label)

@@ -14,7 +14,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ def gpus() -> Gpus:
     """Ask NVML once."""
     try:
         with _nvml() as nvml:
-            present = tuple(_present(nvml))
+            present = tuple(present_gpus(nvml))
             driver = _text(nvml.nvmlSystemGetDriverVersion())
     except Exception as error:
         return Gpus((), None, f"NVML does not answer ({error})")
@@ -78,24 +78,32 @@ def _chosen(present: tuple[Gpu, ...], entry: str) -> Gpu | None:
     return matching[0] if len(matching) == 1 else None
 
 
-@contextlib.contextmanager
-def _nvml() -> Iterator[Any]:
+def opened_nvml() -> Any:
+    """The initialised module `pynvml`. Raises ImportError or NVMLError where there is no driver."""
     import pynvml
 
     pynvml.nvmlInit()
+    return pynvml
+
+
+@contextlib.contextmanager
+def _nvml() -> Iterator[Any]:
+    nvml = opened_nvml()
     try:
-        yield pynvml
+        yield nvml
     finally:
-        pynvml.nvmlShutdown()
+        nvml.nvmlShutdown()
 
 
-def _present(nvml: Any) -> Iterator[Gpu]:
+def present_gpus(nvml: Any) -> Iterator[Gpu]:
+    """Every GPU of this machine, in NVML's order, which is that of the PCI bus."""
     for index in range(nvml.nvmlDeviceGetCount()):
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
         yield Gpu(_text(nvml.nvmlDeviceGetUUID(handle)), _text(nvml.nvmlDeviceGetName(handle)), index)
 
 
 def _text(value: Any) -> str:
+    """Older releases give bytes."""
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
@@ -143,17 +151,6 @@ def cores() -> int:
     """Processor cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-
-
-def hardware() -> dict[str, Any]:
-    """What a record is keyed by: visible GPUs, driver, processor and cores."""
-    found = gpus()
-    return {
-        "gpus": [asdict(gpu) for gpu in found.visible],
-        "driver": found.driver,
-        "processor": processor(),
-        "cores": cores(),
-    }
 
 
 @functools.cache

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pytest_specdec.engines.engine import Engine
     from pytest_specdec.engines.spec import EngineSpec
     from pytest_specdec.progress import Doing
+    from pytest_specdec.record import Record
 
 MARKS = (
     "specdec(**keys): engines of this test: target, draft, method, gamma, dtype, options, …; more marks add engines",
@@ -105,7 +107,7 @@ def _check_report(file: str | None) -> None:
     """Refuse a report that could not be written when all is measured."""
     if file is None:
         return
-    from pytest_specdec.results.report import format_of, need_packages
+    from pytest_specdec.report import format_of, need_packages
 
     try:
         need_packages(format_of(Path(file)))
@@ -349,10 +351,13 @@ def pytest_benchmark_group_stats(config: pytest.Config, benchmarks: list[Any]) -
 @pytest.hookimpl(optionalhook=True)
 def pytest_benchmark_update_json(output_json: dict[str, Any]) -> None:
     """What the first γ of a sweep could not predict alone, its later ones tell."""
-    from pytest_specdec.measure.speedup import explained_in_hindsight
+    from pytest_specdec.metrics.speedup import explained_in_hindsight
+    from pytest_specdec.record import from_json, to_json
 
-    kept = [each["extra_info"]["specdec"] for each in output_json["benchmarks"] if "specdec" in each["extra_info"]]
-    explained_in_hindsight(kept)
+    kept = [each["extra_info"] for each in output_json["benchmarks"] if "specdec" in each["extra_info"]]
+    records = explained_in_hindsight([from_json(each["specdec"]) for each in kept])
+    for each, record in zip(kept, records, strict=True):
+        each["specdec"] = to_json(record)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
@@ -364,14 +369,14 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.write_line(f"partial: {ended}" if _partial(config, records) else ended, yellow=True)
 
 
-def _partial(config: pytest.Config, records: list[dict[str, Any]]) -> str:
+def _partial(config: pytest.Config, records: list[Record]) -> str:
     """What ended the session before all gates had finished; empty if none is missing."""
     return config.stash[INTERRUPTION].partial(len(records))
 
 
-def _tell_gates(terminalreporter: Any, config: pytest.Config, records: list[dict[str, Any]]) -> None:
-    from pytest_specdec.results.findings import change_notes, worst
-    from pytest_specdec.results.table import footnotes, print_table
+def _tell_gates(terminalreporter: Any, config: pytest.Config, records: list[Record]) -> None:
+    from pytest_specdec.report.findings import change_notes, worst
+    from pytest_specdec.report.table import footnotes, print_table
 
     terminalreporter.section("speculative decoding: is it exact, is it faster")
     screen = terminalreporter._tw
@@ -381,14 +386,14 @@ def _tell_gates(terminalreporter: Any, config: pytest.Config, records: list[dict
     for note in [*([] if quiet else footnotes(records)), *change_notes(records, verbose), *worst(records)]:
         terminalreporter.write_line(note)
     _tell_github(records, _partial(config, records), terminalreporter.write_line)
-    judged = [record for record in records if "tokens" in record]
-    if judged and not any(record["seconds"] for record in judged):
+    judged = [record for record in records if record.judged]
+    if judged and not any(record.throughput.seconds.value for record in judged):
         terminalreporter.write_line(f"nothing was measured: {len(judged)} gates judged correctness only", yellow=True)
 
 
-def _tell_github(records: list[dict[str, Any]], partial: str, write: Callable[[str], None]) -> None:
+def _tell_github(records: list[Record], partial: str, write: Callable[[str], None]) -> None:
     """In GitHub Actions: a job summary in its file, and an annotation for each red gate."""
-    from pytest_specdec.results.github import error_lines, markdown
+    from pytest_specdec.report.github import error_lines, markdown
 
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         with Path(summary).open("a", encoding="utf-8") as file:
@@ -411,10 +416,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         reporter.write_line(f"\n{line}")
 
 
-def _report(config: pytest.Config, records: list[dict[str, Any]], file: Path) -> str:
+def _report(config: pytest.Config, records: list[Record], file: Path) -> str:
     """Write it, and say in a line what came of it."""
-    from pytest_specdec.results.report import format_of, write_report
-    from pytest_specdec.results.report.present import present_run
+    from pytest_specdec.report import format_of, write_report
+    from pytest_specdec.report.present import present_run
 
     if not records:
         return f"no gate ran, so there is no report in {file}"
@@ -427,10 +432,10 @@ def _report(config: pytest.Config, records: list[dict[str, Any]], file: Path) ->
     return f"report: {file}"
 
 
-def _records(terminalreporter: Any) -> list[dict[str, Any]]:
+def _records(terminalreporter: Any) -> list[Record]:
     reports = [report for kind in ("passed", "failed", "skipped") for report in terminalreporter.stats.get(kind, [])]
     return [
-        {**_shown_record(report, json.loads(value)), "test": report.nodeid}
+        _shown_record(report, json.loads(value))
         for report in reports
         if report.when == "call"
         for name, value in report.user_properties
@@ -438,9 +443,10 @@ def _records(terminalreporter: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _shown_record(report: Any, record: dict[str, Any]) -> dict[str, Any]:
+def _shown_record(report: Any, told: dict[str, Any]) -> Record:
     """A record with its test's place; red where the test failed for another reason than its baseline."""
-    file, line, _ = report.location
-    failed = report.failed and record.get("gate") != "regressed"
-    place = {"test": report.nodeid, "file": file, "line": (line or 0) + 1}
-    return {**record, **place, **({"gate": "red"} if failed else {})}
+    from pytest_specdec.record import RED, REGRESSED, Place, from_json
+
+    record, (file, line, _) = from_json(told), report.location
+    gate = RED if report.failed and record.gate != REGRESSED else record.gate
+    return replace(record, gate=gate, place=Place(test=report.nodeid, file=file, line=(line or 0) + 1))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
-from pytest_specdec.measure.energy.ticker import MakeTicker, ThreadTicker
+from pytest_specdec.telemetry.energy.ticker import MakeTicker, ThreadTicker
 
 Doing = Callable[[str], AbstractContextManager[object]]
 LOOKS_S = 0.5

@@ -70,7 +70,7 @@ def walks(tmp_path):
 def test_lookup_behind_the_frontend(specdec, openai_server, walks):
     """Exact through frontend and worker; the worker's own counters say what was drafted."""
     record = specdec(openai_server, walks)
-    assert record["acceptance_rate"] > 0.8
+    assert record.acceptance.rate.value > 0.8
 
 
 @ngram
@@ -89,7 +89,7 @@ def test_a_worker_killed_in_mid_stream_is_named(specdec_session, openai_server):
 def test_a_drafter_behind_the_frontend(specdec, openai_server, walks):
     """A drafter of another size, right on 80 % of the tokens."""
     record = specdec(openai_server, walks)
-    assert 0.3 < record["acceptance_rate"] < 0.9
+    assert 0.3 < record.acceptance.rate.value < 0.9
 
 
 def end_worker_in_mid_stream(engine):

@@ -42,7 +42,7 @@ def ssh_calls(tmp_path, monkeypatch):
 def test_transformers_there(ssh_calls, specdec, transformers_spec, scenario):
     """Judged and measured as on this machine; what this machine cannot see is null and says why."""
     record = specdec(transformers_spec, scenario)
-    assert (record["gate"], record["verdict"]["outcome"]) == ("green", "identical")
+    assert (record.gate, record.verdict.outcome) == ("green", "identical")
     assert set(ssh_calls.read_text().split()) == {"there"}
-    assert record["energy"]["joules"] is not None or "failed" not in record["energy"]["reason"]
-    assert record["peak_host_bytes"] is None
+    assert record.energy.joules.value is not None or "failed" not in record.energy.joules.reason
+    assert record.memory.peak_host_bytes.value is None

@@ -17,27 +17,27 @@ pytestmark = pytest.mark.specdec(
 def test_the_target_alone_fills_its_context(specdec, vllm_ar, scenario):
     """Every token is rated at both batch sizes, the one that fills the context too."""
     record = specdec(vllm_ar, scenario)
-    assert record["verdict"]["control"]["tokens"] == 2 * 2 * 56
-    assert record["prefix_cache_hits"] == whole_blocks_found_again(record)
+    assert record.verdict.calibration.tokens == 2 * 2 * 56
+    assert record.throughput.prefix_cache_hits.value == whole_blocks_found_again(record)
 
 
 def test_a_drafter_near_the_end_of_the_context(specdec, vllm_spec, scenario):
     """Drafts past the end are the engine's to avoid; the record says what was on."""
     record = specdec(vllm_spec, scenario)
-    assert record["verdict"]["outcome"] == "identical"
-    assert record["prefix_cache_hits"] == whole_blocks_found_again(record)
-    assert len(record["acceptance_rate_per_request"]) == 2
-    assert record["engine_details"]["prefix_caching"] is True
-    assert record["engine_details"]["prefill_chunk"] == 64
+    assert record.verdict.outcome == "identical"
+    assert record.throughput.prefix_cache_hits.value == whole_blocks_found_again(record)
+    assert len(record.acceptance.rate_per_request.value) == 2
+    assert record.engine.details["prefix_caching"] is True
+    assert record.engine.details["prefill_chunk"] == 64
 
 
 @pytest.mark.specdec(scenario="scenarios/cold.toml")
 def test_each_round_begins_with_an_empty_cache(specdec, vllm_ar, scenario):
     """Unless the scenario keeps it: the same prompts in every round, and not one token of them from the cache."""
     record = specdec(vllm_ar, scenario)
-    assert record["rounds"] > 1
-    assert record["engine_details"]["prefix_caching"] is True
-    assert record["prefix_cache_hits"] == 0
+    assert record.throughput.rounds > 1
+    assert record.engine.details["prefix_caching"] is True
+    assert record.throughput.prefix_cache_hits.value == 0
 
 
 @pytest.mark.thorough
@@ -48,11 +48,11 @@ def test_each_round_begins_with_an_empty_cache(specdec, vllm_ar, scenario):
 )
 def test_the_model_runs_in_a_process_of_its_own(specdec, vllm_ar, scenario):
     """As with several GPUs: what runs the model knows nothing of ours, and is asked for its weights all the same."""
-    assert specdec(vllm_ar, scenario)["engine_details"]["weights_bytes"] > 0
+    assert specdec(vllm_ar, scenario).engine.details["weights_bytes"] > 0
 
 
 def whole_blocks_found_again(record):
     """In each round but the very first; the last token of a prompt is always computed, for its logits."""
-    block = record["engine_details"]["block_size"]
-    warm = record["rounds"] if record["warmup_rounds"] else record["rounds"] - 1
+    block = record.engine.details["block_size"]
+    warm = record.throughput.rounds if record.throughput.warmup_rounds else record.throughput.rounds - 1
     return warm * 2 * (199 // block * block)

@@ -3,8 +3,8 @@
 import pytest
 from scipy.stats import binomtest
 
+from pytest_specdec.engines.engine import one_pass
 from pytest_specdec.generation import Speculation
-from pytest_specdec.measure.rounds import one_pass
 from pytest_specdec.models import expected_continuation, expected_speculation
 
 ALPHA = 0.8  # the drafter's default

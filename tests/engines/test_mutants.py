@@ -18,7 +18,7 @@ from tests.mutants.kills import Kill, committed, rewrite_if_asked, section
 from tests.mutants.trial import RED, SURVIVED, Trial, put_to_the_gate
 
 from pytest_specdec.engines.spec import EngineSpec
-from pytest_specdec.session import Session
+from pytest_specdec.run.session import Session
 from pytest_specdec.verdict.equivalence import Outcome
 from pytest_specdec.workloads.scenario import load_scenario
 
@@ -154,7 +154,7 @@ def test_the_sound_engine_passes_on_its_scenario(tried: Try, case: Case) -> None
     """The same worker without the fault: else the kill would prove nothing. Some drafts are accepted, and some not."""
     trial = tried(None, case.scenario)
     assert trial.outcome == SURVIVED, trial.message
-    assert 0 < trial.record["acceptance_rate"] < 1
+    assert 0 < trial.record.acceptance.rate.value < 1
 
 
 def test_a_wrong_position_is_right_before_it(tried: Try) -> None:

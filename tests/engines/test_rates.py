@@ -6,7 +6,7 @@ lower rate but that what is said of it follows from its figures. The higher one 
 
 import pytest
 
-from pytest_specdec.sweep import NEVER_SUSTAINED
+from pytest_specdec.run.sweep import NEVER_SUSTAINED
 
 LOW, HIGH = 30.0, 100_000.0
 
@@ -27,24 +27,25 @@ pytestmark = [
 def test_where_both_arms_saturate(specdec, vllm_spec, scenario):
     """Every verdict is identical; what is sustained was completed, and the saturation rate is the highest of those."""
     record = specdec(vllm_spec, scenario)
-    for arm in ("target_", ""):
-        points = record[f"{arm}rate_sweep"]
-        assert [(point["asked"], point["verdict"]) for point in points] == [(LOW, "identical"), (HIGH, "identical")]
-        assert [point["sustained"] is True for point in points] == [completed(point, record) for point in points]
-        assert points[1]["sustained"] is not True
-        assert (record[f"{arm}saturation_rate"], record[f"{arm}saturation_reason"]) == saturation(*points)
-    assert record["load"]["rate"] == LOW
+    sweep = record.load.sweep
+    arms = ((sweep.target_points, sweep.target_saturation_per_second), (sweep.points, sweep.saturation_per_second))
+    for points, found in arms:
+        assert [(point.asked, point.verdict) for point in points] == [(LOW, "identical"), (HIGH, "identical")]
+        assert [point.sustained is True for point in points] == [completed(point, sweep) for point in points]
+        assert points[1].sustained is not True
+        assert (found.value, found.reason) == saturation(*points)
+    assert record.load.played["rate"] == LOW
 
 
-def completed(point, record):
+def completed(point, sweep):
     """Whether as many requests a second were completed as a sustained rate needs."""
-    return point["completed"] >= record["sustained_share"] * point["asked"]
+    return point.completed >= sweep.sustained_share * point.asked
 
 
 def saturation(low, high):
     """What follows from the two points; an inconclusive one, whose rate the machine could not send, says so."""
-    inconclusive = [point["reason"] for point in (low, high) if point["sustained"] is None]
+    inconclusive = [point.reason for point in (low, high) if point.sustained is None]
     assert all(reason.startswith("inconclusive: asked ") for reason in inconclusive)
-    if low["sustained"] is False:
+    if low.sustained is False:
         return None, NEVER_SUSTAINED
     return (None, inconclusive[0]) if inconclusive else (LOW, None)

@@ -20,7 +20,7 @@ from pytest_specdec.engines.engine import Engine
 from pytest_specdec.engines.host import WorkerEngine, backend_source
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.models import resolve
-from pytest_specdec.session import Session
+from pytest_specdec.run.session import Session
 from pytest_specdec.verdict.sampling import (
     Drawing,
     KnownTarget,

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import pytest
 
+from pytest_specdec.engines.engine import one_pass
 from pytest_specdec.engines.server.engine import ServedEngine
 from pytest_specdec.engines.server.process import AS_IT_IS_WRITTEN
-from pytest_specdec.measure.rounds import one_pass
 from pytest_specdec.models import expected_continuation
 
 TARGET = "constructed:tiny"
@@ -83,5 +83,5 @@ def test_the_server_writes_conversations(specdec_session, openai_server):
 def test_a_drafter_behind_a_server_against_a_second_one(specdec, openai_server, walks):
     """The reference is a server of the target alone, whose log-probabilities rate what differs."""
     record = specdec(openai_server, walks)
-    assert 0.3 < record["acceptance_rate"] < 0.9
-    assert record["verdict"]["control"]["dtype_spacing"] is not None
+    assert 0.3 < record.acceptance.rate.value < 0.9
+    assert record.verdict.calibration.dtype_spacing_logits.value is not None

@@ -92,7 +92,7 @@ def test_sigterm_keeps_the_gate_before_and_ends_the_engines(ended_by):
     """In pytest-benchmark's storage, under the table and in the exit status; the engines have ended when pytest has."""
     result, (saved,), groups = ended_by(signal.SIGTERM)
     assert result.ret == 128 + signal.SIGTERM
-    assert [bench["extra_info"]["specdec"]["method"] for bench in saved["benchmarks"]] == ["none"]
+    assert [bench["extra_info"]["specdec"]["asked"]["method"] for bench in saved["benchmarks"]] == ["none"]
     assert saved["specdec"] == {"partial": True, "reason": "ended by SIGTERM after 1 of 2 gates"}
     assert "partial: ended by SIGTERM after 1 of 2 gates" in result.outlines
     assert [live_members(group) for group in groups] == [[], []]

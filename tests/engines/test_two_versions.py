@@ -80,9 +80,9 @@ pytestmark = pytest.mark.specdec(
 def test_a_release_that_decodes_alike_is_green_and_both_are_named(specdec, other_release, scenario):
     """The record carries the versions of both arms."""
     record = specdec(other_release, scenario)
-    assert record["versions"]["transformers"] == "4.57.6"
-    assert record["verdict"]["reference_versions"]["transformers"] != "4.57.6"
-    assert record["verdict"]["outcome"] == "identical"
+    assert record.engine.versions["transformers"] == "4.57.6"
+    assert record.verdict.reference_versions["transformers"] != "4.57.6"
+    assert record.verdict.outcome == "identical"
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_specdec.engines.engine import one_pass
 from pytest_specdec.hardware import cores, processor
-from pytest_specdec.measure.rounds import Rounds, one_pass
 from pytest_specdec.verdict.equivalence import Outcome, Verdict, judge
 from pytest_specdec.verdict.reference import Reference, take_control
 from pytest_specdec.workloads.workload import Request, Workload
@@ -81,8 +81,7 @@ def never_red(session, spec, prompts, max_tokens: int, concurrency: int) -> None
     with session.pool.using(spec) as engine:
         requests = tuple(Request(ids, max_tokens) for ids in prompts(engine))
         workload = Workload("false alarms", requests, concurrency)
-        rounds = Rounds((one_pass(engine, workload),), ())
-        reference = take_control(engine, workload, rounds, 8, time.perf_counter)
+        reference = take_control(engine, workload, one_pass(engine, workload), 8, time.perf_counter)
         verdicts = {name: judged(engine, other, reference, workload) for name, other in variations(workload).items()}
     tell(spec.label, workload, reference, verdicts)
     assert {name: verdict.outcome for name, verdict in verdicts.items() if not verdict.passes} == {}

@@ -13,13 +13,14 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest_specdec
 from pytest_specdec.hardware import cores, processor
-from pytest_specdec.results.compare import interval_in_words
-from pytest_specdec.results.resampling import ALARM_LEVEL
+from pytest_specdec.history.compare import interval_in_words
+from pytest_specdec.history.resampling import ALARM_LEVEL
+from pytest_specdec.record import from_json
+from pytest_specdec.record.parts import ChangePart
 
 PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "regression-gate.md"
 REPEATS = 20
@@ -73,8 +74,8 @@ def test_a_slowdown_of_a_tenth_is_found_and_no_repeat_alarms(tmp_path: Path) -> 
     repeats = [change(tmp_path, planted=False) for _ in range(REPEATS)]
     slowed = [change(tmp_path, planted=True) for _ in range(SLOWED)]
     PAGE.write_text(page(repeats, slowed))
-    assert [each["outcome"] for each in repeats].count("worse") == 0
-    assert [each["outcome"] for each in slowed] == ["worse"] * SLOWED
+    assert [each.outcome for each in repeats].count("worse") == 0
+    assert [each.outcome for each in slowed] == ["worse"] * SLOWED
 
 
 def project(path: Path) -> None:
@@ -96,33 +97,33 @@ def finished(path: Path, *options: str, planted: bool = False) -> int:
     return done.returncode
 
 
-def change(path: Path, planted: bool) -> dict[str, Any]:
+def change(path: Path, planted: bool) -> ChangePart:
     """The change of tokens/s against the saved run; the exit code follows the outcome."""
     setting = ["--specdec-max-model-len=512"] if planted else []
     options = ["--specdec-compare=1", f"--specdec-fail={THRESHOLD}", "--junit-xml=out.xml", *setting]
     code = finished(path, *options, planted=planted)
     (kept,) = ElementTree.parse(path / "out.xml").iterfind(".//property[@name='specdec']")
-    baseline = json.loads(str(kept.get("value")))["baseline"]
-    (found,) = baseline["changes"]
-    assert code == (1 if found["outcome"] == "worse" else 0)
-    assert planted == any("engine configuration" in each for each in baseline["circumstances"])
-    found["changed"] = "; ".join(baseline["circumstances"]) or "nothing"
-    return dict(found)
+    baseline = from_json(json.loads(str(kept.get("value")))).baseline
+    assert baseline is not None
+    (found,) = baseline.changes
+    assert code == (1 if found.outcome == "worse" else 0)
+    assert planted == any("engine configuration" in each for each in baseline.circumstances)
+    return found
 
 
-def page(repeats: list[dict[str, Any]], slowed: list[dict[str, Any]]) -> str:
+def page(repeats: list[ChangePart], slowed: list[ChangePart]) -> str:
     """The page with every run in a row."""
-    counts = Counter(each["outcome"] for each in repeats)
+    counts = Counter(each.outcome for each in repeats)
     return TEXT.format(
         counts=", ".join(f"{count} {outcome}" for outcome, count in counts.items()),
-        found=[each["outcome"] for each in slowed].count("worse"),
-        spread=max(abs(each["change"]) for each in repeats),
+        found=[each.outcome for each in slowed].count("worse"),
+        spread=max(abs(each.change) for each in repeats),
         rows="\n".join(
-            f"| {kind} {number} | {each['now']:.1f} | {interval_in_words(each)} | {each['outcome']} |"
+            f"| {kind} {number} | {each.now:.1f} | {interval_in_words(each)} | {each.outcome} |"
             for kind, runs in (("repeat", repeats), ("slowed", slowed))
             for number, each in enumerate(runs, 1)
         ),
-        base=repeats[0]["then"],
+        base=repeats[0].then,
         machine=f"{processor()}, {cores()} cores",
     )
 

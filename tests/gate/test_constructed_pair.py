@@ -32,7 +32,7 @@ def test_vllm_draft_model(specdec, vllm_spec, scenario):
 def test_vllm_eagle(specdec, vllm_spec, scenario):
     """An EAGLE head accepts everything: its fc passes the embedding through."""
     record = specdec(vllm_spec, scenario)
-    assert record["acceptance_rate"] == 1.0
+    assert record.acceptance.rate.value == 1.0
 
 
 def test_transformers_target_only(specdec, transformers_ar, scenario):

@@ -17,9 +17,9 @@ def test_vllm_target_only(specdec, vllm_ar, scenario):
 
 def test_vllm_ngram(specdec, vllm_spec, scenario):
     """Lookup in the prompt: identical, or a tie with its gap and its floor recorded."""
-    verdict = specdec(vllm_spec, scenario)["verdict"]
-    assert verdict["max_gap"] <= verdict["noise_floor"]
-    assert verdict["control"]["tokens"] > 0
+    verdict = specdec(vllm_spec, scenario).verdict
+    assert verdict.max_gap_logits.value <= verdict.noise_floor_logits.value
+    assert verdict.calibration.tokens > 0
 
 
 @one_by_one
@@ -38,36 +38,36 @@ def test_transformers_prompt_lookup(specdec, transformers_spec, scenario):
 @pytest.mark.specdec(target="smollm2?dtype=float32", dtype="float32")
 def test_vllm_ngram_float32(specdec, vllm_spec, scenario):
     """In float32 the near-ties are gone: every token is identical."""
-    verdict = specdec(vllm_spec, scenario)["verdict"]
-    assert set(verdict["counts"]) == {"identical"}
+    verdict = specdec(vllm_spec, scenario).verdict
+    assert set(verdict.counts) == {"identical"}
 
 
 @thorough
 @pytest.mark.specdec(dtype="bfloat16")
 def test_vllm_ngram_bfloat16(specdec, vllm_spec, scenario):
     """In bfloat16, also where the processor only emulates it: near-ties are within the floor."""
-    verdict = specdec(vllm_spec, scenario)["verdict"]
-    assert verdict["max_gap"] <= verdict["noise_floor"]
+    verdict = specdec(vllm_spec, scenario).verdict
+    assert verdict.max_gap_logits.value <= verdict.noise_floor_logits.value
 
 
 @thorough
 @pytest.mark.specdec(draft="smollm2?layers=4", method="draft_model", scenario="scenarios/rejected.toml")
 def test_transformers_poor_drafter(specdec, transformers_spec, scenario):
     """A drafter cut from the target's first layers is nearly always rejected, and the output must not suffer."""
-    assert specdec(transformers_spec, scenario)["acceptance_rate"] < 0.5
+    assert specdec(transformers_spec, scenario).acceptance.rate.value < 0.5
 
 
 @thorough
 @pytest.mark.specdec(scenario="scenarios/chat.toml")
 def test_vllm_ngram_on_conversations(specdec, vllm_spec, scenario):
     """The chat template writes each conversation, of 51, 30 and 71 tokens, and nothing is added to it."""
-    lengths = specdec(vllm_spec, scenario)["prompt_tokens"]
-    assert (lengths["min"], lengths["p50"], lengths["max"]) == (30, 51, 71)
+    lengths = specdec(vllm_spec, scenario).workload.prompt_tokens
+    assert (lengths.min, lengths.p50, lengths.max) == (30, 51, 71)
 
 
 @thorough
 @pytest.mark.specdec(scenario="scenarios/chat.toml")
 def test_transformers_prompt_lookup_on_conversations(specdec, transformers_spec, scenario):
     """The other engine's backend writes the same."""
-    lengths = specdec(transformers_spec, scenario)["prompt_tokens"]
-    assert (lengths["min"], lengths["p50"], lengths["max"]) == (30, 51, 71)
+    lengths = specdec(transformers_spec, scenario).workload.prompt_tokens
+    assert (lengths.min, lengths.p50, lengths.max) == (30, 51, 71)

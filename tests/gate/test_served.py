@@ -28,4 +28,4 @@ pytestmark = [
 def test_lookup_behind_a_server(specdec, openai_server, walks_of):
     """Exact over HTTP, and drafts are accepted: the server's own counters say so."""
     walks = walks_of(TARGET, (7, 90, 311, 555, 702, 960), 32, concurrency=3, rounds=2)
-    assert specdec(openai_server, walks)["acceptance_rate"] > 0.8
+    assert specdec(openai_server, walks).acceptance.rate.value > 0.8

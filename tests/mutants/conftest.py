@@ -10,7 +10,7 @@ import tests.mutants.faults  # noqa: F401 - registers them
 from pytest_specdec.engines.fake import FakeEngine, clock
 from pytest_specdec.engines.pool import Pool
 from pytest_specdec.progress import Progress
-from pytest_specdec.session import Session
+from pytest_specdec.run.session import Session
 from pytest_specdec.settings import Settings
 
 

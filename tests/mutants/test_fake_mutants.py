@@ -14,7 +14,7 @@ from tests.mutants.kills import Kill, committed, rewrite_if_asked, section
 from tests.mutants.trial import SURVIVED, Trial, put_to_the_gate
 
 from pytest_specdec.engines.fake import FAULTS, clock
-from pytest_specdec.session import Session
+from pytest_specdec.run.session import Session
 from pytest_specdec.workloads.scenario import load_scenario
 
 TITLE = "On the fake engine"
@@ -50,7 +50,7 @@ def test_a_mutant_is_killed_under_its_own_name(tried: Try, case: Case) -> None:
 def test_its_sound_twin_passes(tried: Try, case: Case) -> None:
     """The same engine on the same scenario without the fault: else the kill would prove nothing."""
     trial = tried(case, False)
-    assert (trial.outcome, trial.record.get("gate")) == (SURVIVED, "green"), trial.message
+    assert (trial.outcome, trial.record.gate) == (SURVIVED, "green"), trial.message
 
 
 def test_every_fault_is_tried() -> None:
@@ -62,8 +62,8 @@ def test_a_drafter_that_is_never_right_is_seen_in_the_record(tried: Try) -> None
     """Slow and right is green where the scenario sets no limit, and the record says that nothing was accepted."""
     case = replace(named("nothing accepted"), scenario=PLAIN)
     trial = tried(case, True)
-    assert (trial.outcome, trial.record["acceptance_rate"]) == (SURVIVED, 0.0)
-    assert trial.record["drafts"] > 0
+    assert (trial.outcome, trial.record.acceptance.rate.value) == (SURVIVED, 0.0)
+    assert trial.record.acceptance.drafts.value > 0
 
 
 def test_company_alone_is_what_corrupts(tried: Try) -> None:
@@ -81,21 +81,21 @@ def test_a_first_round_is_not_enough(tried: Try) -> None:
 def test_a_single_token_in_ten_thousand_is_found(tried: Try) -> None:
     """Ten thousand tokens, all within the floor but one."""
     trial = tried(named("runner-up once"), True)
-    assert trial.record["tokens"] == 10_000
-    assert trial.record["verdict"]["counts"]["divergent"] == 1
+    assert trial.record.throughput.tokens == 10_000
+    assert trial.record.verdict.counts["divergent"] == 1
     assert "; 1 of 250 tokens are beyond the floor" in trial.message
 
 
 def test_flipped_near_ties_are_each_within_the_floor(tried: Try) -> None:
     """No token alone convicts this mutant; their number does."""
-    counts = tried(named("every near-tie flipped"), True).record["verdict"]["counts"]
+    counts = tried(named("every near-tie flipped"), True).record.verdict.counts
     assert set(counts) <= {"identical", "tie"}
     assert counts["tie"] > 0
 
 
 def test_the_noise_is_noise(tried: Try) -> None:
     """The sound engine disagrees with the target at some near-ties, and passes by the floor, not by being identical."""
-    counts = tried(named("every near-tie flipped"), False).record["verdict"]["counts"]
+    counts = tried(named("every near-tie flipped"), False).record.verdict.counts
     assert counts["tie"] > 0
 
 

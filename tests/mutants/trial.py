@@ -14,13 +14,13 @@ from typing import Any
 
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError
-from pytest_specdec.gate import Gate, GateFailed
-from pytest_specdec.session import Session
+from pytest_specdec.record import PASSING, Record
+from pytest_specdec.run.gate import Gate, GateFailed
+from pytest_specdec.run.session import Session
 from pytest_specdec.workloads.scenario import Scenario
 
 SURVIVED = "survived"
 RED = "red gate"
-PASSING = ("identical", "tie", "consistent")
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Trial:
 
     outcome: str
     message: str
-    record: dict[str, Any]
+    record: Record
 
 
 class Stopwatch:
@@ -64,13 +64,13 @@ def put_to_the_gate(
     session: Session, spec: EngineSpec, scenario: Scenario, clock: Callable[[], float] = time.perf_counter
 ) -> Trial:
     """Gate the engine; a gate that is not green is a result, and not an error."""
-    kept: list[dict[str, Any]] = []
+    kept: list[Record] = []
     message = ""
     try:
         Gate(session, Stopwatch(clock), kept.append)(spec, scenario)
     except (GateFailed, EngineError) as error:
         message = str(error)
-    outcome = kept[-1]["verdict"]["outcome"]
+    outcome = kept[-1].verdict.outcome
     if outcome in PASSING:
         outcome = RED if message else SURVIVED
     return Trial(outcome, message, kept[-1])

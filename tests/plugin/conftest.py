@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 import pytest_specdec
+from pytest_specdec.record import Record, from_json
 
 PLUGINS = ("-p", "benchmark", "-p", "xdist", "-p", "pytest_specdec.plugin", "-p", "no:cacheprovider")
 USED_BY_EVERY_RUN = ("rich.table", "scipy.stats")
@@ -110,9 +111,9 @@ class Project:
         self.run("--benchmark-json=out.json", *options)
         return {bench["name"]: bench for bench in strict_json(self.path / "out.json")["benchmarks"]}
 
-    def records(self, *options: str) -> dict[str, dict[str, Any]]:
+    def records(self, *options: str) -> dict[str, Record]:
         """Run, and return the records in pytest-benchmark's JSON, by the test's name."""
-        return {name: bench["extra_info"]["specdec"] for name, bench in self.benchmarks(*options).items()}
+        return {name: from_json(bench["extra_info"]["specdec"]) for name, bench in self.benchmarks(*options).items()}
 
     def loads(self) -> list[str]:
         """The label of each engine that was loaded or tried, in order."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from pytest_specdec.record.parts import PromptTokens
+
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
@@ -28,12 +30,10 @@ def test_conversations_are_encoded_by_the_target_and_recorded(project: Project) 
     project.scenario(f"{source}\nmax_tokens = 8\n")
     project.tests(ONE)
     record = project.records()[TEST]
-    assert record["gate"] == "green"
-    assert record["prompt_tokens"] == {"min": 3, "mean": 3.5, "p50": 3.5, "p90": 3.9, "max": 4, "total": 7}
-    assert record["skipped_rows"] == 1
-    assert record["workload_notes"][0].startswith(
-        "malformed rows skipped: 1, the first data.jsonl:2: no column 'messages'"
-    )
+    assert record.gate == "green"
+    assert record.workload.prompt_tokens == PromptTokens(min=3, mean=3.5, p50=3.5, p90=3.9, max=4, total=7)
+    assert record.workload.skipped_rows == 1
+    assert record.notes[0].startswith("malformed rows skipped: 1, the first data.jsonl:2: no column 'messages'")
 
 
 def test_answers_as_long_as_the_trace_says(project: Project) -> None:
@@ -44,14 +44,14 @@ def test_answers_as_long_as_the_trace_says(project: Project) -> None:
     project.scenario(f"{source}\nmax_tokens = 8\n")
     project.tests(ONE)
     record = project.records()[TEST]
-    assert (record["gate"], record["tokens"], record["prompt_tokens"]["total"]) == ("green", 3 * (3 + 5), 15)
+    assert (record.gate, record.throughput.tokens, record.workload.prompt_tokens.total) == ("green", 3 * (3 + 5), 15)
 
 
 def test_a_prompt_of_one_token_that_the_engine_lengthens_is_red(project: Project) -> None:
     """What was sent is held against what the engine says it read, before outputs are looked at."""
     project.scenario('source = { format = "random", length = 1 }\ncount = 2\nmax_tokens = 8\n')
     project.tests(ONE)
-    assert project.records()[TEST]["prompt_tokens"]["max"] == 1
+    assert project.records()[TEST].workload.prompt_tokens.max == 1
     project.tests(ONE.replace('"alpha": 1.0', '"fault": "BOS doubled"'))
     project.run().stdout.fnmatch_lines(["*inputs differ*"])
     assert TEST not in project.records()

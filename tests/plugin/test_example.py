@@ -34,7 +34,7 @@ def test_a_sound_engine_is_green(example: Project) -> None:
     result = example.run_apart("test_exact.py", "--benchmark-json=out.json")
     result.assert_outcomes(passed=3)
     assert result.ret == pytest.ExitCode.OK
-    assert [(each["gate"], each["verdict"]["outcome"], each["gamma"]) for each in kept(example)] == [
+    assert [(each["gate"], each["verdict"]["outcome"], each["asked"]["gamma"]) for each in kept(example)] == [
         ("green", "identical", None),
         ("green", "identical", 2),
         ("green", "identical", 4),

@@ -87,7 +87,7 @@ def test_workload_names_take_the_place_of_the_scenarios_keys(modes: Project, mon
     monkeypatch.setenv("GENERATION_LENGTH", "5")
     monkeypatch.setenv("ENABLE_BATCH", "false")
     records = modes.records("--specdec-env", "--specdec-arm=target")
-    assert [record["tokens"] for record in records.values()] == [10]
+    assert [record.throughput.tokens for record in records.values()] == [10]
 
 
 def test_a_key_that_does_not_fit_names_who_gave_it(modes: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +101,7 @@ def test_set_works_without_exports_too(modes: Project) -> None:
     """As in a scenario file; an unknown key is refused."""
     models = ("--specdec-target=t", "--specdec-draft=d", "--specdec-arm=target")
     records = modes.records(*models, "--specdec-set", "max_tokens = 3, concurrency = 1")
-    assert [record["tokens"] for record in records.values()] == [12]
+    assert [record.throughput.tokens for record in records.values()] == [12]
     lines = modes.run(*models, "--specdec-set", "max_token = 3").outlines
     assert any("with --specdec-set: unknown key 'max_token': did you mean 'max_tokens'?" in line for line in lines)
 

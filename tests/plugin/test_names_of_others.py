@@ -54,7 +54,7 @@ def test_a_fixture_may_make_a_scenario_for_the_gate(project: Project) -> None:
             return load_scenario("scenarios/short.toml").model_copy(update={"max_tokens": 4})
 
         def test_it(specdec, ar_engine, scenario):
-            assert specdec(ar_engine, scenario)["tokens"] == 2 * 2 * 4
+            assert specdec(ar_engine, scenario).throughput.tokens == 2 * 2 * 4
         """
     )
     assert project.ids() == ["test_it[t-target]"]

@@ -6,9 +6,11 @@ draft accepted two rounds of 1.75 s: so it keeps up with 0.125 requests a second
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+
+from pytest_specdec.record import Figure, Record
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
@@ -48,7 +50,7 @@ def pytest_start_failing(spec):
 """
 
 
-def both(project: Project, lines: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def both(project: Project, lines: str) -> tuple[Record, Record]:
     """The records of both arms on twelve requests."""
     project.scenario(TWELVE + lines)
     project.tests(BOTH_ARMS)
@@ -60,29 +62,29 @@ def test_latencies_under_an_open_load_are_exact(project: Project) -> None:
     """A request each 10 s: the engine is idle in between, so each is served at once; latency shows the speed."""
     target, speculative = both(project, CONSTANT + "0.1 }")
     for record, first, whole in ((target, 1.0, 8.0), (speculative, 1.75, 3.5)):
-        assert (record["ttft_s"]["p50"], record["ttft_s"]["p99"]) == pytest.approx((first, first))
-        assert record["e2e_s"]["p99"] == pytest.approx(whole)
-        assert record["load"]["completed_per_second"] == pytest.approx(0.1)
-        assert record["load"]["send_lag_s"]["max"] == pytest.approx(0.0, abs=1e-9)
-        assert record["load"]["flags"] == []
-        assert record["seconds"] == pytest.approx(110 + whole)
-    assert speculative["load"]["latency_over_target"]["e2e_s"]["p50"] == pytest.approx(3.5 / 8)
+        assert (record.latency.ttft_s.p50, record.latency.ttft_s.p99) == pytest.approx((first, first))
+        assert record.latency.e2e_s.p99 == pytest.approx(whole)
+        assert record.load.completed_per_second.value == pytest.approx(0.1)
+        assert record.load.send_lag_s.value.max == pytest.approx(0.0, abs=1e-9)
+        assert record.load.flags == ()
+        assert record.throughput.seconds.value == pytest.approx(110 + whole)
+    assert speculative.load.latency_over_target.value["e2e_s"]["p50"] == pytest.approx(3.5 / 8)
 
 
 def test_below_saturation_there_is_no_speedup(project: Project) -> None:
     """Null with the reason, though tokens/s differ a little by the last request."""
     _, speculative = both(project, CONSTANT + "0.1 }")
-    assert (speculative["speedup"], speculative["gate"]) == (None, "green")
-    assert "the load's rate, not the engine, sets tokens/s" in speculative["speedup_reason"]
+    assert (speculative.speedup.ratio.value, speculative.gate) == (None, "green")
+    assert "the load's rate, not the engine, sets tokens/s" in speculative.speedup.ratio.reason
 
 
 def test_past_saturation_the_load_is_flagged_and_speeds_compare(project: Project) -> None:
     """A request each second: both arms fall behind, each at its own speed; the footnotes say that sending was late."""
     target, speculative = both(project, CONSTANT + "1.0 }")
-    assert target["load"]["completed_per_second"] == pytest.approx(0.125)
-    assert speculative["load"]["completed_per_second"] == pytest.approx(2 / 7)
-    assert speculative["speedup"] == pytest.approx(8 / 3.5)
-    assert len(target["load"]["flags"]) == 2
+    assert target.load.completed_per_second.value == pytest.approx(0.125)
+    assert speculative.load.completed_per_second.value == pytest.approx(2 / 7)
+    assert speculative.speedup.ratio.value == pytest.approx(8 / 3.5)
+    assert len(target.load.flags) == 2
     result = project.run()
     result.stdout.fnmatch_lines(["load: short, t bfloat16 fake none: asked 1 requests/s, sent 0.125: off by -87.5%*"])
     result.stdout.fnmatch_lines(["load: short, * fake draft_model: requests were sent late: p99 of the send lag *"])
@@ -90,12 +92,12 @@ def test_past_saturation_the_load_is_flagged_and_speeds_compare(project: Project
 
 def test_an_offline_load_has_all_requests_at_once(project: Project) -> None:
     target, _ = both(project, 'load = { kind = "offline" }')
-    assert (target["concurrency"], target["requests"], target["load"]["kind"]) == (12, 12, "offline")
+    assert (target.workload.concurrency, target.workload.requests, target.load.played["kind"]) == (12, 12, "offline")
 
 
 def test_requests_that_are_not_due_in_time_are_left_out_and_counted(project: Project) -> None:
     target, _ = both(project, CONSTANT + "0.1, max_seconds = 40 }")
-    assert (target["requests"], target["load"]["requests_left_out"]) == (5, 7)
+    assert (target.workload.requests, target.load.requests_left_out) == (5, 7)
 
 
 def test_goodput_is_gated_for_both_kinds_of_arm(project: Project) -> None:
@@ -113,14 +115,14 @@ def test_goodput_is_gated_for_both_kinds_of_arm(project: Project) -> None:
 def test_goodput_is_the_share_that_met_every_objective(project: Project) -> None:
     """Of requests that come each 2 s and take 3.5 s, the n-th waits 1.5·n s: within 10 s are the first five."""
     _, speculative = both(project, CONSTANT + "0.5 }\nslo = { e2e_ms = 10000, ttft_ms = 9000 }\n")
-    assert speculative["goodput"] == pytest.approx(5 / 12)
-    assert speculative["goodput_requests_per_second"] == pytest.approx(5 / (12 * 3.5))
-    assert speculative["slo_missed"]["e2e_ms"] == 7
+    assert speculative.load.goodput.share.value == pytest.approx(5 / 12)
+    assert speculative.load.goodput.requests_per_second.value == pytest.approx(5 / (12 * 3.5))
+    assert speculative.load.goodput.missed.value["e2e_ms"] == 7
 
 
 def test_without_objectives_there_is_no_goodput(project: Project) -> None:
     target, _ = both(project, CONSTANT + "0.1 }")
-    assert (target["goodput"], target["goodput_reason"]) == (None, "the scenario gives no objectives (slo)")
+    assert target.load.goodput.share == Figure(None, "the scenario gives no objectives (slo)")
 
 
 def test_a_failed_request_makes_the_gate_red_and_is_counted(project: Project) -> None:
@@ -145,31 +147,31 @@ def test_a_failed_request_makes_the_gate_red_and_is_counted(project: Project) ->
 def test_a_sweep_finds_the_saturation_point_of_both_arms(project: Project) -> None:
     """0.1/s is sustained by both, 0.2/s by the speculative engine alone, 0.4/s by neither."""
     target, speculative = both(project, SWEEP)
-    assert (speculative["saturation_rate"], speculative["target_saturation_rate"]) == (0.2, 0.1)
-    assert (target["saturation_rate"], target["target_saturation_rate"]) == (0.1, 0.1)
-    assert [point["sustained"] for point in speculative["rate_sweep"]] == [True, True, False]
-    assert [point["sustained"] for point in speculative["target_rate_sweep"]] == [True, False, False]
-    assert speculative["target_rate_sweep"] == target["rate_sweep"]
-    assert speculative["saturation_reason"] is None
+    ours, theirs = speculative.load.sweep, target.load.sweep
+    assert (ours.saturation_per_second, ours.target_saturation_per_second) == (Figure(0.2), Figure(0.1))
+    assert (theirs.saturation_per_second, theirs.target_saturation_per_second) == (Figure(0.1), Figure(0.1))
+    assert [point.sustained for point in speculative.load.sweep.points] == [True, True, False]
+    assert [point.sustained for point in speculative.load.sweep.target_points] == [True, False, False]
+    assert speculative.load.sweep.target_points == target.load.sweep.points
 
 
 def test_each_point_of_a_sweep_is_measured_and_judged(project: Project) -> None:
     """From low to high; past saturation the engine's own rate is completed, and the wait grows."""
     _, speculative = both(project, SWEEP)
-    points = speculative["rate_sweep"]
-    assert [point["asked"] for point in points] == [0.1, 0.2, 0.4]
-    assert [point["completed"] for point in points] == pytest.approx([0.1, 0.2, 2 / 7])
-    assert [point["ttft_p99_s"] for point in points] == pytest.approx([1.75, 1.75, 1.75 + 0.99 * 11 * 1.0], rel=0.01)
-    assert [point["tpot_p50_s"] for point in points] == pytest.approx([1.75 / 4] * 3)
-    assert [point["verdict"] for point in points] == ["identical"] * 3
-    assert points[2]["tokens_per_second"] == pytest.approx(8 / 3.5)
+    points = speculative.load.sweep.points
+    assert [point.asked for point in points] == [0.1, 0.2, 0.4]
+    assert [point.completed for point in points] == pytest.approx([0.1, 0.2, 2 / 7])
+    assert [point.ttft_p99_s for point in points] == pytest.approx([1.75, 1.75, 1.75 + 0.99 * 11 * 1.0], rel=0.01)
+    assert [point.tpot_p50_s for point in points] == pytest.approx([1.75 / 4] * 3)
+    assert [point.verdict for point in points] == ["identical"] * 3
+    assert points[2].tokens_per_second == pytest.approx(8 / 3.5)
 
 
 def test_the_other_figures_are_those_of_the_highest_sustained_rate(project: Project) -> None:
     """Of this arm; pytest-benchmark timed them."""
     target, speculative = both(project, SWEEP)
-    assert (target["load"]["rate"], speculative["load"]["rate"]) == (0.1, 0.2)
-    assert speculative["seconds"] == pytest.approx(11 / 0.2 + 3.5)
+    assert (target.load.played["rate"], speculative.load.played["rate"]) == (0.1, 0.2)
+    assert speculative.throughput.seconds.value == pytest.approx(11 / 0.2 + 3.5)
 
 
 def test_the_target_is_swept_once(project: Project) -> None:
@@ -187,7 +189,7 @@ def test_the_target_is_swept_once(project: Project) -> None:
 )
 def test_a_sweep_that_finds_no_saturation_says_why(project: Project, rates: str, reason: str) -> None:
     target, _ = both(project, SWEEP.replace("0.1, 0.2, 0.4", rates))
-    assert (target["saturation_rate"], target["saturation_reason"]) == (None, reason)
+    assert target.load.sweep.saturation_per_second == Figure(None, reason)
 
 
 SLOW_SENDER = """
@@ -259,8 +261,8 @@ def test_objectives_missed_by_the_machine_s_delay_alone_are_inconclusive(project
 def test_objectives_move_the_saturation_point(project: Project) -> None:
     """Every request is completed in time at 0.2/s, but none within 3 s."""
     _, speculative = both(project, SWEEP.replace("0.1, 0.2", "0.1, 0.15, 0.2") + "slo = { e2e_ms = 3000 }\n")
-    assert speculative["saturation_reason"] == "not even the lowest rate asked was sustained"
-    assert [point["goodput"] for point in speculative["rate_sweep"]] == [0.0] * 4
+    assert speculative.load.sweep.saturation_per_second.reason == "not even the lowest rate asked was sustained"
+    assert [point.goodput for point in speculative.load.sweep.points] == [0.0] * 4
 
 
 def test_a_wrong_answer_at_any_rate_makes_the_gate_red(project: Project) -> None:

@@ -27,7 +27,7 @@ def test_an_engine_of_a_conftest_runs_through_spec_engine(project: Project) -> N
     project.conftest(MINE)
     project.tests(SPECULATIVE)
     (record,) = project.records("--specdec-engine=mine").values()
-    assert (record["engine"], record["gate"], record["verdict"]["outcome"]) == ("mine", "green", "identical")
+    assert (record.asked.engine, record.gate, record.verdict.outcome) == ("mine", "green", "identical")
     assert project.loads() == ["t-target", "t-draft_model-g3"]
 
 
@@ -44,7 +44,7 @@ def test_an_engine_that_is_not_its_own_is_left_to_others(project: Project) -> No
     project.conftest(MINE)
     project.tests(SPECULATIVE)
     (record,) = project.records().values()
-    assert (record["engine"], record["gate"]) == ("fake", "green")
+    assert (record.asked.engine, record.gate) == ("fake", "green")
     assert not (project.path / "colour.txt").exists()
 
 

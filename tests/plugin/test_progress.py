@@ -218,20 +218,24 @@ def test_the_table_has_the_verdict_before_the_speed(project: Project) -> None:
     project.tests(BOTH_ARMS)
     result = project.run()
     result.stdout.fnmatch_lines(
-        ["*scenario*target*engine*method*γ*verdict*tokens/s*speed-up*itl ms*accepted*length*J/token*"]
+        ["*scenario*target*engine*method*γ*verdict*tokens/s*target tok/s*speed-up*95 %*itl ms*accepted*length*J/token"]
     )
-    assert [row[:9] for row in table(result)] == [
-        ["short", "t", "bf16", "fake", "none", "–", "identical", "1.0", "–"],
-        ["short", "t", "bf16", "fake", "draft_model", "3", "identical", "2.3", "2.29"],
+    assert [row[:10] for row in table(result)] == [
+        ["short", "t", "bf16", "fake", "none", "–", "identical", "1.0", "–", "–"],
+        ["short", "t", "bf16", "fake", "draft_model", "3", "identical", "2.3", "1.0", "2.29"],
     ]
-    assert table(result)[1][9:12] == ["437.5", "100.0%", "4.00"]
+    assert table(result)[1][10:14] == ["2.29–2.29", "437.5", "100.0%", "4.00"]
 
 
 def test_the_notes_say_what_the_columns_mean(project: Project) -> None:
     """And why one of them is empty."""
     project.tests(BOTH_ARMS)
     lines = project.run().outlines
-    assert [line for line in lines if line.startswith("speed-up: tokens/s over target-only of the same engine")] != []
+    assert [
+        line
+        for line in lines
+        if line.startswith("speed-up: tokens/s over target tok/s, those of target-only of the same engine")
+    ] != []
     assert [line for line in lines if line.startswith("J/token: ")] != []
 
 
@@ -239,7 +243,7 @@ def test_a_red_gate_has_its_row(project: Project) -> None:
     """With its verdict, and without a speed-up."""
     project.tests(BOTH_ARMS.replace('"alpha": 1.0', '"fault": "wrong token"'))
     row = table(project.run())[1]
-    assert (row[6], row[8]) == ("divergent", "–")
+    assert (row[6], row[7:11]) == ("divergent", ["–"] * 4)
 
 
 def test_a_dead_drafter_is_marked_red_in_its_row(project: Project) -> None:

@@ -8,6 +8,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from pytest_specdec.record import Figure, Record, from_json, to_json
+from pytest_specdec.record.parts import VerdictPart
+
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
@@ -20,16 +23,7 @@ def test_speculative(specdec, spec_engine, scenario):
     specdec(spec_engine, scenario)
 """
 TARGET_ONLY, SPECULATIVE = "test_target_only[t-target-short]", "test_speculative[t-draft_model-g3-short]"
-KEYS = {
-    *("schema", "scenario", "engine", "engine_key", "target", "draft", "method", "gamma", "dtype"),
-    *("versions", "device", "engine_details", "workload", "requests", "concurrency", "hardware", "verdict", "gate"),
-    *("rounds", "tokens", "seconds", "tokens_per_second", "tokens_per_second_reason", "speedup", "speedup_reason"),
-    *("drafts", "draft_tokens", "accepted_tokens", "accepted_per_position", "acceptance_rate", "mean_accepted_length"),
-    *("energy", "load", "goodput", "goodput_reason", "failed_requests", "rate_sweep", "saturation_rate"),
-    *("scenario_digest", "parallelism", "per_round"),
-}
 SWITCHES = {"switches": {"async_scheduling": True, "cuda_graphs": "FULL"}}
-VERDICT_KEYS = {"outcome", "counts", "max_gap", "noise_floor", "control"}
 
 
 def property_of(project: Project, *options: str) -> dict[str, Any]:
@@ -40,43 +34,58 @@ def property_of(project: Project, *options: str) -> dict[str, Any]:
     return record
 
 
+def record_of(project: Project, *options: str) -> Record:
+    """The same, read."""
+    return from_json(property_of(project, *options))
+
+
 @pytest.mark.parametrize("test", [TARGET_ONLY, SPECULATIVE])
-def test_schema_1_has_these_keys(project: Project, test: str) -> None:
-    """Both arms have all of them, whatever could be measured."""
+def test_a_record_is_the_same_once_written_and_read(project: Project, test: str) -> None:
+    """Both arms have every key of the type, whatever could be measured."""
     project.tests(BOTH_ARMS)
-    record = project.records()[test]
-    assert record["schema"] == 1
-    assert KEYS - record.keys() == set()
-    assert VERDICT_KEYS - record["verdict"].keys() == set()
+    told = project.benchmarks()[test]["extra_info"]["specdec"]
+    assert told["schema"] == 2
+    assert to_json(from_json(told)) == told
 
 
 def test_counters_and_rates_follow_from_what_was_drafted(project: Project) -> None:
     """Two rounds of two prompts, each in two blocks of three drafts and one token of the target, all accepted."""
     project.tests(BOTH_ARMS)
     record = project.records()[SPECULATIVE]
-    counted = [record[key] for key in ("tokens", "drafts", "draft_tokens", "accepted_tokens", "accepted_per_position")]
-    assert counted == [32, 8, 24, 24, [8, 8, 8]]
-    assert (record["acceptance_rate"], record["mean_accepted_length"]) == (1.0, 4.0)
+    counted = record.acceptance
+    counters = (counted.drafts, counted.draft_tokens, counted.accepted_tokens, counted.accepted_per_position)
+    assert record.throughput.tokens == 32
+    assert [each.value for each in counters] == [8, 24, 24, (8, 8, 8)]
+    assert (record.acceptance.rate.value, record.acceptance.mean_accepted_length.value) == (1.0, 4.0)
 
 
 def test_the_target_alone_has_no_speculation(project: Project) -> None:
     """Its counters are null, not zero, and it is nobody's speed-up."""
     project.tests(BOTH_ARMS)
     record = project.records()[TARGET_ONLY]
-    figures = ("draft", "gamma", "drafts", "acceptance_rate", "mean_accepted_length", "speedup")
-    assert [record[key] for key in figures] == [None] * len(figures)
-    assert "base line" in record["speedup_reason"]
+    assert (record.asked.draft, record.asked.gamma) == (None, None)
+    assert record.acceptance.drafts == record.acceptance.rate == Figure(None, "the engine does not speculate")
+    assert record.acceptance.mean_accepted_length.value is None
+    assert record.speedup.ratio == record.target_alone.tokens_per_second == Figure(None, "target-only is the base line")
 
 
 def test_what_was_not_measured_is_null_with_a_reason(project: Project) -> None:
     """Untimed: no seconds, no throughput, no speed-up; energy is read by nobody."""
     project.tests(BOTH_ARMS)
-    record = property_of(project, "--benchmark-disable", "-k", "speculative")
-    assert (record["seconds"], record["tokens_per_second"], record["speedup"]) == (None, None, None)
-    assert "pytest-benchmark is disabled" in record["tokens_per_second_reason"]
-    assert "pytest-benchmark is disabled" in record["speedup_reason"]
-    assert record["energy"]["joules"] is None
-    assert record["energy"]["reason"]
+    record = record_of(project, "--benchmark-disable", "-k", "speculative")
+    untimed = "pytest-benchmark is disabled (--benchmark-disable, or pytest-xdist), so nothing was timed"
+    rate, ratio = record.throughput.tokens_per_second, record.speedup.ratio
+    assert record.throughput.seconds == rate == ratio == record.energy.joules == Figure(None, untimed)
+
+
+def test_a_speedup_is_recomputed_from_what_stands_beside_it(project: Project) -> None:
+    """The rates of both arms in the same rounds, and the interval around their ratio."""
+    project.tests(BOTH_ARMS)
+    record = project.records()[SPECULATIVE]
+    ours, theirs = record.throughput.tokens_per_second.value, record.target_alone.tokens_per_second.value
+    low, high = record.speedup.interval.value
+    assert record.speedup.ratio.value == ours / theirs
+    assert low <= record.speedup.ratio.value <= high
 
 
 def test_a_red_record_has_no_speedup(project: Project) -> None:
@@ -85,10 +94,10 @@ def test_a_red_record_has_no_speedup(project: Project) -> None:
         '@pytest.mark.specdec(gamma=3, speculative_options={"fault": "wrong token"})\n'
         "def test_red(specdec, spec_engine, scenario):\n    specdec(spec_engine, scenario)\n"
     )
-    record = property_of(project)
-    assert (record["gate"], record["verdict"]["outcome"], record["verdict"]["max_gap"]) == ("red", "divergent", 8.0)
-    assert record["speedup"] is None
-    assert record["speedup_reason"]
+    record = record_of(project)
+    assert (record.gate, record.verdict.outcome, record.verdict.max_gap_logits.value) == ("red", "divergent", 8.0)
+    assert record.speedup.ratio.value is None
+    assert record.speedup.ratio.reason
 
 
 def test_an_engine_error_is_a_record_too(project: Project) -> None:
@@ -97,9 +106,9 @@ def test_an_engine_error_is_a_record_too(project: Project) -> None:
         '@pytest.mark.specdec(gamma=3, speculative_options={"fault": "dies"})\n'
         "def test_red(specdec, spec_engine, scenario):\n    specdec(spec_engine, scenario)\n"
     )
-    record = property_of(project)
-    assert record["verdict"] == {"outcome": "engine error", "detail": "the fake engine died while decoding"}
-    assert (record["schema"], record["target"], record["gamma"]) == (1, "t", 3)
+    record = record_of(project)
+    assert record.verdict == VerdictPart(outcome="engine error", detail="the fake engine died while decoding")
+    assert (record.gate, record.asked.target, record.asked.gamma) == ("red", "t", 3)
 
 
 def test_junit_xml_and_benchmark_json_hold_the_same_record(project: Project) -> None:
@@ -116,15 +125,17 @@ def test_the_fixture_returns_the_record(project: Project) -> None:
         """
         import json
 
+        from pytest_specdec.record import to_json
+
         def test_it(specdec, spec_engine, scenario):
             record = specdec(spec_engine, scenario)
-            assert record["gate"] == "green"
+            assert record.gate == "green"
             Path = __import__("pathlib").Path
-            Path("returned.json").write_text(json.dumps(record))
+            Path("returned.json").write_text(json.dumps(to_json(record)))
         """
     )
-    (kept,) = project.records().values()
-    assert json.loads((project.path / "returned.json").read_text()) == kept
+    (kept,) = project.benchmarks().values()
+    assert json.loads((project.path / "returned.json").read_text()) == kept["extra_info"]["specdec"]
 
 
 def test_what_an_engine_switches_when_it_drafts_is_warned_of(project: Project) -> None:
@@ -133,6 +144,6 @@ def test_what_an_engine_switches_when_it_drafts_is_warned_of(project: Project) -
     both = BOTH_ARMS.replace('speculative_options={"alpha": 1.0}', drafting)
     project.tests(both)
     switched = ("--specdec-engine-options", json.dumps(SWITCHES))
-    (word,) = project.records(*switched)[SPECULATIVE]["warnings"]
+    (word,) = project.records(*switched)[SPECULATIVE].warnings
     assert word.startswith("async_scheduling is off here and on for target-only")
     assert "warning: short: async_scheduling is off here" in " ".join(str(project.run(*switched).stdout).split())

@@ -222,7 +222,7 @@ SOUND_TEST = """
 @served()
 def test_sound(specdec, openai_server, scenario):
     record = specdec(openai_server, scenario)
-    assert record["verdict"]["outcome"] == "identical"
+    assert record.verdict.outcome == "identical"
 """
 FAULTY_TEST = """
 @served("--fault", "{fault}")

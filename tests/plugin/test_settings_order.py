@@ -62,7 +62,7 @@ def test_rounds_and_warmup_over_the_scenario(project: Project) -> None:
     """The scenario has two rounds; the session asks for five, without warming up."""
     project.tests(SPECULATIVE)
     (bench,) = project.benchmarks("--specdec-rounds=5", "--specdec-warmup=0").values()
-    assert (bench["stats"]["rounds"], bench["extra_info"]["specdec"]["rounds"]) == (5, 5)
+    assert (bench["stats"]["rounds"], bench["extra_info"]["specdec"]["throughput"]["rounds"]) == (5, 5)
 
 
 def test_engine_options_reach_the_engine(project: Project) -> None:
@@ -76,4 +76,4 @@ def test_dtype_is_part_of_the_engine(project: Project) -> None:
     """And of the record."""
     project.tests("def test_it(specdec, ar_engine, scenario):\n    specdec(ar_engine, scenario)\n")
     (record,) = project.records("--specdec-dtype=float32").values()
-    assert record["dtype"] == "float32"
+    assert record.asked.dtype == "float32"

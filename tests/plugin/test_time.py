@@ -65,7 +65,7 @@ def test_rescoring_is_not_timed(project: Project) -> None:
         """
         @pytest.mark.specdec(gamma=3, speculative_options={"alpha": 0.0, "fault": "wrong token"})
         def test_tie(specdec, spec_engine, scenario):
-            assert specdec(spec_engine, scenario)["verdict"]["outcome"] == "tie"
+            assert specdec(spec_engine, scenario).verdict.outcome == "tie"
         """
     )
     data = [bench["stats"]["data"] for bench in project.benchmarks().values()]
@@ -76,16 +76,16 @@ def test_throughput_and_speedup_are_ratios_of_totals(project: Project) -> None:
     """Delivered tokens over the seconds of decoding, and that over target-only of the same engine."""
     project.tests(BOTH_ARMS)
     records = project.records()
-    assert records[TARGET_ONLY]["tokens_per_second"] == 16 / TARGET_SECONDS
-    assert records[SPECULATIVE]["tokens_per_second"] == 16 / SPECULATIVE_SECONDS
-    assert records[SPECULATIVE]["speedup"] == TARGET_SECONDS / SPECULATIVE_SECONDS
+    assert records[TARGET_ONLY].throughput.tokens_per_second.value == 16 / TARGET_SECONDS
+    assert records[SPECULATIVE].throughput.tokens_per_second.value == 16 / SPECULATIVE_SECONDS
+    assert records[SPECULATIVE].speedup.ratio.value == TARGET_SECONDS / SPECULATIVE_SECONDS
 
 
 def test_the_reference_is_timed_alike_without_a_test_of_its_own(project: Project) -> None:
     """Run alone, the speculative test has the same speed-up as beside its target-only arm."""
     project.tests(BOTH_ARMS)
     records = project.records("-k", "speculative")
-    assert {name: record["speedup"] for name, record in records.items()} == {
+    assert {name: record.speedup.ratio.value for name, record in records.items()} == {
         SPECULATIVE: TARGET_SECONDS / SPECULATIVE_SECONDS
     }
 
@@ -103,7 +103,9 @@ def test_the_reference_is_warmed_up_too(project: Project) -> None:
     """Its first slow pass would be a speed-up that nobody earned."""
     project.conftest(SLOW_AT_FIRST)
     project.tests(BOTH_ARMS)
-    speedups = [record["speedup"] for record in project.records("--specdec-warmup=1", "-k", "speculative").values()]
+    speedups = [
+        record.speedup.ratio.value for record in project.records("--specdec-warmup=1", "-k", "speculative").values()
+    ]
     assert speedups == [TARGET_SECONDS / SPECULATIVE_SECONDS]
 
 
@@ -111,9 +113,9 @@ def test_both_arms_take_turns_where_both_are_loaded(project: Project) -> None:
     """The target's rounds beside the speculative ones are what the speed-up is taken over; the record says so."""
     project.tests(BOTH_ARMS)
     record = project.records("-k", "speculative")[SPECULATIVE]
-    assert (record["target_rounds"], record["target_drift"]) == ("alternated", 1.0)
-    assert record["speedup_interval"] == [TARGET_SECONDS / SPECULATIVE_SECONDS] * 2
-    assert (record["rounds"], record["rounds_ended_by"]) == (2, "interval")
+    assert (record.target_alone.rounds, record.target_alone.drift.value) == ("alternated", 1.0)
+    assert record.speedup.interval.value == (TARGET_SECONDS / SPECULATIVE_SECONDS,) * 2
+    assert (record.throughput.rounds, record.throughput.rounds_ended_by) == (2, "interval")
 
 
 def test_a_target_that_must_sleep_is_timed_again(project: Project) -> None:
@@ -132,7 +134,7 @@ def test_a_target_that_must_sleep_is_timed_again(project: Project) -> None:
     )
     project.tests(BOTH_ARMS)
     record = project.records("-k", "speculative")[SPECULATIVE]
-    assert (record["target_rounds"], record["target_drift"]) == ("before and after", 1.0)
+    assert (record.target_alone.rounds, record.target_alone.drift.value) == ("before and after", 1.0)
 
 
 def test_rounds_are_exact_where_they_are_asked_for(project: Project) -> None:
@@ -141,9 +143,9 @@ def test_rounds_are_exact_where_they_are_asked_for(project: Project) -> None:
     project.tests(BOTH_ARMS)
     fixed = project.records("--specdec-rounds=3", "-k", "target_only")[TARGET_ONLY]
     spent = project.records("--specdec-time-budget=200", "-k", "target_only")[TARGET_ONLY]
-    assert (fixed["rounds"], fixed["rounds_ended_by"]) == (3, "number of rounds")
-    assert spent["rounds_ended_by"] == "time budget"
-    assert 200 <= spent["seconds"] < 232
+    assert (fixed.throughput.rounds, fixed.throughput.rounds_ended_by) == (3, "number of rounds")
+    assert spent.throughput.rounds_ended_by == "time budget"
+    assert 200 <= spent.throughput.seconds.value < 232
 
 
 SCATTERING = """
@@ -167,17 +169,17 @@ def test_the_first_gamma_of_a_sweep_is_explained_by_the_later_ones(project: Proj
     """Drafts cost a quarter of a step: known when two γ are measured, and then written for both."""
     project.tests(BOTH_ARMS.replace("gamma=3", "gamma=(1, 3)"))
     records = project.records()
-    costs = {record["gamma"]: record["draft_cost_ratio"] for record in records.values()}
+    costs = {record.asked.gamma: record.speedup.model.draft_cost_ratio.value for record in records.values()}
     assert costs == {None: None, 1: 0.25, 3: 0.25}
-    assert all(record["predicted_speedup_reason"] is None for record in records.values() if record["gamma"])
+    assert all(record.speedup.model.predicted.reason is None for record in records.values() if record.asked.gamma)
 
 
 def test_one_gamma_alone_stays_unexplained(project: Project) -> None:
     """Null with its reason, in hindsight too."""
     project.tests(BOTH_ARMS)
     record = project.records()[SPECULATIVE]
-    assert record["predicted_speedup"] is None
-    assert record["predicted_speedup_reason"].startswith("draft and verify steps cannot be told apart by one γ")
+    assert record.speedup.model.predicted.value is None
+    assert record.speedup.model.predicted.reason.startswith("draft and verify steps cannot be told apart by one γ")
 
 
 def test_samples_of_the_gpus_are_null_with_a_reason_where_there_are_none(project: Project) -> None:
@@ -185,6 +187,6 @@ def test_samples_of_the_gpus_are_null_with_a_reason_where_there_are_none(project
     project.tests(BOTH_ARMS)
     silent = project.records("-k", "target_only")[TARGET_ONLY]
     asked = project.records("-k", "target_only", "--specdec-monitor=0.5")[TARGET_ONLY]
-    assert silent["series_reason"] == "not asked for: give --specdec-monitor SECONDS"
-    assert asked["series"] is None
-    assert asked["series_reason"] != silent["series_reason"]
+    assert silent.energy.series.reason == "not asked for: give --specdec-monitor SECONDS"
+    assert asked.energy.series.value is None
+    assert asked.energy.series.reason != silent.energy.series.reason

@@ -12,21 +12,20 @@ import pytest_specdec
 ROOT = Path(pytest_specdec.__file__).parent
 FLOORS = (
     ("errors", "hookspecs"),
-    ("settings", "hardware", "thresholds"),
+    ("record",),
+    ("hardware", "generation", "thresholds"),
+    ("settings",),
     ("exported_names",),
-    ("generation",),
     ("workloads", "models"),
-    ("engines", "gpu_locks"),
-    ("measure",),
+    ("engines", "gpu_locks", "requirements"),
     ("verdict",),
-    ("results", "requirements", "progress"),
-    ("session",),
-    ("judgement",),
-    ("sweep", "trial"),
-    ("repro",),
-    ("gate",),
-    ("fixtures", "interruption"),
-    ("plugin", "cli"),
+    ("metrics",),
+    ("telemetry",),
+    ("progress", "history"),
+    ("report",),
+    ("run",),
+    ("fixtures", "interruption", "cli"),
+    ("plugin",),
     ("__main__",),
 )
 KNOW_PYTEST = {"plugin", "fixtures", "hookspecs", "interruption"}
@@ -92,6 +91,6 @@ def test_what_runs_in_a_worker_stands_alone(shipped: str) -> None:
 
 def test_an_import_that_runs_up_is_found() -> None:
     """The check itself sees imports inside functions, and passes over those for type checking."""
-    source = "if TYPE_CHECKING:\n    import pytest\ndef f():\n    from pytest_specdec.gate import Gate\n"
-    assert imports(ast.parse(source)) == ["pytest_specdec.gate"]
-    assert floor("pytest_specdec.gate") > floor("pytest_specdec.engines.pool")
+    source = "if TYPE_CHECKING:\n    import pytest\ndef f():\n    from pytest_specdec.run.gate import Gate\n"
+    assert imports(ast.parse(source)) == ["pytest_specdec.run.gate"]
+    assert floor("pytest_specdec.run.gate") > floor("pytest_specdec.engines.pool")

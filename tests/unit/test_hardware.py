@@ -6,7 +6,8 @@ import pytest
 
 from pytest_specdec import hardware as machine
 from pytest_specdec.engines.choice import chosen_engines
-from pytest_specdec.hardware import Gpu, hardware, lacks_bfloat16, missing_engine, visible_gpus
+from pytest_specdec.hardware import Gpu, lacks_bfloat16, missing_engine, visible_gpus
+from pytest_specdec.run.describe import hardware_part
 from pytest_specdec.settings import Settings
 
 A, B, C = (Gpu(f"GPU-{letter * 8}", "card", index) for index, letter in enumerate("abc"))
@@ -39,9 +40,9 @@ def test_a_package_is_looked_for_in_the_interpreter_that_would_run_it() -> None:
 
 
 def test_hardware_names_the_processor_and_its_cores() -> None:
-    found = hardware()
-    assert found["processor"]
-    assert found["cores"] >= 1
+    found = hardware_part()
+    assert found.processor
+    assert found.cores >= 1
 
 
 @pytest.mark.parametrize(

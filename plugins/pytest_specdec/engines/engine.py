@@ -72,3 +72,10 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End the engine and everything it started; safe to call twice."""
+
+
+def one_pass(engine: Engine, workload: Workload) -> Run:
+    """One untimed pass."""
+    engine.prepare(workload)
+    engine.run()
+    return engine.collect()

@@ -2,7 +2,7 @@
 
 The source of this file is executed there by execnet, in an interpreter that need not know this package: it uses the
 standard library only. The first message brings the sources of the modules that measure, and whose energy it is; after
-that each message is (command, arguments) and each answer its result.
+that each message is (command, arguments) and each answer its result, in plain values.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-MODULE = "pytest_specdec.measure.energy"
+MODULE, RECORD = "pytest_specdec.telemetry.energy", "pytest_specdec.record"
 
 
 class Shipped(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -45,9 +45,10 @@ def serve(channel: Any) -> None:
     sources, subject = channel.receive()
     sys.meta_path.insert(0, Shipped(sources))
     energy = importlib.import_module(MODULE)
+    to_json = importlib.import_module(RECORD).to_json
     meter = energy.local_meter(energy.Subject(**subject), energy.Instruments())
     for command, arguments in channel:
-        channel.send(getattr(meter, command)(*arguments))
+        channel.send(to_json(getattr(meter, command)(*arguments)))
         if command == "stop":
             return
 

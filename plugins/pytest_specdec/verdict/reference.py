@@ -7,13 +7,12 @@ target itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from pytest_specdec.engines.engine import Engine
+from pytest_specdec.engines.engine import Engine, one_pass
 from pytest_specdec.generation import Generation, Run, Score
-from pytest_specdec.measure.rounds import Clock, Rounds, one_pass
 from pytest_specdec.verdict.equivalence import Certified, Control
 from pytest_specdec.verdict.limits import Facts, due, reshaping_fields
 from pytest_specdec.verdict.noise import noise_floor
@@ -22,22 +21,22 @@ from pytest_specdec.workloads.workload import Request, Workload
 
 @dataclass(frozen=True)
 class Reference:
-    """Target-only rounds on a workload, the control made of them, and what rescoring cost beside decoding.
+    """The control of target-only output on a workload, and what rescoring cost beside decoding.
 
     `versions`: of the packages that decoded it. `rescoring_seconds`: one pass of the target over the outputs of
     `decoding_seconds`, by the session's clock.
     """
 
-    rounds: Rounds
     control: Control
     versions: Mapping[str, str]
     rescoring_seconds: float
     decoding_seconds: float
 
 
-def take_control(engine: Engine, workload: Workload, rounds: Rounds, prompts: int, clock: Clock) -> Reference:
+def take_control(
+    engine: Engine, workload: Workload, together: Run, prompts: int, clock: Callable[[], float]
+) -> Reference:
     """Decode the first `prompts` requests one at a time as well, rescore both outputs, and take the floor."""
-    together = rounds.runs[0]
     began = clock()
     certified = [[each] if each else [] for each in _certified(engine, workload.requests, together.generations)]
     spent = clock() - began
@@ -46,7 +45,7 @@ def take_control(engine: Engine, workload: Workload, rounds: Rounds, prompts: in
     for several, other in zip(certified, _certified_anew(engine, solo, together, alone), strict=False):
         several.extend([other] if other is not None else [])
     control = _control(engine, workload, certified, alone, together)
-    return Reference(rounds, control, engine.description.versions, spent, together.engine_seconds)
+    return Reference(control, engine.description.versions, spent, together.engine_seconds)
 
 
 def _certified_anew(engine: Engine, solo: Workload, together: Run, alone: Run) -> list[Certified | None]:

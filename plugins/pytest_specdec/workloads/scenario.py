@@ -140,6 +140,9 @@ class Scenario(BaseModel):
     min_speedup: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)] | None = Field(
         default=None, description="a number above 0", examples=["min_speedup = 1.2"]
     )
+    max_energy_ratio: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)] | None = Field(
+        default=None, description="a number above 0", examples=["max_energy_ratio = 0.9"]
+    )
     min_acceptance_rate: _Share | None = Field(
         default=None, description="a number from 0 to 1", examples=["min_acceptance_rate = 0.6"]
     )

@@ -11,13 +11,13 @@ import time
 
 import pytest
 
-from pytest_specdec.hardware import gpus
-from pytest_specdec.measure.energy import Instruments, Subject
-from pytest_specdec.measure.energy.choice import NVML_COUNTER, local_meter
-from pytest_specdec.measure.energy.nvml import Device, opened_nvml
-from pytest_specdec.measure.energy.power import PowerMeter
-from pytest_specdec.measure.energy.ticker import ThreadTicker
-from pytest_specdec.measure.energy.validity import Blind
+from pytest_specdec.hardware import gpus, opened_nvml
+from pytest_specdec.telemetry.energy import Instruments, Subject
+from pytest_specdec.telemetry.energy.choice import NVML_COUNTER, local_meter
+from pytest_specdec.telemetry.energy.nvml import Device
+from pytest_specdec.telemetry.energy.power import PowerMeter
+from pytest_specdec.telemetry.energy.ticker import ThreadTicker
+from pytest_specdec.telemetry.energy.validity import Blind
 
 pytestmark = pytest.mark.gpu
 WINDOW_SECONDS = 12.0
@@ -73,7 +73,7 @@ def test_counter_and_instant_power_agree(load):
         meter.end_round()
     counted, sampled = counter.stop(1), power.stop(1)
     print(f"\ncounter {counted}\ninstant power {sampled}")
-    assert counted["method"] == NVML_COUNTER
-    assert counted["scope"] == [card.uuid]
-    assert counted["mean_watts"] == pytest.approx(sampled["mean_watts"], rel=0.05)
-    assert counted["idle_watts"] < 0.9 * counted["mean_watts"]
+    assert counted.method == NVML_COUNTER
+    assert counted.scope == (card.uuid,)
+    assert counted.mean_watts.value == pytest.approx(sampled.mean_watts.value, rel=0.05)
+    assert counted.idle_watts.value < 0.9 * counted.mean_watts.value

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_specdec.measure.rounds import one_pass
+from pytest_specdec.engines.engine import one_pass
 from pytest_specdec.models import expected_continuation
 
 REACH = 48
@@ -45,7 +45,7 @@ def wrong_tokens(session, spec, scenario):
 
 def is_identical_and_true(specdec, session, spec, scenario):
     """The gate's verdict, and no tolerance beside it."""
-    assert specdec(spec, scenario)["verdict"]["outcome"] == "identical"
+    assert specdec(spec, scenario).verdict.outcome == "identical"
     assert wrong_tokens(session, spec, scenario) == 0
 
 

@@ -19,7 +19,7 @@ pytestmark = [
 
 def on_both_cards(record):
     """The first two visible cards and no others carry the energy."""
-    assert sorted(record["energy"]["scope"]) == sorted(gpu.uuid for gpu in gpus().visible[:2])
+    assert sorted(record.energy.scope) == sorted(gpu.uuid for gpu in gpus().visible[:2])
 
 
 def test_target_only_on_two(specdec, vllm_ar, scenario):

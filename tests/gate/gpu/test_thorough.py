@@ -46,50 +46,50 @@ def test_small_target_only(specdec, vllm_ar, scenario):
 @pytest.mark.specdec(**SMALL, draft="constructed:small:eagle", method="eagle", gamma=3)
 def test_small_eagle(specdec, vllm_spec, scenario):
     """An EAGLE head accepts everything: its fc passes the embedding through."""
-    assert specdec(vllm_spec, scenario)["acceptance_rate"] == 1.0
+    assert specdec(vllm_spec, scenario).acceptance.rate.value == 1.0
 
 
 @pytest.mark.specdec(**SMALL, method="ngram", gamma=3)
 def test_small_ngram(specdec, vllm_spec, walks_of):
     """Lookup finds the target's own walk in the prompt."""
     walks = walks_of("constructed:small", range(100, 1700, 50), 128, concurrency=32)
-    assert specdec(vllm_spec, walks)["acceptance_rate"] > 0.8
+    assert specdec(vllm_spec, walks).acceptance.rate.value > 0.8
 
 
 @carried
 @pytest.mark.specdec(**TEXT)
 def test_text_target_only(specdec, vllm_ar, scenario):
     """Real text in bf16 under CUDA graphs: here near-ties are real, and the control counts them."""
-    assert specdec(vllm_ar, scenario)["verdict"]["control"]["tokens"] > 0
+    assert specdec(vllm_ar, scenario).verdict.calibration.tokens > 0
 
 
 @carried
 @pytest.mark.specdec(**TEXT, method="ngram")
 def test_text_ngram(specdec, vllm_spec, scenario):
     """Lookup in the prompt: identical, or a tie within the floor."""
-    verdict = specdec(vllm_spec, scenario)["verdict"]
-    assert verdict["max_gap"] <= verdict["noise_floor"]
+    verdict = specdec(vllm_spec, scenario).verdict
+    assert verdict.max_gap_logits.value <= verdict.noise_floor_logits.value
 
 
 @carried
 @pytest.mark.specdec(**TEXT, draft="smollm2?layers=4", method="draft_model")
 def test_text_poor_drafter(specdec, vllm_spec, scenario):
     """A drafter cut from the target's first layers is nearly always rejected, and the output must not suffer."""
-    assert specdec(vllm_spec, scenario)["acceptance_rate"] < 0.5
+    assert specdec(vllm_spec, scenario).acceptance.rate.value < 0.5
 
 
 @pytest.mark.specdec(**EDGES)
 def test_edges_target_only(specdec, vllm_ar, scenario):
     """Chunked prefill, a full context, a cold and then a warm prefix cache, asynchronous scheduling."""
-    assert specdec(vllm_ar, scenario)["prefix_cache_hits"] > 0
+    assert specdec(vllm_ar, scenario).throughput.prefix_cache_hits.value > 0
 
 
 @pytest.mark.specdec(**EDGES, draft="constructed:small:draft", method="draft_model", gamma=4)
 def test_edges_draft_model(specdec, vllm_spec, scenario):
     """The same with drafts past every edge."""
     record = specdec(vllm_spec, scenario)
-    assert record["verdict"]["outcome"] == "identical"
-    assert record["prefix_cache_hits"] > 0
+    assert record.verdict.outcome == "identical"
+    assert record.throughput.prefix_cache_hits.value > 0
 
 
 @pytest.mark.specdec(**ALONE)

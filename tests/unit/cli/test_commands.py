@@ -15,11 +15,11 @@ import pytest
 
 from pytest_specdec import hardware
 from pytest_specdec.cli.main import main
-from pytest_specdec.results import saved
+from pytest_specdec.history import saved
 
 
 def _made() -> Any:
-    found = spec_from_file_location("made", Path(__file__).parents[1] / "results" / "made.py")
+    found = spec_from_file_location("made", Path(__file__).parents[1] / "saved_runs" / "made.py")
     assert found is not None
     assert found.loader is not None
     module = module_from_spec(found)
@@ -35,7 +35,7 @@ SLOW = [1.25, 1.26, 1.24, 1.25, 1.25, 1.26]
 def storage(tmp_path: Path) -> Path:
     """Two runs, the second slower and by another version."""
     made.save(tmp_path, 1, {made.TEST: made.record()})
-    made.save(tmp_path, 2, {made.TEST: made.record(SLOW, versions={"vllm": "0.32.0"})})
+    made.save(tmp_path, 2, {made.TEST: made.record(SLOW, engine={"versions": {"vllm": "0.32.0"}})})
     return tmp_path
 
 
@@ -73,7 +73,7 @@ def test_a_partial_run_is_called_so_wherever_it_is_named(storage: Path, capsys: 
     _, out, _ = said(capsys, "list", "--storage", str(storage))
     assert [f"partial: {ended}" in line for line in out.splitlines()] == [False, True]
     assert f"partial: {ended}" in said(capsys, "show", "2", "--storage", str(storage))[1].splitlines()[0]
-    both = {made.TEST: made.record(), "t.py::test_other": made.record(scenario_digest="other")}
+    both = {made.TEST: made.record(), "t.py::test_other": made.record(asked={"scenario_digest": "other"})}
     made.save(storage, 3, both)
     _, out, _ = said(capsys, "compare", "2", "3", "--storage", str(storage))
     assert out.splitlines()[0] == f"run 0002 is partial: {ended}"
@@ -106,7 +106,9 @@ def test_of_many_runs_compare_reads_the_two_that_it_needs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each once, however many gates it has and however many runs lie beside it."""
-    text = made.file_text({f"t.py::test_{at}": made.record(scenario_digest=f"digest{at}") for at in range(16)})
+    text = made.file_text(
+        {f"t.py::test_{at}": made.record(asked={"scenario_digest": f"digest{at}"}) for at in range(16)}
+    )
     for number in range(1, 31):
         made.save(tmp_path, number, {}).write_text(text)
     read: list[str] = []
@@ -139,7 +141,7 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.Ca
 
 def test_report_writes_the_file(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Over every run, in the format that the suffix names."""
-    pytest.importorskip("pytest_specdec.results.report")
+    pytest.importorskip("pytest_specdec.report")
     output = storage / "report.json"
     code, out, _ = said(capsys, "report", "-o", str(output), "--storage", str(storage))
     assert (code, out) == (0, f"wrote {output}\n")

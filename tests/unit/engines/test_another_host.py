@@ -20,10 +20,10 @@ from pytest_specdec.engines import host
 from pytest_specdec.engines.host import WorkerEngine
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineDied, EngineError
-from pytest_specdec.measure.energy import meter_for
-from pytest_specdec.measure.energy.remote import RemoteMeter
-from pytest_specdec.measure.memory import peak_memory_of
 from pytest_specdec.requirements import missing
+from pytest_specdec.telemetry.energy import meter_for
+from pytest_specdec.telemetry.energy.remote import RemoteMeter
+from pytest_specdec.telemetry.memory import peak_memory_of
 from pytest_specdec.workloads.workload import Request, Workload
 
 SSH = """#!/bin/sh
@@ -128,12 +128,12 @@ def test_the_meter_works_beside_it(engine: WorkerEngine, folder: Path) -> None:
     meter.begin_round()
     meter.end_round()
     figures = meter.stop(10)
-    assert figures["scope"] or figures["reason"]
-    assert "failed" not in (figures["reason"] or "")
+    assert figures.scope or figures.joules.reason
+    assert "failed" not in (figures.joules.reason or "")
     assert [where for _, _, where, _ in calls(folder)] == ["there", "there"]
     memory = peak_memory_of(engine)
     memory.start()
-    assert memory.stop()["peak_host_bytes"] is None
+    assert memory.stop({}).peak_host_bytes.value is None
 
 
 def test_it_ends_when_it_is_closed(engine: WorkerEngine) -> None:

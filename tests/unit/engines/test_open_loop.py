@@ -24,9 +24,9 @@ from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.engines.transformers import TransformersBackend
 from pytest_specdec.engines.vllm import VllmBackend
 from pytest_specdec.generation import Generation, Run
-from pytest_specdec.measure.latency import queue_s, ttft_s
-from pytest_specdec.measure.load import Flow, flags, send_lags_s
-from pytest_specdec.measure.rounds import Rounds
+from pytest_specdec.metrics.latency import queue_s, ttft_s
+from pytest_specdec.metrics.load import Flow, flags, send_lags_s
+from pytest_specdec.metrics.rounds import Rounds
 from pytest_specdec.workloads.arrivals import at_random, evenly
 from pytest_specdec.workloads.workload import Request, Workload
 

@@ -16,11 +16,13 @@ from pytest_specdec.engines.fake import FakeEngine
 from pytest_specdec.engines.pool import Pool
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.progress import Progress
-from pytest_specdec.repro import handed_over
-from pytest_specdec.repro.look import Fault, Look
-from pytest_specdec.repro.script import header, script, unwritable
-from pytest_specdec.repro.shrink import shrunk
-from pytest_specdec.session import Session
+from pytest_specdec.record import Figure
+from pytest_specdec.record.parts import FindingPart, VerdictPart
+from pytest_specdec.run.repro import handed_over
+from pytest_specdec.run.repro.look import Fault, Look
+from pytest_specdec.run.repro.script import header, script, unwritable
+from pytest_specdec.run.repro.shrink import shrunk
+from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.settings import Settings
 from pytest_specdec.workloads.workload import Request, Workload
 
@@ -180,19 +182,22 @@ def test_what_a_script_cannot_show_is_refused_in_words() -> None:
     assert unwritable(there, REQUEST) is None
 
 
+WRONG = FindingPart(request=0, round=0, outcome="divergent", detail="token 3")
+
+
 def test_nothing_is_done_unless_asked_or_not_red() -> None:
     """Without a folder, and without findings, not one engine is started."""
-    red = {"noise_floor": 0.125, "findings": [{"request": 0, "outcome": "divergent"}]}
+    red = VerdictPart(noise_floor_logits=Figure(0.125), findings=(WRONG,))
     quiet, asked = session(), session(repro="folder")
     workload = Workload("w", (REQUEST,), 1)
-    assert handed_over(quiet, FAULTY, workload, red, ABOUT) == []
-    assert handed_over(asked, FAULTY, workload, {"noise_floor": 0.125}, ABOUT) == []
+    assert handed_over(quiet, Arms(FAULTY, workload), red, ABOUT) == []
+    assert handed_over(asked, Arms(FAULTY, workload), replace(red, findings=()), ABOUT) == []
     assert quiet.pool.loads == asked.pool.loads == []
 
 
 def test_why_there_is_no_report_is_said() -> None:
     """The gate's message has it."""
-    red = {"noise_floor": 0.125, "findings": [{"request": 0, "outcome": "divergent"}]}
+    red = VerdictPart(noise_floor_logits=Figure(0.125), findings=(WRONG,))
     workload = Workload("w", (REQUEST,), 1)
     ours = Session(
         Settings.resolve({"repro": "folder"}, {}, {}),
@@ -200,7 +205,7 @@ def test_why_there_is_no_report_is_said() -> None:
         time.perf_counter,
         Progress(),
     )
-    (line,) = handed_over(ours, replace(SOUND, backend="vllm"), workload, red, ABOUT)
+    (line,) = handed_over(ours, Arms(replace(SOUND, backend="vllm"), workload), red, ABOUT)
     assert line == "no bug report: request 0 alone at batch 1 does not show the fault: it depends on its neighbours"
-    (line,) = handed_over(ours, FAULTY, workload, red, ABOUT)
+    (line,) = handed_over(ours, Arms(FAULTY, workload), red, ABOUT)
     assert line.startswith("no bug report: no script is known for the engine 'fake'")

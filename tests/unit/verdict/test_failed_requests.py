@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
+from pytest_specdec.engines.engine import one_pass
 from pytest_specdec.engines.fake import FakeEngine, clock
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Generation, Run
-from pytest_specdec.measure.rounds import Rounds, one_pass
-from pytest_specdec.results.failure import describe_verdict
 from pytest_specdec.verdict.equivalence import Control, Outcome, Verdict, judge
 from pytest_specdec.verdict.reference import take_control
 from pytest_specdec.verdict.sampling.drawing import Drawing
+from pytest_specdec.verdict.words import describe_verdict
 from pytest_specdec.workloads.workload import Request, Workload
 
 WORKLOAD = Workload("w", (Request((5, 9), 6), Request((8, 12, 4), 6)), 2)
@@ -42,8 +42,7 @@ def failed(answer: Generation) -> Generation:
 
 
 def control_of(engine: FakeEngine) -> Control:
-    rounds = Rounds((one_pass(engine, WORKLOAD),), (1.0,))
-    return take_control(engine, WORKLOAD, rounds, 2, clock).control
+    return take_control(engine, WORKLOAD, one_pass(engine, WORKLOAD), 2, clock).control
 
 
 def verdict_on(control: Control, *answers: Generation) -> Verdict:

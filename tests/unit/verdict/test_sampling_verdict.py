@@ -15,6 +15,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binom
 
+from pytest_specdec.record import to_json
+from pytest_specdec.verdict.part import sampling_part
 from pytest_specdec.verdict.sampling import (
     KnownTarget,
     SampledTarget,
@@ -178,9 +180,10 @@ def test_the_same_plan_gives_the_same_verdict() -> None:
 
 def test_a_verdict_is_plain_values_for_a_record() -> None:
     """JSON takes it, and the counts are in it."""
-    wire = json.loads(json.dumps(judge_sampling(RIGHT, sampled(), PLAN).wire()))
+    part = sampling_part(judge_sampling(RIGHT, sampled(), PLAN))
+    wire = json.loads(json.dumps(to_json(part.sampling)))
     first = wire["positions"][0]
-    assert (wire["outcome"], wire["look"], len(wire["positions"])) == ("consistent", 4, 4)
+    assert (part.outcome, wire["look"], len(wire["positions"])) == ("consistent", 4, 4)
     assert first["samples"] == sum(cell["observed"] for cell in first["comparisons"][0]["cells"]) == wire["samples"]
     assert {"statistic", "dof", "p_value", "p_holm", "total_variation", "at_most", "power"} <= set(first)
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.results.record import workload_part
+from pytest_specdec.record.parts import PromptTokens
+from pytest_specdec.run.describe import workload_part
 from pytest_specdec.workloads.scenario import Scenario, load_scenario
 from pytest_specdec.workloads.workload import Workload
 
@@ -384,9 +385,9 @@ def test_skipped_rows_reach_the_workload_and_its_record() -> None:
     made = workload(scenario("jsonl", "d.jsonl", rows, "skip_malformed = true"))
     part = workload_part(made)
     first = "d.jsonl:2: no column 'prompt': its columns are 'q'; name one with `column`"
-    assert (part["requests"], part["skipped_rows"]) == (2, 2)
-    assert part["workload_notes"] == [f"malformed rows skipped: 2, the first {first}"]
-    assert part["prompt_tokens"] == {"min": 1, "mean": 2.0, "p50": 2.0, "p90": pytest.approx(2.8), "max": 3, "total": 4}
+    assert (part.requests, part.skipped_rows) == (2, 2)
+    assert made.notes == (f"malformed rows skipped: 2, the first {first}",)
+    assert part.prompt_tokens == PromptTokens(min=1, mean=2.0, p50=2.0, p90=pytest.approx(2.8), max=3, total=4)
 
 
 def test_a_file_whose_rows_are_all_malformed() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.results.record import workload_part
+from pytest_specdec.run.describe import workload_part
 from pytest_specdec.workloads.scenario import Scenario, load_scenario
 
 
@@ -88,9 +89,9 @@ def test_sharegpt_turns_are_chosen_by_role_and_skips_are_told() -> None:
     )
     loaded = scenario('format = "sharegpt", path = "d.json", skip_malformed = true')
     assert asked(loaded) == ["q"]
-    part = workload_part(loaded.realise(5000, 50_000, letters, contents))
-    assert part["skipped_rows"] == 1
-    assert part["workload_notes"][1] == "turns before the first user turn left out: 1"
+    made = loaded.realise(5000, 50_000, letters, contents)
+    assert workload_part(made).skipped_rows == 1
+    assert made.notes[1] == "turns before the first user turn left out: 1"
 
 
 def test_a_file_with_a_messages_column_only() -> None:
@@ -145,4 +146,4 @@ def test_a_stated_prompt_length_is_met_to_the_token(length: int) -> None:
     Path("t.jsonl").write_text(json.dumps(row))
     for source in (f'format = "random", length = {length}', 'format = "mooncake", path = "t.jsonl"'):
         part = workload_part(scenario(source, "count = 1").realise(5000, 50_000, letters))
-        assert set(part["prompt_tokens"].values()) == {length}
+        assert set(asdict(part.prompt_tokens).values()) == {length}

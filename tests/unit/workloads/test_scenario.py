@@ -60,6 +60,7 @@ def test_defaults_of_the_smallest_scenario(tmp_path: Path) -> None:
         "interval": 0.05,
         "warmup_rounds": 1,
         "min_speedup": None,
+        "max_energy_ratio": None,
         "min_acceptance_rate": None,
         "min_mean_accepted_length": None,
         "max_tie_rate": None,

@@ -13,8 +13,8 @@ from pytest_specdec.workloads.scenario import load_scenario
 RANDOM = 'source = { format = "random", length = 4 }\ncount = 3\nmax_tokens = 8\n'
 KEYS = (
     "name, description, source, seed, count, max_tokens, min_tokens, ignore_eos, stop, stop_token_ids, output_length,"
-    " sampling, load, concurrency, prefix_cache, rounds, interval, warmup_rounds, min_speedup, min_acceptance_rate,"
-    " min_mean_accepted_length, max_tie_rate, slo, min_goodput"
+    " sampling, load, concurrency, prefix_cache, rounds, interval, warmup_rounds, min_speedup,"
+    " max_energy_ratio, min_acceptance_rate, min_mean_accepted_length, max_tie_rate, slo, min_goodput"
 )
 FORMATS = (
     'it is one of "random", "text", "ids", "file", "jsonl", "json", "csv", "parquet", "spec_bench", "mt_bench",'
@@ -187,6 +187,7 @@ def test_keys_that_are_missing() -> None:
             " write for example sampling = { frequency_penalty = 0.5 }",
         ),
         ("min_speedup = 0", "expected a number above 0, found 0: write for example min_speedup = 1.2"),
+        ("max_energy_ratio = 0", "expected a number above 0, found 0: write for example max_energy_ratio = 0.9"),
         ("min_speedup = inf", "expected a number above 0, found Infinity: write for example min_speedup = 1.2"),
         (
             "min_acceptance_rate = 60",

@@ -12,10 +12,9 @@ from dataclasses import replace
 from math import exp, fsum
 from typing import Any, TypeAlias
 
-from pytest_specdec.engines.engine import Engine
+from pytest_specdec.engines.engine import Engine, one_pass
 from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Speculation
-from pytest_specdec.measure.rounds import one_pass
 from pytest_specdec.verdict.sampling.tally import Prefix
 from pytest_specdec.verdict.sampling.target import NextToken
 from pytest_specdec.workloads.workload import Request, Workload

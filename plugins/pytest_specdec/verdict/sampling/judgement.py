@@ -9,9 +9,8 @@ samples run out before, the verdict is underpowered, which is no pass.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 from pytest_specdec.verdict.sampling.plan import SamplingPlan
 from pytest_specdec.verdict.sampling.position import PositionFinding, joint_p_value, position_finding
@@ -90,17 +89,6 @@ class SamplingVerdict:
         return "\n".join(
             [f"{self.outcome.value}: {reasons[self.outcome]}", *(position.in_words() for position in self.positions)]
         )
-
-    def wire(self) -> dict[str, Any]:
-        """Plain values for a record."""
-        return {
-            "outcome": self.outcome.value,
-            "samples": self.samples,
-            "look": self.look,
-            "plan": asdict(self.plan),
-            "power_statement": self.power_statement(),
-            "positions": [position.wire() for position in self.positions],
-        }
 
     def _difference(self) -> str:
         worst = self.worst

@@ -1,0 +1,67 @@
+"""The gate of a test against its baseline: which figures changed, by how much, and whether that fails the test.
+
+Equality comes first: only a record whose own gate is green is held against anything. What fails: a figure that is
+worse, and a baseline that was refused; by choice (`--specdec-fail-on`) also one that is missing, or rounds that do not
+decide. All else is a note. Nothing is passed over in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from pytest_specdec.history.baselines import Baselines, Found
+from pytest_specdec.history.compare import Outcome, compared, in_words
+from pytest_specdec.history.history import circumstances, differences
+from pytest_specdec.record import Record
+from pytest_specdec.record.parts import BaselinePart, ChangePart
+from pytest_specdec.thresholds import SHOWN, Threshold
+
+MISSING = "missing"
+INCONCLUSIVE = "inconclusive"
+
+
+@dataclass(frozen=True)
+class RegressionGate:
+    """`thresholds`: none means that changes are only shown. `fail_on`: "missing", "inconclusive", or both."""
+
+    baselines: Baselines
+    thresholds: Sequence[Threshold] = ()
+    fail_on: Collection[str] = ()
+
+    def part(self, now: Record, test: str) -> BaselinePart:
+        """The record's baseline: the run, what has changed around it, each figure's change, and failures."""
+        found = self.baselines.find(now, test)
+        changes = self._changes(now, found)
+        failures = (*self._about(found), *(_words(change, found) for change in changes if self._fails(change)))
+        if found.record is None or found.run is None:
+            return BaselinePart(reason=found.problem or None, passed_over=found.passed_over, failures=failures)
+        return BaselinePart(
+            run=found.run.id,
+            path=str(found.run.path),
+            test=found.record.place.test or None,
+            passed_over=found.passed_over,
+            circumstances=tuple(differences(circumstances(now), circumstances(found.record))),
+            changes=changes,
+            failures=failures,
+        )
+
+    def _changes(self, now: Record, found: Found) -> tuple[ChangePart, ...]:
+        if found.record is None:
+            return ()
+        each = (compared(now, found.record, threshold) for threshold in self.thresholds or SHOWN)
+        return tuple(change for change in each if change is not None)
+
+    def _about(self, found: Found) -> list[str]:
+        """The complaint about a baseline that is not there."""
+        if found.record is not None or not ((found.refused and self.thresholds) or MISSING in self.fail_on):
+            return []
+        return [f"no baseline: {found.problem}"]
+
+    def _fails(self, change: ChangePart) -> bool:
+        return change.outcome == Outcome.WORSE.value or change.outcome in self.fail_on
+
+
+def _words(change: ChangePart, found: Found) -> str:
+    run = found.run.id if found.run else ""
+    return f"{in_words(change)}, against run {run}"

@@ -1,0 +1,135 @@
+"""Saved runs: pytest-benchmark's JSON files, read for the records that this package left in them.
+
+A run is one file, written by `--benchmark-autosave`, `--benchmark-save` or `--benchmark-json`. Benchmarks of others in
+the same file are passed over. A file that cannot be read, cut off for instance, is an error that names it, never an
+empty run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pytest_specdec.errors import ConfigurationError
+from pytest_specdec.record import Record, from_json
+
+NUMBERED = re.compile(r"\d{4,}(?=_)")
+
+
+class UnreadableRun(ConfigurationError):
+    """A file is no result of pytest-benchmark's: missing, cut off, or something else altogether."""
+
+
+@dataclass(frozen=True)
+class SavedRun:
+    """One pytest session's results.
+
+    `id`: the number at the start of the file's name, as pytest-benchmark gives it ("0001"), or the file's name without
+    its suffix. `datetime`: ISO 8601, when it was saved. `commit`, `machine`: what pytest-benchmark noted of both.
+    `records`: the records (docs/record.md), each with its test's full name. `rounds`: by that name, the
+    measured seconds of each round, empty where the file does not hold them. `partial`: what ended the session before
+    all gates had finished ("ended by SIGTERM after 1 of 3 gates"), empty for a whole run.
+    """
+
+    id: str
+    path: Path
+    datetime: str
+    commit: Mapping[str, Any]
+    machine: Mapping[str, Any]
+    records: tuple[Record, ...]
+    rounds: Mapping[str, tuple[float, ...]]
+    partial: str = ""
+
+
+def read_run(path: Path) -> SavedRun:
+    """Read one file. Raises UnreadableRun."""
+    return run_of(path, read_text(path))
+
+
+def run_of(path: Path, text: str) -> SavedRun:
+    """The run that the text of this file holds. Raises UnreadableRun."""
+    content = _content(path, text)
+    benches = [bench for bench in content["benchmarks"] if "specdec" in bench.get("extra_info", {})]
+    kept = [(bench, _record(path, bench)) for bench in benches]
+    return SavedRun(
+        id=run_id(path),
+        path=path,
+        datetime=str(content.get("datetime", "")),
+        commit=content.get("commit_info") or {},
+        machine=content.get("machine_info") or {},
+        records=tuple(record for _, record in kept),
+        rounds={bench["fullname"]: _seconds(bench, record) for bench, record in kept},
+        partial=_partial(content),
+    )
+
+
+def read_text(path: Path) -> str:
+    """The file's text. Raises UnreadableRun."""
+    try:
+        return path.read_text("utf-8")
+    except OSError as error:
+        raise UnreadableRun(f"{path}: cannot be read ({error.strerror}); name a file of pytest-benchmark's") from None
+    except UnicodeDecodeError:
+        raise UnreadableRun(f"{path}: is no text; name a JSON file of pytest-benchmark's") from None
+
+
+def run_id(path: Path) -> str:
+    """The number in front of the file's name, or the name itself."""
+    numbered = NUMBERED.match(path.name)
+    return numbered.group() if numbered else path.stem
+
+
+def storage_folder(address: str) -> Path:
+    """The folder that `--benchmark-storage` names. Raises ConfigurationError for a storage that is no folder."""
+    if "://" in address and not address.startswith("file://"):
+        raise ConfigurationError(
+            f"{address}: only a folder can be compared with; give --benchmark-storage file://FOLDER"
+        )
+    return Path(address.removeprefix("file://"))
+
+
+def saved_paths(storage: Path) -> list[Path]:
+    """The files of pytest-benchmark's storage (`storage/<machine>/0001_….json`), oldest first."""
+    return sorted((path for path in storage.glob("*/*.json") if NUMBERED.match(path.name)), key=_age)
+
+
+def saved_runs(storage: Path) -> Iterator[SavedRun]:
+    """Every run in pytest-benchmark's storage, oldest first. Raises UnreadableRun."""
+    return map(read_run, saved_paths(storage))
+
+
+def _age(path: Path) -> tuple[int, str, str]:
+    return int(run_id(path)), path.name, path.parent.name
+
+
+def _content(path: Path, text: str) -> dict[str, Any]:
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        what = "is empty" if not text.strip() else f"is cut off or no JSON (line {error.lineno}: {error.msg})"
+        raise UnreadableRun(f"{path}: {what}; delete it, or measure again with --benchmark-autosave") from None
+    if not isinstance(content, dict) or not isinstance(content.get("benchmarks"), list):
+        raise UnreadableRun(f'{path}: has no list "benchmarks", so pytest-benchmark did not write it')
+    return content
+
+
+def _partial(content: Mapping[str, Any]) -> str:
+    told = content.get("specdec") or {}
+    return str(told.get("reason") or "no reason is told") if told.get("partial") else ""
+
+
+def _record(path: Path, bench: Mapping[str, Any]) -> Record:
+    try:
+        record = from_json(bench["extra_info"]["specdec"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UnreadableRun(f"{path}: the record of {bench['fullname']} cannot be read: {error}") from None
+    return replace(record, place=replace(record.place, test=bench["fullname"]))
+
+
+def _seconds(bench: Mapping[str, Any], record: Record) -> tuple[float, ...]:
+    """From the record, which always has them, or from pytest-benchmark's own data, which `--benchmark-json` writes."""
+    return record.throughput.per_round.seconds or tuple(bench.get("stats", {}).get("data") or ())

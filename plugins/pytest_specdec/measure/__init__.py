@@ -1,1 +1,0 @@
-"""Measurements, all taken from the generations that were judged."""

@@ -1,0 +1,268 @@
+"""How long tokens took, from the arrival times of the very generations that were judged. All times in seconds.
+
+An engine hands tokens out in chunks, and under speculation a chunk carries several. So two figures stand side by side
+that are one without speculation: the chunk gap, the time between two chunks, which is what a reader waits for; and the
+inter-token latency (ITL), the same time shared evenly by the tokens of the later chunk, which is what throughput
+follows from. Tokens that come with the first one belong to the time to first token (TTFT) and have no gap.
+
+A request that was due at a moment is timed from that moment on, whenever it was sent: who stalls does not get to leave
+the wait out. One that failed has no latency.
+
+A figure that a request does not have (no token: no TTFT) is missing, never zero: it is left out and counted. Before
+any figure is given, arrival times are held against the throughput of the same rounds. Definitions and their sources
+are in docs/measurements.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+from pytest_specdec.generation import Generation, Run
+from pytest_specdec.metrics.contradiction import Contradiction
+from pytest_specdec.metrics.rounds import Rounds
+from pytest_specdec.record import Spread
+from pytest_specdec.record.parts import LatencyPart
+
+PERCENTILES = (50, 90, 95, 99)
+WITHHELD = "the output is not the target's: a wrong answer has no speed"
+NO_TOKEN = "no request delivered a token"
+NO_TIMES = "the engine does not tell when tokens arrived"
+NO_START = "the engine does not tell when a request was submitted"
+ONE_CHUNK = "no answer came in more than one chunk"
+CLOCK_SLACK_S = 0.001
+CLOCK_SLACK_SHARE = 0.01
+LONGEST_TAIL_SHARE = 0.5
+LONGEST_STALL_S = 1.0
+
+
+def asked_at_s(answer: Generation) -> float | None:
+    """The moment from which a request waits: when it was due, or else submitted; None if neither is known."""
+    return answer.started_s if answer.scheduled_s is None else answer.scheduled_s
+
+
+def ttft_s(answer: Generation) -> float | None:
+    """From the moment it was asked to the first token of any kind; None without a token or a known moment."""
+    asked = asked_at_s(answer)
+    return answer.chunks[0].at_s - asked if answer.chunks and asked is not None else None
+
+
+def e2e_s(answer: Generation) -> float | None:
+    """From the moment it was asked to the last token; None without a token or a known moment."""
+    asked = asked_at_s(answer)
+    return answer.chunks[-1].at_s - asked if answer.chunks and asked is not None else None
+
+
+def queue_s(answer: Generation) -> float | None:
+    """From the moment it was due, or else the run's start, to its submission; None if that is not known."""
+    return None if answer.started_s is None else answer.started_s - (answer.scheduled_s or 0.0)
+
+
+def held_up_s(run: Run) -> float:
+    """How far the machine put the run behind its schedule, at most, by not sending what was due.
+
+    Where requests are sent apart that is the longest lag. An engine that sends itself is held up while it has nothing
+    under way; such times add up until it has caught up, which is when it waits for a request to fall due.
+    """
+    moments = sorted(_moments(run))
+    if run.sent_apart:
+        return max((sent - due for sent, due, _ in moments), default=0.0)
+    longest = behind = idle_since = 0.0
+    for sent, due, end in moments:
+        if sent > idle_since:
+            behind = sent - due if due >= idle_since else behind + sent - idle_since
+        longest, idle_since = max(longest, behind), max(idle_since, end)
+    return longest
+
+
+def _moments(run: Run) -> Iterator[tuple[float, float, float]]:
+    """When each request was sent, when it was due, and when its last token came."""
+    for answer in run.generations:
+        if answer.started_s is not None and answer.scheduled_s is not None:
+            end = answer.chunks[-1].at_s if answer.chunks else answer.started_s
+            yield answer.started_s, answer.scheduled_s, end
+
+
+def tpot_s(answer: Generation) -> float | None:
+    """Mean time of a token after the first chunk; None where there is no such token."""
+    later = sum(chunk.tokens for chunk in answer.chunks[1:])
+    return (answer.chunks[-1].at_s - answer.chunks[0].at_s) / later if later else None
+
+
+def chunk_gaps_s(answer: Generation) -> list[float]:
+    """Times between one chunk and the next, one fewer than there are chunks."""
+    return [later.at_s - earlier.at_s for earlier, later in pairwise(answer.chunks)]
+
+
+def itl_s(answer: Generation) -> list[float]:
+    """One time for each token after the first chunk: its chunk's gap, shared evenly by the chunk's tokens."""
+    chunks = zip(answer.chunks[1:], chunk_gaps_s(answer), strict=True)
+    return [gap / chunk.tokens for chunk, gap in chunks for _ in range(chunk.tokens)]
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """By linear interpolation between the two nearest of the sorted values. Raises ValueError for none."""
+    if not ordered:
+        raise ValueError("nothing has no percentile")
+    place = (len(ordered) - 1) * percent / 100
+    below = math.floor(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+
+
+def spread(values: Iterable[float], missing: int, why_none: str) -> Spread:
+    """p50, p90, p95, p99 in the values' unit, `n` of them, requests that have none, and a reason if all are missing."""
+    ordered = sorted(values)
+    shown = {f"p{percent}": percentile(ordered, percent) for percent in PERCENTILES} if ordered else {}
+    return Spread(**shown, n=len(ordered), missing=missing, reason=why_none)
+
+
+def latency_part(rounds: Rounds) -> LatencyPart:
+    """The record's latencies, pooled over all requests of all rounds.
+
+    ttft_s, tpot_s, e2e_s, queue_s: one value a request. itl_s: one a token after the first chunk. chunk_gap_s: one a
+    chunk after the first. tokens_per_chunk: how many chunks carried how many tokens.
+    """
+    answers = [answer for run in rounds.runs for answer in answered(run)]
+    reason = _why_none(answers)
+    return LatencyPart(
+        ttft_s=_one_each(answers, ttft_s, reason or NO_START),
+        tpot_s=_one_each(answers, tpot_s, reason or ONE_CHUNK),
+        itl_s=_many_each(answers, itl_s, reason or ONE_CHUNK),
+        chunk_gap_s=_many_each(answers, chunk_gaps_s, reason or ONE_CHUNK),
+        e2e_s=_one_each(answers, e2e_s, reason or NO_START),
+        queue_s=_one_each(answers, queue_s, NO_START),
+        tokens_per_chunk=_sizes(answers),
+    )
+
+
+def answered(run: Run) -> list[Generation]:
+    """The answers of the requests that did not fail."""
+    return [answer for answer in run.generations if answer.error is None]
+
+
+def median_chunk_gap_s(runs: Iterable[Run]) -> float | None:
+    """The median time from chunk to chunk, which is the engine's step as a request sees it; None without a gap."""
+    gaps = sorted(gap for run in runs for answer in run.generations for gap in chunk_gaps_s(answer))
+    return percentile(gaps, 50) if gaps else None
+
+
+def arrivals(runs: Iterable[Run]) -> list[list[dict[str, Any]]]:
+    """Every round's requests in raw form, for a report: {"scheduled_s", "started_s", "chunks": [[s, tokens], …]}."""
+    return [
+        [
+            {
+                "scheduled_s": answer.scheduled_s,
+                "started_s": answer.started_s,
+                "chunks": [[chunk.at_s, chunk.tokens] for chunk in answer.chunks],
+            }
+            for answer in run.generations
+        ]
+        for run in runs
+    ]
+
+
+def _why_none(answers: Sequence[Generation]) -> str | None:
+    """Why no figure at all can be had."""
+    if not any(answer.token_ids for answer in answers):
+        return NO_TOKEN
+    return None if any(answer.chunks for answer in answers) else NO_TIMES
+
+
+def _one_each(answers: Sequence[Generation], figure: Callable[[Generation], float | None], why: str) -> Spread:
+    values = [value for answer in answers if (value := figure(answer)) is not None]
+    return spread(values, len(answers) - len(values), why)
+
+
+def _many_each(answers: Sequence[Generation], figure: Callable[[Generation], list[float]], why: str) -> Spread:
+    values = [figure(answer) for answer in answers]
+    return spread((value for each in values for value in each), values.count([]), why)
+
+
+def _sizes(answers: Sequence[Generation]) -> dict[str, int]:
+    sizes = Counter(chunk.tokens for answer in answers for chunk in answer.chunks)
+    return {str(tokens): sizes[tokens] for tokens in sorted(sizes)}
+
+
+def refuse_contradictions(rounds: Rounds, concurrency: int) -> None:
+    """Hold arrivals against token ids, the engine's seconds and the measured ones. Raises Contradiction."""
+    for number, run in enumerate(rounds.runs, start=1):
+        for index, answer in enumerate(run.generations):
+            if answer.error is None:
+                _refuse_order(f"round {number}, request {index}", answer)
+        _refuse_times(f"round {number}", run, concurrency)
+    _refuse_tails(rounds.runs)
+    for number, (run, seconds) in enumerate(zip(rounds.runs, rounds.seconds, strict=False), start=1):
+        _refuse_clocks(f"round {number}", run.engine_seconds, seconds)
+
+
+def _refuse_order(where: str, answer: Generation) -> None:
+    arrived = sum(chunk.tokens for chunk in answer.chunks)
+    if answer.chunks and arrived != len(answer.token_ids):
+        raise Contradiction(f"{where}: {arrived} tokens arrived in chunks, but {len(answer.token_ids)} were delivered")
+    if any(chunk.tokens < 1 for chunk in answer.chunks):
+        raise Contradiction(f"{where}: a chunk without tokens has an arrival time")
+    if answer.started_s is not None and answer.started_s < (answer.scheduled_s or 0.0) - CLOCK_SLACK_S:
+        raise Contradiction(f"{where}: sent at {answer.started_s:.6g} s, but due at {answer.scheduled_s:.6g} s only")
+    times = [answer.started_s or answer.scheduled_s or 0.0, *(chunk.at_s for chunk in answer.chunks)]
+    if not all(map(math.isfinite, times)) or times[0] < 0 or any(later < earlier for earlier, later in pairwise(times)):
+        raise Contradiction(f"{where}: start and arrivals do not follow one another: {times} s")
+
+
+def _refuse_times(where: str, run: Run, concurrency: int) -> None:
+    """By Little's law, the requests' seconds over the run's are those under way at once."""
+    last = _last_arrival_s(run)
+    if last is None:
+        return
+    if last > _at_most(run.engine_seconds):
+        raise Contradiction(f"{where}: a token arrived after {last:.6g} s of a run of {run.engine_seconds:.6g} s")
+    spent = sum(seconds for answer in answered(run) if (seconds := e2e_s(answer)) is not None)
+    if spent > _at_most(run.engine_seconds * concurrency):
+        under_way = spent / run.engine_seconds
+        raise Contradiction(
+            f"{where}: latencies need {under_way:.3g} requests at once for this throughput, "
+            f"but at most {concurrency} were under way"
+        )
+
+
+def _refuse_tails(runs: Sequence[Run]) -> None:
+    """A stall may hold up the end of a run when all tokens are there, but not for most of it, and in every round."""
+    if not runs or not all(map(_ends_long_after, runs)):
+        return
+    run, last = runs[0], _last_arrival_s(runs[0])
+    raise Contradiction(
+        f"round 1: by arrivals all {run.tokens} tokens took {last:.6g} s, by throughput {run.engine_seconds:.6g} s, "
+        "and so in every round"
+    )
+
+
+def _ends_long_after(run: Run) -> bool:
+    """Whether most of the run, and more than a stall, lies after the last token, where all requests stream."""
+    last = _last_arrival_s(run)
+    if last is None or not _all_stream(run):
+        return False
+    return run.engine_seconds - last > LONGEST_TAIL_SHARE * run.engine_seconds + LONGEST_STALL_S
+
+
+def _last_arrival_s(run: Run) -> float | None:
+    return max((answer.chunks[-1].at_s for answer in answered(run) if answer.chunks), default=None)
+
+
+def _refuse_clocks(where: str, engine_s: float, measured_s: float) -> None:
+    if engine_s > _at_most(measured_s):
+        raise Contradiction(
+            f"{where}: the engine decoded for {engine_s:.6g} s by its own clock, but {measured_s:.6g} s were measured: "
+            "--benchmark-timer must be a clock of real time, such as time.perf_counter"
+        )
+
+
+def _all_stream(run: Run) -> bool:
+    """Whether each request was answered in chunks; one that failed may have kept the run waiting for nothing."""
+    return all(answer.chunks and answer.error is None for answer in run.generations)
+
+
+def _at_most(seconds: float) -> float:
+    return seconds * (1 + CLOCK_SLACK_SHARE) + CLOCK_SLACK_S

@@ -1,0 +1,213 @@
+"""Whether an open load was what it was asked to be, and whether the engine kept up with it.
+
+Three rates tell it: as many requests a second were due (asked), were sent, and were completed. Each is the number of
+gaps over the time from the first moment to the last. For completion it is the time from the first moment asked to the
+last answer's end, less the shortest latency: so a latency, however long, lowers no rate, but one that grows from
+request to request does, and no burst of answers at the end looks faster than what was asked. That is what saturation
+is: an engine that completes fewer than it is asked.
+
+A request may also be sent late by the machine, and not for the engine's sake: then the engine was loaded otherwise than
+it was asked to be. An engine that sends from its own loop is the cause itself while it has something to do. Completion
+at best is what it would have been, at most, had nothing been held up: over fewer seconds, by as many as the machine put
+the run behind, since no answer would have come earlier than that. A rate that was not completed, and at best would have
+been, is inconclusive.
+
+The time from the moment a request was due to that at which it was sent is its send lag. It is part of the latencies,
+which count from the moment it was due; past a tolerance it is flagged, since the engine was then loaded otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_specdec.generation import Generation, Run
+from pytest_specdec.metrics.goodput import failed_part, goodput_part
+from pytest_specdec.metrics.latency import (
+    NO_START,
+    NO_TIMES,
+    answered,
+    e2e_s,
+    held_up_s,
+    percentile,
+    queue_s,
+    spread,
+    tpot_s,
+    ttft_s,
+)
+from pytest_specdec.metrics.rounds import Rounds
+from pytest_specdec.record import Figure, Spread
+from pytest_specdec.record.parts import LoadPart, SendLag
+
+if TYPE_CHECKING:
+    from pytest_specdec.workloads.scenario import Scenario
+
+SUSTAINED_SHARE = 0.95
+RATE_TOLERANCE = 0.01
+LAG_TOLERANCE_S = 0.005
+NO_MOMENTS = "this load sets no moments at which requests are due"
+NO_TARGET = "target-only is the base line"
+RATE_BOUND = (
+    "the load's rate, not the engine, sets tokens/s below saturation: compare latencies, or measure a closed load"
+)
+COMPARED: dict[str, Callable[[Generation], float | None]] = {"ttft_s": ttft_s, "tpot_s": tpot_s, "e2e_s": e2e_s}
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Requests a second over all rounds: due, sent, completed; None where fewer than two have such a moment.
+
+    `at_best`: completed, had the machine held nothing up. `held_up_s`: how far it put a round behind its schedule.
+    """
+
+    asked: float | None
+    sent: float | None
+    completed: float | None
+    at_best: float | None = None
+    held_up_s: float = 0.0
+
+    @classmethod
+    def of(cls, rounds: Rounds) -> Flow:
+        """By the moments of the generations; a request that failed was sent, and not completed."""
+        return cls(
+            _rate([each.scheduled_s for each in run.generations] for run in rounds.runs),
+            _rate([each.started_s for each in run.generations] for run in rounds.runs),
+            _ratio_of_totals(_completion(answered(run)) for run in rounds.runs),
+            _ratio_of_totals(map(_completion_at_best, rounds.runs)),
+            max(map(held_up_s, rounds.runs), default=0.0),
+        )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests were due at moments."""
+        return self.asked is not None
+
+    @property
+    def sustained(self) -> bool:
+        """Whether as many were completed as were asked, within SUSTAINED_SHARE."""
+        return self._is_enough(self.completed)
+
+    @property
+    def sustained_at_best(self) -> bool:
+        """Whether as many would have been, at best, had the machine sent what was due."""
+        return self._is_enough(self.at_best)
+
+    @property
+    def doubt(self) -> str:
+        """Why it is not known whether the engine keeps up, where the machine held requests up."""
+        return (
+            f"inconclusive: asked {self.asked or 0:.4g} requests/s, this machine sent {self.sent or 0:.4g}, "
+            f"up to {self.held_up_s:.3g} s late"
+        )
+
+    def _is_enough(self, rate: float | None) -> bool:
+        return bool(self.asked and rate and rate >= SUSTAINED_SHARE * self.asked)
+
+
+def _rate(runs: Iterable[list[float | None]]) -> float | None:
+    told = ([moment for moment in run if moment is not None] for run in runs)
+    return _ratio_of_totals((len(run) - 1, max(run) - min(run)) if run else (0, 0.0) for run in told)
+
+
+def _completion(answers: list[Generation]) -> tuple[int, float]:
+    """Gaps between answers, and the seconds that they took beyond the shortest latency."""
+    done = [(each.chunks[-1].at_s, took) for each in answers if (took := e2e_s(each)) is not None]
+    if not done:
+        return 0, 0.0
+    first_asked = min(end - took for end, took in done)
+    return len(done) - 1, max(end for end, _ in done) - first_asked - min(took for _, took in done)
+
+
+def _ratio_of_totals(runs: Iterable[tuple[int, float]]) -> float | None:
+    """Gaps over seconds; None where there are none."""
+    told = list(runs)
+    gaps, seconds = sum(gaps for gaps, _ in told), sum(seconds for _, seconds in told)
+    return gaps / seconds if gaps and seconds > 0 else None
+
+
+def _completion_at_best(run: Run) -> tuple[int, float]:
+    """What `_completion` would have been, at best: no sooner than the last request was due."""
+    gaps, seconds = _completion(answered(run))
+    due = [each.scheduled_s for each in run.generations if each.scheduled_s is not None]
+    return gaps, max(seconds - held_up_s(run), max(due) - min(due) if due else 0.0)
+
+
+def send_lags_s(rounds: Rounds) -> list[float]:
+    """From the moment each request was due to that at which it was sent, sorted."""
+    dated = [answer for run in rounds.runs for answer in run.generations if answer.scheduled_s is not None]
+    return sorted(max(0.0, lag) for answer in dated if (lag := queue_s(answer)) is not None)
+
+
+def load_part(scenario: Scenario, rounds: Rounds, base: Rounds | None) -> LoadPart:
+    """The record's load: what was asked, what was sent and completed, the lag of sending, and what is wrong with it.
+
+    `base`: the target's rounds under the same load, None if these are they.
+    """
+    flow, lags = Flow.of(rounds), send_lags_s(rounds)
+    return LoadPart(
+        played=scenario.load.model_dump(mode="json", exclude_none=True),
+        requests_left_out=_left_out(scenario),
+        asked_per_second=Figure(flow.asked, NO_MOMENTS),
+        sent_per_second=Figure(flow.sent if flow.is_open else None, NO_START if flow.is_open else NO_MOMENTS),
+        completed_per_second=Figure(flow.completed, NO_TIMES),
+        send_lag_s=Figure(_lag(lags), NO_START if flow.is_open else NO_MOMENTS),
+        flags=tuple(flags(flow, lags)),
+        latency_over_target=_over_target(rounds, base, flow),
+        failed=failed_part(rounds),
+        goodput=goodput_part(scenario.slo.asked, rounds),
+    )
+
+
+def _left_out(scenario: Scenario) -> int:
+    """Requests that were not due within the load's `max_seconds`."""
+    due = scenario.due_s
+    return scenario.prompt_count - len(due) if due else 0
+
+
+def _lag(lags: list[float]) -> SendLag | None:
+    if not lags:
+        return None
+    p50, p90, p99 = (percentile(lags, percent) for percent in (50, 90, 99))
+    return SendLag(p50=p50, p90=p90, p99=p99, max=lags[-1])
+
+
+def flags(flow: Flow, lags: list[float]) -> list[str]:
+    """What makes this load another than the one that was asked for; nothing where all is within tolerance."""
+    found = []
+    if flow.asked and not flow.sent:
+        found.append(NO_START)
+    if flow.asked and flow.sent and abs(off := flow.sent / flow.asked - 1) > RATE_TOLERANCE:
+        told = f"asked {flow.asked:.4g} requests/s, sent {flow.sent:.4g}"
+        found.append(f"{told}: off by {off:+.1%}, more than {RATE_TOLERANCE:.0%}")
+    if lags and (late := percentile(lags, 99)) > LAG_TOLERANCE_S:
+        told = f"p99 of the send lag {1000 * late:.1f} ms, more than {1000 * LAG_TOLERANCE_S:g} ms"
+        found.append(f"requests were sent late: {told}; latencies count from the moment they were due")
+    return found
+
+
+def rate_bound(*arms: Rounds) -> str | None:
+    """Why the arms' tokens/s do not compare: under an open load only who cannot keep up runs at a speed of its own."""
+    flows = [flow for rounds in arms if (flow := Flow.of(rounds)).is_open]
+    if any(flow.sustained for flow in flows):
+        return RATE_BOUND
+    return next((flow.doubt for flow in flows if flow.sustained_at_best), None)
+
+
+def _over_target(rounds: Rounds, base: Rounds | None, flow: Flow) -> Figure[Mapping[str, Mapping[str, float | None]]]:
+    """Latencies of this arm over those of the target under the same load, by percentile; below 1 is faster."""
+    if not flow.is_open or base is None:
+        return Figure(None, NO_MOMENTS if not flow.is_open else NO_TARGET)
+    ours, theirs = ({name: _spread(each, figure) for name, figure in COMPARED.items()} for each in (rounds, base))
+    return Figure(
+        {name: {at: _ratio(ours[name].at(at), theirs[name].at(at)) for at in ("p50", "p99")} for name in COMPARED}
+    )
+
+
+def _spread(rounds: Rounds, figure: Callable[[Generation], float | None]) -> Spread:
+    told = [value for run in rounds.runs for answer in answered(run) if (value := figure(answer)) is not None]
+    return spread(told, 0, NO_TIMES)
+
+
+def _ratio(ours: float | None, theirs: float | None) -> float | None:
+    return ours / theirs if ours is not None and theirs else None

@@ -1,0 +1,171 @@
+"""A hint at what bounds decoding: bytes moved and FLOPs done a step, by the model's shape, against the device's peaks.
+
+A decoder step reads every weight once, whatever the batch, and each sequence's keys and values; it does two FLOPs a
+weight for every token it computes. Few tokens a step leave the arithmetic idle while the weights stream in: decoding is
+memory-bound, and tokens verified beside are nearly free. The roofline model (Williams et al. 2009) puts the border at
+peak FLOPs over peak bandwidth. This is arithmetic, not measurement: it leaves out activations, launches and caches,
+and so the share of a measured step that it explains is given too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pytest_specdec.metrics.rounds import Rounds
+from pytest_specdec.record import Figure, missing
+from pytest_specdec.record.parts import RooflinePart
+
+DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
+GATED_MODELS = ("gemma", "gemma2", "gemma3_text", "llama", "mistral", "phi3", "qwen2", "qwen3", "smollm3")
+HALF_PRECISION = ("bfloat16", "float16")
+MATRICES_OF_A_GATED_MLP = 3
+NO_STEP = "a step's time is not known"
+
+
+@dataclass(frozen=True)
+class Peak:
+    """A device's peaks by its maker's data sheet: dense FLOP/s in 16-bit formats, and bytes/s of its memory."""
+
+    flops: float
+    bandwidth: float
+
+    @property
+    def ridge(self) -> float:
+        """FLOPs a byte at which arithmetic and memory take equally long."""
+        return self.flops / self.bandwidth
+
+
+PEAKS = {
+    "NVIDIA H200": Peak(989e12, 4.8e12),
+    "NVIDIA H100 80GB HBM3": Peak(989e12, 3.35e12),
+    "NVIDIA H100 PCIe": Peak(756e12, 2.0e12),
+    "NVIDIA A100-SXM4-80GB": Peak(312e12, 2.039e12),
+    "NVIDIA A100-SXM4-40GB": Peak(312e12, 1.555e12),
+    "NVIDIA L4": Peak(121e12, 0.3e12),
+}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A dense decoder's sizes, under the names of a Hugging Face `config.json`."""
+
+    num_hidden_layers: int
+    hidden_size: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    intermediate_size: int
+    vocab_size: int
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Shape:
+        """Raises ValueError for an architecture that is not dense and gated, and for one that lacks a size."""
+        kind = config.get("model_type")
+        if kind not in GATED_MODELS:
+            raise ValueError(f"the shape of model type {kind!r} is not known here; known: {', '.join(GATED_MODELS)}")
+        heads = config.get("num_attention_heads")
+        derived = {
+            "num_key_value_heads": heads,
+            "head_dim": config["hidden_size"] // heads if heads and config.get("hidden_size") else None,
+        }
+        sizes = {name: config.get(name) or derived.get(name) for name in cls.__dataclass_fields__}
+        missing = [name for name, size in sizes.items() if not size]
+        if missing:
+            raise ValueError(f"the model's config.json lacks {', '.join(missing)}")
+        return cls(**{name: int(size) for name, size in sizes.items() if size})
+
+    @property
+    def weights(self) -> int:
+        """Weights that a step reads: attention, MLP and output head, not the embedding's other rows."""
+        queries = self.num_attention_heads * self.head_dim
+        keys = self.num_key_value_heads * self.head_dim
+        attention = self.hidden_size * (2 * queries + 2 * keys)
+        mlp = MATRICES_OF_A_GATED_MLP * self.hidden_size * self.intermediate_size
+        return self.num_hidden_layers * (attention + mlp) + self.hidden_size * self.vocab_size
+
+    @property
+    def cached_per_token(self) -> int:
+        """Numbers in the cache for one token: a key and a value of each layer."""
+        return self.num_hidden_layers * 2 * self.num_key_value_heads * self.head_dim
+
+
+@dataclass(frozen=True)
+class Step:
+    """One forward pass: `sequences` of `context` tokens each, of which `tokens` are computed now (γ+1 to verify)."""
+
+    shape: Shape
+    dtype: str
+    sequences: int
+    context: float
+    tokens: int = 1
+
+    @property
+    def bytes(self) -> float:
+        """Weights once, and every sequence's cache."""
+        return (self.shape.weights + self.sequences * self.context * self.shape.cached_per_token) * self._width
+
+    @property
+    def flops(self) -> float:
+        """Two for each weight and token, and two for each query's product with every key, and with every value."""
+        queries = self.shape.num_hidden_layers * self.shape.num_attention_heads * self.shape.head_dim
+        return self.sequences * self.tokens * (2 * self.shape.weights + 4 * queries * self.context)
+
+    @property
+    def _width(self) -> int:
+        return DTYPE_BYTES[self.dtype]
+
+
+def step_of(rounds: Rounds, dtype: str, sequences: int, gamma: int) -> dict[str, Any]:
+    """A step of these rounds in the middle of an answer; `sequences` at once, γ + 1 tokens of each computed."""
+    answers = [answer for run in rounds.runs for answer in run.generations]
+    context = sum(len(answer.prompt_ids) + len(answer.token_ids) / 2 for answer in answers) / max(1, len(answers))
+    return {"dtype": dtype, "sequences": min(sequences, len(answers)), "context": context, "tokens": gamma + 1}
+
+
+def roofline_part(
+    config: Mapping[str, Any] | None, step: Mapping[str, Any], device: str, step_s: float | None
+) -> RooflinePart:
+    """The record's hint for one step of the target.
+
+    `config`: the target's config.json, None where it cannot be read. `step`: dtype, sequences, context and tokens of
+    `Step`. `device`: its name as torch has it. `step_s`: the measured step in seconds. `roof_share`: the time that the
+    nearer roof asks for over `step_s`; far below 1, launches and the processor bound decoding, not the roofs.
+    """
+    try:
+        shaped = _step(config, step)
+    except ValueError as error:
+        return missing(RooflinePart, str(error))
+    return replace(
+        _against(_peak(device, shaped.dtype), device, shaped, step_s),
+        bytes_per_step=Figure(shaped.bytes),
+        flops_per_step=Figure(shaped.flops),
+        flops_per_byte=Figure(shaped.flops / shaped.bytes),
+        bytes_per_second=Figure(shaped.bytes / step_s if step_s else None, NO_STEP),
+    )
+
+
+def _step(config: Mapping[str, Any] | None, step: Mapping[str, Any]) -> Step:
+    if config is None:
+        raise ValueError("the target's config.json cannot be read here")
+    if step["dtype"] not in DTYPE_BYTES:
+        raise ValueError(f"the width of dtype {step['dtype']!r} is not known here; known: {', '.join(DTYPE_BYTES)}")
+    if config.get("quantization_config"):
+        raise ValueError("the weights are quantised, so their bytes do not follow from the dtype")
+    return Step(Shape.of(config), **step)
+
+
+def _peak(device: str, dtype: str) -> Peak | None:
+    return PEAKS.get(device) if dtype in HALF_PRECISION else None
+
+
+def _against(peak: Peak | None, device: str, step: Step, step_s: float | None) -> RooflinePart:
+    if peak is None:
+        return missing(RooflinePart, f"peak FLOPs and bandwidth of {device} in {step.dtype} are not known here")
+    roof_s = max(step.bytes / peak.bandwidth, step.flops / peak.flops)
+    return RooflinePart(
+        ridge_flops_per_byte=Figure(peak.ridge),
+        memory_bound=Figure(step.flops / step.bytes < peak.ridge),
+        roof_share=Figure(roof_s / step_s if step_s else None, NO_STEP),
+    )

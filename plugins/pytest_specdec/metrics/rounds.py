@@ -1,0 +1,80 @@
+"""Rounds of decoding: what was decoded, how long each took, and what a meter read over them. None is left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pytest_specdec.generation import Run, Speculation
+from pytest_specdec.metrics.interval import Interval, mean_interval
+from pytest_specdec.record import missing
+from pytest_specdec.record.parts import EnergyPart
+
+NOT_TIMED = "pytest-benchmark is disabled (--benchmark-disable, or pytest-xdist), so nothing was timed"
+NO_ENERGY = missing(EnergyPart, NOT_TIMED)
+
+
+@dataclass(frozen=True)
+class Warmup:
+    """`rounds`: how many were untimed. `steady`: whether the last two took equally long; None with fewer than two."""
+
+    rounds: int = 0
+    steady: bool | None = None
+
+
+NO_WARMUP = Warmup()
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """What was decoded, how long each round took in seconds, and what a meter read over the rounds.
+
+    `seconds` is empty when nothing was timed. `ended_by`: why there are no more of them.
+    """
+
+    runs: tuple[Run, ...]
+    seconds: tuple[float, ...]
+    energy: EnergyPart = NO_ENERGY
+    warmup: Warmup = NO_WARMUP
+    ended_by: str | None = None
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is a time for every round."""
+        return len(self.seconds) == len(self.runs) > 0
+
+    @property
+    def tokens(self) -> int:
+        """Delivered token ids, over all rounds."""
+        return sum(run.tokens for run in self.runs)
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Delivered tokens over measured seconds, a ratio of totals; None when nothing was timed."""
+        return self.tokens / sum(self.seconds) if self.measured and sum(self.seconds) > 0 else None
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """Tokens/s of each round; empty when nothing was timed or a round took no time."""
+        timed = self.measured and min(self.seconds) > 0
+        return tuple(run.tokens / took for run, took in zip(self.runs, self.seconds, strict=True)) if timed else ()
+
+    @property
+    def interval(self) -> Interval | None:
+        """That of tokens/s; None with fewer than two timed rounds."""
+        return mean_interval(self.rates)
+
+    @property
+    def speculation(self) -> Speculation | None:
+        """The engine's counters, summed over the rounds; None when it does not speculate."""
+        counted = [run.speculation for run in self.runs if run.speculation is not None]
+        return sum(counted[1:], counted[0]) if counted else None
+
+    @property
+    def prefix_cache_hits(self) -> int | None:
+        """Prompt tokens found in a prefix cache, over the rounds; None where the engine does not tell."""
+        hits = [run.prefix_cache_hits for run in self.runs]
+        return None if None in hits or not hits else sum(each or 0 for each in hits)
+
+    def then(self, later: Rounds) -> Rounds:
+        """These rounds and later ones of the same engine, with this one's energy."""
+        return Rounds(self.runs + later.runs, self.seconds + later.seconds, self.energy, self.warmup, self.ended_by)

@@ -1,0 +1,402 @@
+"""The speed-up over the target alone: measured, predicted by the model of speculative decoding, and taken apart.
+
+The model (Leviathan et al. 2023, arXiv 2211.17192, section 3): if each draft token is accepted with chance α, a round
+of γ drafts gives (1-α^(γ+1))/(1-α) tokens on average and costs c·γ + 1 steps of the target, where c is a draft step's
+time over a target step's. α comes from the engine's counters. c cannot be read off one arm, since a round's time
+contains both drafting and verifying; a sweep over γ tells them apart: round = verify + γ · draft, a line through the
+median chunk gaps. Target step: the median chunk gap of the target-only arm at the same concurrency.
+
+A speed-up compares two arms that differ in nothing but speculation. Where they differ in GPU, dtype, token counts or
+verdict there is none; where one has requests that the other lacks, that is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pytest_specdec.generation import Run
+from pytest_specdec.metrics.acceptance import per_token
+from pytest_specdec.metrics.base import BASE_LINE, TARGET_NOT_TIMED
+from pytest_specdec.metrics.contradiction import Contradiction
+from pytest_specdec.metrics.energy import energy_ratio
+from pytest_specdec.metrics.interval import ratio_interval
+from pytest_specdec.metrics.latency import median_chunk_gap_s
+from pytest_specdec.metrics.load import rate_bound
+from pytest_specdec.metrics.rounds import NOT_TIMED, Rounds
+from pytest_specdec.record import Figure, Record, missing
+from pytest_specdec.record.parts import Decomposition, ModelPart, SpeedupPart
+
+LARGEST_GAMMA = 16
+BISECTIONS = 60
+ONE_GAMMA = "draft and verify steps cannot be told apart by one γ: measure at least two, with the same target and draft"
+NO_ALPHA = "the engine does not count accepted drafts by position"
+NO_STEP = "no answer came in more than one chunk, so a step's time is not known"
+NOISY_FIT = "by the γ sweep a step would cost nothing or less: noise is larger than the effect, so measure more rounds"
+NO_ENERGY = "energy was not measured at two γ and for the target alone"
+FEW_ROUNDS = "fewer than two timed rounds on a side"
+NO_BREAK_EVEN = "no acceptance pays for this γ"
+NO_CHUNKS = "the engine does not tell in which steps tokens came"
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One side of a comparison. `gamma`: draft tokens a round, 0 for the target alone."""
+
+    rounds: Rounds
+    gamma: int
+    dtype: str
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """UUIDs of the engine's GPUs, none on a CPU."""
+        return self.rounds.energy.scope
+
+    @property
+    def joules_per_token(self) -> float | None:
+        """None where energy was not measured."""
+        return self.rounds.energy.joules_per_token.value
+
+    @property
+    def alpha(self) -> float | None:
+        """The chance that a verified draft token is accepted."""
+        return per_token(self.rounds.speculation)
+
+    @property
+    def step_s(self) -> float | None:
+        """Median seconds from chunk to chunk: a step of the target, or a whole round of drafting and verifying."""
+        return median_chunk_gap_s(self.rounds.runs)
+
+    @property
+    def joules_per_step(self) -> float | None:
+        """Energy of a request's share in one step or round, in joules."""
+        pace = Pace.of(self.rounds)
+        return self.joules_per_token * pace.length if pace and self.joules_per_token is not None else None
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What a run's duration is made of: requests, delivered tokens, the steps (chunks) they came in, and seconds."""
+
+    requests: int
+    tokens: int
+    steps: int
+    seconds: float
+
+    @classmethod
+    def of(cls, rounds: Rounds) -> Pace | None:
+        """None where no chunk times are told, or no token came, or no seconds are known."""
+        answers = [answer for run in rounds.runs for answer in run.generations]
+        steps = sum(len(answer.chunks) for answer in answers)
+        seconds = sum(rounds.seconds) if rounds.measured else sum(run.engine_seconds for run in rounds.runs)
+        told = steps and seconds > 0 and all(answer.chunks or not answer.token_ids for answer in answers)
+        return cls(len(answers), rounds.tokens, steps, seconds) if told else None
+
+    @property
+    def length(self) -> float:
+        """Delivered tokens a step."""
+        return self.tokens / self.steps
+
+
+def decomposed(before: Pace, after: Pace) -> Decomposition:
+    """The change of seconds a request as a product of three factors; each is above 1 where it made things slower.
+
+    `output_length`: tokens a request. `tokens_per_step`: fewer tokens a step need more steps. `step_time`: seconds a
+    step, all requests taken together. Their product is `seconds_per_request`, exactly.
+    """
+    length = (after.tokens / after.requests) / (before.tokens / before.requests)
+    tokens = before.length / after.length
+    step = (after.seconds / after.steps) / (before.seconds / before.steps)
+    return Decomposition(
+        output_length=length, tokens_per_step=tokens, step_time=step, seconds_per_request=length * tokens * step
+    )
+
+
+def expected_tokens(alpha: float, gamma: int) -> float:
+    """Tokens a round, the target's own included: 1 + α + … + α^γ."""
+    return float(sum(alpha**position for position in range(gamma + 1)))
+
+
+def expected_speedup(alpha: float, gamma: int, cost_ratio: float) -> float:
+    """Speed over the target alone, if a draft step costs `cost_ratio` target steps and verifying costs one."""
+    return expected_tokens(alpha, gamma) / (cost_ratio * gamma + 1)
+
+
+def break_even_alpha(gamma: int, round_cost: float) -> float | None:
+    """The acceptance from which a round that costs `round_cost` target steps pays; None if none does, 0 if any does."""
+    if expected_tokens(1.0, gamma) < round_cost:
+        return None
+    low, high = 0.0, 1.0
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if expected_tokens(middle, gamma) >= round_cost else (middle, high)
+    return high
+
+
+@dataclass(frozen=True)
+class RoundCost:
+    """What a round costs by its γ, in seconds or joules: `verify` once, and `draft` for each drafted token."""
+
+    verify: float
+    draft: float
+
+    @classmethod
+    def fitted(cls, points: Sequence[tuple[int, float]]) -> RoundCost | None:
+        """The least-squares line through (γ, cost of a round); None with fewer than two different γ."""
+        if len({gamma for gamma, _ in points}) < 2:
+            return None
+        middle = sum(gamma for gamma, _ in points) / len(points)
+        mean = sum(cost for _, cost in points) / len(points)
+        rise = sum((gamma - middle) * (cost - mean) for gamma, cost in points)
+        draft = rise / sum((gamma - middle) ** 2 for gamma, _ in points)
+        return cls(mean - draft * middle, draft)
+
+    @property
+    def sound(self) -> bool:
+        """Whether both parts cost something."""
+        return self.verify > 0 and self.draft > 0
+
+    def round(self, gamma: int) -> float:
+        """Cost of a round."""
+        return self.verify + gamma * self.draft
+
+    def per_token(self, gamma: int, alpha: float) -> float:
+        """Cost of a token."""
+        return self.round(gamma) / expected_tokens(alpha, gamma)
+
+    def best_gamma(self, alpha: float, target_step: float) -> int:
+        """The γ up to LARGEST_GAMMA whose tokens cost least; 0 if those of the target alone do."""
+        costs = {0: target_step} | {gamma: self.per_token(gamma, alpha) for gamma in range(1, LARGEST_GAMMA + 1)}
+        return min(costs, key=costs.__getitem__)
+
+
+def arms_differ(arm: Arm, target: Arm) -> str | None:
+    """Why these two do not compare, or None. Raises Contradiction where they had not the same requests to answer."""
+    return _setting_differs(arm, target) or _counts_differ(arm.rounds.runs, target.rounds.runs)
+
+
+def speeds_differ(arm: Arm, target: Arm) -> str | None:
+    """Why their tokens/s do not compare, or None. Raises Contradiction."""
+    return _setting_differs(arm, target) or rate_bound(arm.rounds, target.rounds) or arms_differ(arm, target)
+
+
+def _setting_differs(arm: Arm, target: Arm) -> str | None:
+    ours, theirs = _requests(arm), _requests(target)
+    if ours != theirs:
+        raise Contradiction(f"arms of {ours} and {theirs} requests a round do not compare: run one workload on both")
+    if arm.gpus != target.gpus:
+        return f"the arms ran on different GPUs: {_listed(arm.gpus)}, and {_listed(target.gpus)} for target-only"
+    if arm.dtype != target.dtype:
+        return f"the arms have different dtypes: {arm.dtype}, and {target.dtype} for target-only"
+    return None
+
+
+def _requests(arm: Arm) -> list[int]:
+    return sorted({len(run.generations) for run in arm.rounds.runs})
+
+
+def _listed(gpus: tuple[str, ...]) -> str:
+    return ", ".join(gpus) or "none"
+
+
+def _counts_differ(ours: Sequence[Run], theirs: Sequence[Run]) -> str | None:
+    counts = [{tuple(len(answer.token_ids) for answer in run.generations) for run in runs} for runs in (ours, theirs)]
+    if counts[0] == counts[1] and len(counts[0]) == 1:
+        return None
+    told = [" or ".join(str(sum(each)) for each in sorted(arm)) for arm in counts]
+    return f"the arms delivered different numbers of tokens to the same requests: {told[0]}, and {told[1]} a round"
+
+
+def speedup_part(arm: Arm, target: Arm | None, sweep: Sequence[Arm] = (), paired: bool = False) -> SpeedupPart:
+    """The record's speed-up and its explanation; every null has a reason.
+
+    `arm`: the gate's own. `target`: target-only, None if the gate's own is it. `sweep`: arms of the same target, draft,
+    workload and machine at other γ, the gate's own among them or not. `paired`: whether the rounds of both took turns.
+    Raises Contradiction.
+    """
+    if target is None:
+        return missing(SpeedupPart, BASE_LINE)
+    differ = speeds_differ(arm, target)
+    if differ is not None:
+        return missing(SpeedupPart, differ)
+    ours, theirs = arm.rounds.tokens_per_second, target.rounds.tokens_per_second
+    ratio = Figure(ours / theirs if ours and theirs else None, TARGET_NOT_TIMED if ours else NOT_TIMED)
+    return SpeedupPart(
+        ratio=ratio,
+        interval=_interval(arm, target, paired) if ratio.value else Figure(None, ratio.reason),
+        model=_model(arm, target, _arms(arm, target, sweep), ratio.value),
+        decomposition=_change(target, arm),
+    )
+
+
+def _interval(arm: Arm, target: Arm, paired: bool) -> Figure[tuple[float, float]]:
+    known = ratio_interval(arm.rounds.rates, target.rounds.rates, paired)
+    return Figure((known.low, known.high) if known else None, FEW_ROUNDS)
+
+
+def advice(model: ModelPart) -> str:
+    """What the model says of a speed-up that is too low, in one sentence."""
+    predicted, alpha, cost = model.predicted.value, model.acceptance_per_token.value, model.draft_cost_ratio.value
+    best = model.best_gamma_latency.value
+    if predicted is None or alpha is None or cost is None or best is None:
+        return f"the model gives no advice: {model.predicted.reason}"
+    told = [
+        f"at acceptance {alpha:.2f} and draft cost c = {cost:.3g} the model predicts {predicted:.3g}",
+        best_for("latency", best),
+    ]
+    if model.best_gamma_energy.value is not None:
+        told.append(best_for("energy", model.best_gamma_energy.value))
+    if model.break_even_acceptance.value is not None:
+        told.append(f"this γ pays from acceptance {model.break_even_acceptance.value:.2f} on")
+    return "; ".join(told)
+
+
+def best_for(purpose: str, gamma: int) -> str:
+    """Which γ is best, in words."""
+    return f"best for {purpose} is γ = {gamma}" if gamma else f"best for {purpose} is not to speculate"
+
+
+def _arms(arm: Arm, target: Arm, sweep: Sequence[Arm]) -> list[Arm]:
+    """The arms that may be fitted together: all that could be compared with the target."""
+    others = [other for other in sweep if other is not arm and other.gamma != arm.gamma]
+    return [arm, *(other for other in others if speeds_differ(other, target) is None)]
+
+
+def _model(arm: Arm, target: Arm, arms: Sequence[Arm], speedup: float | None) -> ModelPart:
+    """The model's figures, as far as they go."""
+    alpha, step, whole = arm.alpha, target.step_s, arm.step_s
+    times = RoundCost.fitted([(each.gamma, each.step_s) for each in arms if each.step_s is not None])
+    why = _unpredictable(alpha, step, whole, times)
+    known = replace(
+        missing(ModelPart, why or NO_BREAK_EVEN),
+        acceptance_per_token=Figure(alpha, NO_ALPHA),
+        expected_tokens_per_round=Figure(None if alpha is None else expected_tokens(alpha, arm.gamma), NO_ALPHA),
+        target_step_s=Figure(step, NO_STEP),
+        round_s=Figure(whole, NO_STEP),
+    )
+    if why is not None or alpha is None or not step or times is None:
+        return known
+    joules = [(each.gamma, each.joules_per_step) for each in arms]
+    return replace(
+        _by_time(known, arm.gamma, times, speedup),
+        best_gamma_energy=_by_energy(alpha, target.joules_per_step, joules),
+    )
+
+
+def _unpredictable(alpha: float | None, step: float | None, whole: float | None, times: RoundCost | None) -> str | None:
+    if not step or not whole:
+        return NO_STEP
+    if alpha is None:
+        return NO_ALPHA
+    if times is None:
+        return ONE_GAMMA
+    return None if times.sound else NOISY_FIT
+
+
+def _by_time(known: ModelPart, gamma: int, times: RoundCost, speedup: float | None) -> ModelPart:
+    """What the line through the sweep tells, beside what is `known` of this γ."""
+    alpha, step = known.acceptance_per_token.value or 0.0, known.target_step_s.value or 0.0
+    predicted = expected_speedup(alpha, gamma, times.draft / step)
+    return replace(
+        known,
+        draft_step_s=Figure(times.draft),
+        verify_step_s=Figure(times.verify),
+        draft_cost_ratio=Figure(times.draft / step),
+        verify_cost_ratio=Figure(times.verify / step),
+        predicted=Figure(predicted),
+        predicted_with_verify_cost=Figure(step / times.per_token(gamma, alpha)),
+        residual=Figure(None if speedup is None else speedup - predicted, NOT_TIMED),
+        best_gamma_latency=Figure(times.best_gamma(alpha, step)),
+        break_even_acceptance=Figure(break_even_alpha(gamma, times.round(gamma) / step), NO_BREAK_EVEN),
+    )
+
+
+def _by_energy(alpha: float, step: float | None, rounds: Sequence[tuple[int, float | None]]) -> Figure[int]:
+    """`step`: joules of a target step; `rounds`: γ and joules of a round; None where they were not measured."""
+    joules = RoundCost.fitted([(gamma, cost) for gamma, cost in rounds if cost is not None])
+    if step is None or joules is None:
+        return Figure(None, NO_ENERGY)
+    return Figure(joules.best_gamma(alpha, step) if joules.sound else None, NOISY_FIT)
+
+
+def explained_in_hindsight(records: Sequence[Record]) -> list[Record]:
+    """The same records; what one could not yet predict, when it was the first γ of a sweep, the later ones tell.
+
+    `records`: those of a session. Records of one sweep differ in γ alone; target-only's is among them or not.
+    """
+    sweeps: dict[tuple[Any, ...], list[Record]] = {}
+    for record in records:
+        if record.speedup.ratio.value is not None:
+            sweeps.setdefault(_sweep_of(record), []).append(record)
+    return [_in_hindsight(record, sweeps.get(_sweep_of(record), []), records) for record in records]
+
+
+def _in_hindsight(record: Record, sweep: Sequence[Record], records: Sequence[Record]) -> Record:
+    rounds = [(each.asked.gamma or 0, each.speedup.model.round_s.value) for each in sweep]
+    times = RoundCost.fitted([(gamma, seconds) for gamma, seconds in rounds if seconds])
+    model, gone = record.speedup.model, record.speedup.ratio.value is None
+    if gone or times is None or model.predicted.reason != ONE_GAMMA:
+        return record
+    told = _hindsight(record, times, sweep, _target_of(record, records))
+    return replace(record, speedup=replace(record.speedup, model=told))
+
+
+def _target_identity(record: Record) -> tuple[Any, ...]:
+    """What the target's own record on the same workload and engine has in common with this one."""
+    asked = record.asked
+    place = (record.workload.digest, record.engine.device, tuple(sorted(asked.parallelism.items())))
+    return (*place, asked.engine, asked.target, asked.dtype)
+
+
+def _sweep_of(record: Record) -> tuple[Any, ...]:
+    """What records of one sweep have in common."""
+    return (*_target_identity(record), record.asked.draft or "", record.asked.method, *_stepping(record))
+
+
+def _stepping(record: Record) -> tuple[bool, bool]:
+    """What changes a step's time in the same engine: asynchronous scheduling, and doing without CUDA graphs."""
+    details = record.engine.details
+    return bool(details.get("async_scheduling")), details.get("cuda_graphs") == "NONE"
+
+
+def _hindsight(record: Record, times: RoundCost, sweep: Sequence[Record], target: Record | None) -> ModelPart:
+    model = record.speedup.model
+    alpha = model.acceptance_per_token.value
+    if not times.sound or alpha is None:
+        return replace(
+            missing(ModelPart, NOISY_FIT),
+            acceptance_per_token=model.acceptance_per_token,
+            expected_tokens_per_round=model.expected_tokens_per_round,
+            target_step_s=model.target_step_s,
+            round_s=model.round_s,
+        )
+    joules = [(each.asked.gamma or 0, _joules_per_step(each)) for each in sweep]
+    return replace(
+        _by_time(model, record.asked.gamma or 0, times, record.speedup.ratio.value),
+        best_gamma_energy=_by_energy(alpha, _joules_per_step(target) if target is not None else None, joules),
+    )
+
+
+def _target_of(record: Record, records: Sequence[Record]) -> Record | None:
+    """The target's own record on the same workload and engine."""
+    same = (each for each in records if _target_identity(each) == _target_identity(record))
+    return next((each for each in same if not each.asked.speculates), None)
+
+
+def _joules_per_step(record: Record) -> float | None:
+    joules, length = record.energy.joules_per_token.value, record.acceptance.delivered_tokens_per_step.value
+    return joules * length if joules is not None and length is not None else None
+
+
+def _change(target: Arm, arm: Arm) -> Figure[Decomposition]:
+    before, after = Pace.of(target.rounds), Pace.of(arm.rounds)
+    return Figure(None if before is None or after is None else decomposed(before, after), NO_CHUNKS)
+
+
+def over_target(arm: Arm, target: Arm | None) -> Figure[float]:
+    """Joules a token over the target alone's, where both were measured in the same way. Raises Contradiction."""
+    if target is None:
+        return Figure(None, BASE_LINE)
+    differ = arms_differ(arm, target)
+    return Figure(None, differ) if differ is not None else energy_ratio(arm.rounds.energy, target.rounds.energy)

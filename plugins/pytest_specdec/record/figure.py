@@ -1,0 +1,73 @@
+"""A figure of the record: a value, or the reason why there is none. Never zero for what was not measured."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Generic, TypeVar
+
+Value_co = TypeVar("Value_co", covariant=True)
+Part = TypeVar("Part")
+NOT_MEASURED = "not measured"
+NOT_FINITE = "not a finite number"
+
+
+@dataclass(frozen=True)
+class Figure(Generic[Value_co]):
+    """`value`, or None and the `reason`; a reason beside a value is dropped, so that it may be given always."""
+
+    value: Value_co | None = None
+    reason: str | None = NOT_MEASURED
+
+    def __post_init__(self) -> None:
+        """Keep one of the two; what is not finite is no value."""
+        if isinstance(self.value, float) and not math.isfinite(self.value):
+            object.__setattr__(self, "value", None)
+            object.__setattr__(self, "reason", NOT_FINITE)
+        elif self.value is not None:
+            object.__setattr__(self, "reason", None)
+        elif self.reason is None:
+            object.__setattr__(self, "reason", NOT_MEASURED)
+
+
+NOTHING: Figure[Any] = Figure()
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Percentiles of `n` values in one unit; `missing` have none. `reason`: why there are no values at all."""
+
+    p50: float | None = None
+    p90: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+    n: int = 0
+    missing: int = 0
+    reason: str | None = NOT_MEASURED
+
+    def __post_init__(self) -> None:
+        """A reason for no values stands where there are none."""
+        object.__setattr__(self, "reason", None if self.n else self.reason or NOT_MEASURED)
+
+    def at(self, percent: str) -> float | None:
+        """The percentile of this name, "p50" and so on."""
+        value: float | None = getattr(self, percent)
+        return value
+
+
+NO_VALUES = Spread()
+
+
+def missing(part: type[Part], reason: str) -> Part:
+    """A part in which nothing is known, every figure for this one reason."""
+    blank = part()
+    told = {each.name: _missing(getattr(blank, each.name), reason) for each in fields(blank)}  # type: ignore[arg-type]
+    return part(**told)
+
+
+def _missing(value: Any, reason: str) -> Any:
+    if isinstance(value, Figure):
+        return Figure(None, reason)
+    if isinstance(value, Spread):
+        return Spread(reason=reason)
+    return missing(type(value), reason) if is_dataclass(value) else value

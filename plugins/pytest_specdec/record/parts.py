@@ -1,0 +1,466 @@
+"""The parts of a record. Each field has its unit and its meaning beside its type; docs/record.md is made of them.
+
+What may be missing is a `Figure`: its value, or null with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pytest_specdec.record.figure import NO_VALUES, NOTHING, Figure, Spread
+
+Counts = Mapping[str, int]
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedPart:
+    """What was asked for; known before an engine is loaded."""
+
+    scenario: Annotated[str, "", "the scenario's name"] = ""
+    scenario_digest: Annotated[str, "", "over what the scenario asks for, whatever the target"] = ""
+    load: Annotated[Mapping[str, Any], "", "how requests were to arrive"] = field(default_factory=dict)
+    engine: Annotated[str, "", "the backend"] = ""
+    engine_key: Annotated[str, "", "a digest over the engine's whole configuration"] = ""
+    target: Annotated[str, "", "the target model"] = ""
+    draft: Annotated[str | None, "", "the draft model; null without one"] = None
+    method: Annotated[str, "", 'the engine\'s own name of the speculation method; "none" is target only'] = ""
+    gamma: Annotated[int | None, "tokens", "draft tokens a round; null without speculation"] = None
+    dtype: Annotated[str, "", "of the target's weights"] = ""
+    parallelism: Annotated[Counts, "GPUs", "the engine's options on how many GPUs share the work"] = field(
+        default_factory=dict
+    )
+
+    @property
+    def speculates(self) -> bool:
+        """Whether anything was to be drafted."""
+        return self.method != "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptTokens:
+    """Tokens of the prompts, as they were sent."""
+
+    min: Annotated[int, "tokens", "the shortest"]
+    mean: Annotated[float, "tokens", "the mean"]
+    p50: Annotated[float, "tokens", "the median"]
+    p90: Annotated[float, "tokens", "nine of ten are no longer"]
+    max: Annotated[int, "tokens", "the longest"]
+    total: Annotated[int, "tokens", "all together"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkloadPart:
+    """Which token ids were decoded, and how many requests at once."""
+
+    digest: Annotated[str, "", "over the token ids and limits that were decoded"] = ""
+    requests: Annotated[int, "requests", "of one round"] = 0
+    concurrency: Annotated[int | None, "requests", "at most so many at once"] = None
+    prompt_tokens: Annotated[PromptTokens | None, "tokens", "lengths of the prompts"] = None
+    skipped_rows: Annotated[int, "rows", "malformed rows that were left out on request"] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnginePart:
+    """What the loaded engine said of itself."""
+
+    versions: Annotated[Mapping[str, str], "", "of its packages"] = field(default_factory=dict)
+    device: Annotated[str, "", '"cpu" or the GPU\'s name'] = ""
+    details: Annotated[Mapping[str, Any], "", "what it tells besides, under its own names"] = field(
+        default_factory=dict
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NearTiesPart:
+    """Tokens that are not the target's argmax, over distinct outputs, held against the calibration."""
+
+    count: Annotated[int, "tokens", "that are not the argmax"] = 0
+    tokens: Annotated[int, "tokens", "that were rated"] = 0
+    p_value: Annotated[float, "", "the chance of so many if both had the same rate"] = 1.0
+    level: Annotated[float, "", "below it there are too many"] = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationPart:
+    """What the noise floor was measured on: target-only output, rescored by the target itself."""
+
+    tokens: Annotated[int, "tokens", "that were rescored"] = 0
+    near_ties: Annotated[int, "tokens", "of them that are not the argmax"] = 0
+    largest_gap_logits: Annotated[Figure[float], "logits", "largest gap to the argmax"] = NOTHING
+    dtype_spacing_logits: Annotated[Figure[float], "logits", "the dtype's spacing at the largest logit"] = NOTHING
+    gaps_in_spacings: Annotated[Counts, "tokens", "by gap in spacings of the dtype"] = field(default_factory=dict)
+    disagreements: Annotated[int, "prompts", "that differ between batch 1 and the workload's concurrency"] = 0
+    compared: Annotated[int, "prompts", "that were decoded both ways"] = 0
+    rescoring_over_decoding: Annotated[Figure[float], "", "time of rescoring over that of decoding"] = NOTHING
+
+
+@dataclass(frozen=True, kw_only=True)
+class FindingPart:
+    """One answer that is not identical, with both sides' tokens around the first difference."""
+
+    request: Annotated[int, "", "its number in the workload, from 0"]
+    round: Annotated[int, "", "its round, from 0"]
+    outcome: Annotated[str, "", "what it is"]
+    detail: Annotated[str, "", "why, in words"]
+    position: Annotated[int | None, "", "the first token that differs; null where none does"] = None
+    gap_logits: Annotated[Figure[float], "logits", "the largest gap over all tokens"] = NOTHING
+    suspects: Annotated[tuple[str, ...], "", "what stands near it"] = ()
+    window_start: Annotated[int, "", "the place of the first token shown"] = 0
+    expected: Annotated[tuple[int, ...], "token ids", "of the target alone"] = ()
+    seen: Annotated[tuple[int, ...], "token ids", "of this engine"] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingPart:
+    """The judgement by distribution, at a temperature above 0."""
+
+    samples: Annotated[int, "", "drawn from the engine"]
+    look: Annotated[int, "", "how many looks were taken"]
+    plan: Annotated[Mapping[str, Any], "", "what was to be found, how surely, at which cost"]
+    power_statement: Annotated[str, "", "what this verdict could see, in words"]
+    positions: Annotated[tuple[Mapping[str, Any], ...], "", "the tests of each position"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerdictPart:
+    """Is the output the target's own? Gaps are in logits."""
+
+    outcome: Annotated[
+        str,
+        "",
+        "identical, tie, divergent, length, inputs differ, engine error, undecidable; sampled: consistent, different, "
+        "underpowered",
+    ] = ""
+    detail: Annotated[str | None, "", "an engine's own words where there is no verdict"] = None
+    counts: Annotated[Counts, "answers", "of each outcome, over all requests of all rounds"] = field(
+        default_factory=dict
+    )
+    max_gap_logits: Annotated[Figure[float], "logits", "largest gap of a rescored token to the argmax"] = NOTHING
+    noise_floor_logits: Annotated[Figure[float], "logits", "the largest gap that counts as a tie"] = NOTHING
+    near_ties: Annotated[NearTiesPart | None, "", "null where nothing was rated token by token"] = None
+    calibration: Annotated[CalibrationPart | None, "", "null where nothing was rated token by token"] = None
+    reference_versions: Annotated[Mapping[str, str], "", "packages of the target-only arm"] = field(
+        default_factory=dict
+    )
+    findings: Annotated[tuple[FindingPart, ...], "", "red: the first of them"] = ()
+    sampling: Annotated[SamplingPart | None, "", "null where decoding was greedy"] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerRoundPart:
+    """One entry a round; null where it was not counted. Without it no later run can tell a change from noise."""
+
+    tokens: Annotated[tuple[int, ...] | None, "tokens", "delivered"] = None
+    seconds: Annotated[tuple[float, ...] | None, "s", "measured"] = None
+    drafts: Annotated[tuple[int, ...] | None, "", "the engine's counter"] = None
+    draft_tokens: Annotated[tuple[int, ...] | None, "tokens", "the engine's counter"] = None
+    accepted_tokens: Annotated[tuple[int, ...] | None, "tokens", "the engine's counter"] = None
+    ttft_us: Annotated[tuple[str, ...] | None, "µs", "of each request, a line of text a round"] = None
+    tpot_us: Annotated[tuple[str, ...] | None, "µs", "of each request, a line of text a round"] = None
+    e2e_us: Annotated[tuple[str, ...] | None, "µs", "of each request, a line of text a round"] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThroughputPart:
+    """Delivered tokens over measured seconds, and how well that is known."""
+
+    rounds: Annotated[int, "rounds", "that were decoded and judged"] = 0
+    rounds_ended_by: Annotated[str | None, "", "why there are no more; null where nothing was timed"] = None
+    warmup_rounds: Annotated[int | None, "rounds", "untimed, before"] = None
+    warmup_steady: Annotated[bool | None, "", "whether the last two took equally long; null with fewer"] = None
+    tokens: Annotated[int, "tokens", "delivered token ids, over the rounds"] = 0
+    seconds: Annotated[Figure[float], "s", "measured, over the rounds"] = NOTHING
+    tokens_per_second: Annotated[Figure[float], "tokens/s", "their ratio"] = NOTHING
+    tokens_per_second_interval: Annotated[Figure[Interval], "tokens/s", "its 95 % interval over the rounds"] = NOTHING
+    tokens_per_second_interval_share: Annotated[Figure[float], "", "the interval's width over its middle"] = NOTHING
+    prefix_cache_hits: Annotated[Figure[int], "tokens", "of prompts that came from a prefix cache"] = NOTHING
+    per_round: Annotated[PerRoundPart, "", "round by round"] = field(default_factory=PerRoundPart)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatencyPart:
+    """How long tokens took, pooled over all requests of all rounds; definitions in measurements.md."""
+
+    ttft_s: Annotated[Spread, "s", "to the first token, one a request"] = NO_VALUES
+    tpot_s: Annotated[Spread, "s", "a token after the first chunk, one a request"] = NO_VALUES
+    itl_s: Annotated[Spread, "s", "from token to token, a chunk's gap shared by its tokens"] = NO_VALUES
+    chunk_gap_s: Annotated[Spread, "s", "from chunk to chunk"] = NO_VALUES
+    e2e_s: Annotated[Spread, "s", "to the last token, one a request"] = NO_VALUES
+    queue_s: Annotated[Spread, "s", "to the submission, one a request"] = NO_VALUES
+    tokens_per_chunk: Annotated[Counts, "chunks", "by how many tokens they carried"] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptancePart:
+    """What the target accepted of what was drafted, by the engine's own counters, and what of it was delivered."""
+
+    drafts: Annotated[Figure[int], "", "rounds in which something was drafted"] = NOTHING
+    draft_tokens: Annotated[Figure[int], "tokens", "proposed"] = NOTHING
+    accepted_tokens: Annotated[Figure[int], "tokens", "accepted"] = NOTHING
+    accepted_per_position: Annotated[Figure[tuple[int, ...]], "drafts", "by position in the draft"] = NOTHING
+    rate: Annotated[Figure[float], "", "accepted over drafted tokens"] = NOTHING
+    mean_accepted_length: Annotated[
+        Figure[float], "tokens", "1 + accepted tokens over drafts: tokens a round, the bonus token included"
+    ] = NOTHING
+    mean_accepted_length_without_bonus: Annotated[Figure[float], "tokens", "accepted tokens over drafts"] = NOTHING
+    marginal: Annotated[Figure[tuple[float, ...]], "", "for each position: accepted over drafts"] = NOTHING
+    conditional: Annotated[
+        Figure[tuple[float | None, ...]], "", "for each position: accepted over accepted at the position before"
+    ] = NOTHING
+    rate_per_request: Annotated[
+        Figure[tuple[float | None, ...]], "", "accepted over drafted tokens of each request"
+    ] = NOTHING
+    delivered_tokens_per_step: Annotated[Figure[float], "tokens", "delivered tokens over chunks"] = NOTHING
+    delivered_tokens_per_step_per_request: Annotated[
+        Figure[tuple[float | None, ...]], "tokens", "the same for each request"
+    ] = NOTHING
+    discarded_tokens: Annotated[Figure[int], "tokens", "accepted behind an end and thrown away"] = NOTHING
+    delivered_explained: Annotated[str | None, "", "why delivered tokens a step differ from the accepted length"] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetAlonePart:
+    """The target alone, as these rounds are held against it; null for the target's own record."""
+
+    tokens_per_second: Annotated[
+        Figure[float], "tokens/s", "what `throughput.tokens_per_second` is divided by to give `speedup.ratio`"
+    ] = NOTHING
+    rounds: Annotated[str | None, "", "how its rounds stand to these: alternated, before and after, before"] = None
+    drift: Annotated[Figure[float], "", "its later over its earlier rate"] = NOTHING
+    joules_per_token: Annotated[
+        Figure[float],
+        "J/token",
+        "what `energy.joules_per_token` is divided by; of its rounds when it was first measured",
+    ] = NOTHING
+    energy_flags: Annotated[tuple[str, ...], "", "what speaks against that"] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelPart:
+    """What the model of speculative decoding makes of the counters and of a sweep over γ; see measurements.md."""
+
+    acceptance_per_token: Annotated[Figure[float], "", "α: the chance that a verified draft token is accepted"] = (
+        NOTHING
+    )
+    expected_tokens_per_round: Annotated[Figure[float], "tokens", "1 + α + … + α^γ"] = NOTHING
+    target_step_s: Annotated[Figure[float], "s", "a step of the target alone"] = NOTHING
+    round_s: Annotated[Figure[float], "s", "a round of drafting and verifying"] = NOTHING
+    draft_step_s: Annotated[Figure[float], "s", "a draft step, by the sweep"] = NOTHING
+    verify_step_s: Annotated[Figure[float], "s", "a verifying step, by the sweep"] = NOTHING
+    draft_cost_ratio: Annotated[Figure[float], "", "c: a draft step over a target step"] = NOTHING
+    verify_cost_ratio: Annotated[Figure[float], "", "a verifying step over a target step"] = NOTHING
+    predicted: Annotated[Figure[float], "", "the speed-up that the model predicts"] = NOTHING
+    predicted_with_verify_cost: Annotated[Figure[float], "", "the same, verifying at its measured cost"] = NOTHING
+    residual: Annotated[Figure[float], "", "measured less predicted"] = NOTHING
+    best_gamma_latency: Annotated[Figure[int], "tokens", "the γ that would be fastest; 0: not to speculate"] = NOTHING
+    best_gamma_energy: Annotated[Figure[int], "tokens", "the γ that would take least energy"] = NOTHING
+    break_even_acceptance: Annotated[Figure[float], "", "the acceptance from which this γ pays"] = NOTHING
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decomposition:
+    """The change of seconds a request as a product; above 1 makes slower."""
+
+    output_length: Annotated[float, "", "tokens a request"]
+    tokens_per_step: Annotated[float, "", "fewer tokens a step need more steps"]
+    step_time: Annotated[float, "", "seconds a step"]
+    seconds_per_request: Annotated[float, "", "their product"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeedupPart:
+    """Tokens/s over the target alone, same engine and workload."""
+
+    ratio: Annotated[Figure[float], "", "`throughput.tokens_per_second` over `target_alone.tokens_per_second`"] = (
+        NOTHING
+    )
+    interval: Annotated[Figure[Interval], "", "its 95 % interval over the rounds"] = NOTHING
+    model: Annotated[ModelPart, "", "what the model says of it"] = field(default_factory=ModelPart)
+    decomposition: Annotated[Figure[Decomposition], "", "what it is made of"] = NOTHING
+
+
+@dataclass(frozen=True, kw_only=True)
+class RooflinePart:
+    """Bytes and FLOPs of one step of the target, by the model's shape, against the device's peaks."""
+
+    bytes_per_step: Annotated[Figure[float], "bytes", "weights and cache that a step reads"] = NOTHING
+    flops_per_step: Annotated[Figure[float], "FLOPs", "that a step does"] = NOTHING
+    flops_per_byte: Annotated[Figure[float], "FLOPs/byte", "their ratio"] = NOTHING
+    bytes_per_second: Annotated[Figure[float], "bytes/s", "by the measured step"] = NOTHING
+    ridge_flops_per_byte: Annotated[Figure[float], "FLOPs/byte", "where arithmetic and memory take equally long"] = (
+        NOTHING
+    )
+    memory_bound: Annotated[Figure[bool], "", "whether the step lies below that"] = NOTHING
+    roof_share: Annotated[Figure[float], "", "the time that the nearer roof asks for over the measured step"] = NOTHING
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnergyPart:
+    """Energy of the timed rounds, by counters outside the engine; see energy.md."""
+
+    joules: Annotated[Figure[float], "J", "over the rounds"] = NOTHING
+    joules_per_token: Annotated[Figure[float], "J/token", "over delivered tokens"] = NOTHING
+    net_joules_per_token: Annotated[Figure[float], "J/token", "the same above idle"] = NOTHING
+    over_target: Annotated[
+        Figure[float], "", "`joules_per_token` over `target_alone.joules_per_token`; below 1 saves energy"
+    ] = NOTHING
+    mean_watts: Annotated[Figure[float], "W", "during the rounds"] = NOTHING
+    idle_watts: Annotated[Figure[float], "W", "before them, engine loaded and waiting"] = NOTHING
+    method: Annotated[str | None, "", "`nvml counter`, `nvml instant power (estimate)`, `rapl`, or null"] = None
+    scope: Annotated[tuple[str, ...], "", "UUIDs of the GPUs, or names of the processor's packages"] = ()
+    seconds: Annotated[Figure[float], "s", "the rounds alone"] = NOTHING
+    step_seconds: Annotated[Figure[float], "s", "between two changes of the source"] = NOTHING
+    relative_error: Annotated[Figure[float], "", "bound of what the rounds' edges add, as a fraction"] = NOTHING
+    joules_each_round: Annotated[tuple[float, ...] | None, "J", "round by round"] = None
+    temperature_celsius: Annotated[Mapping[str, Mapping[str, int]], "°C", "first and highest, for each GPU"] = field(
+        default_factory=dict
+    )
+    flags: Annotated[tuple[str, ...], "", "what speaks against the figures"] = ()
+    series: Annotated[Figure[str], "", "the file with samples of the engine's GPUs"] = NOTHING
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryPart:
+    """Peaks of the engine's processes, and what the engine tells."""
+
+    peak_gpu_bytes: Annotated[Figure[int], "bytes", "the most held on GPUs, sampled"] = NOTHING
+    peak_gpu_bytes_method: Annotated[str | None, "", "whether of the engine's processes or of whole GPUs"] = None
+    peak_host_bytes: Annotated[Figure[int], "bytes", "the kernel's high-water mark, loading included"] = NOTHING
+    weights_bytes: Annotated[Figure[int], "bytes", "of the target, on all devices"] = NOTHING
+    kv_cache_bytes: Annotated[Figure[int], "bytes", "of the key-value cache, on one device"] = NOTHING
+
+
+@dataclass(frozen=True, kw_only=True)
+class SendLag:
+    """From the moment each request was due to that at which it was sent."""
+
+    p50: Annotated[float, "s", "the median"]
+    p90: Annotated[float, "s", "nine of ten are no longer"]
+    p99: Annotated[float, "s", "99 of 100 are no longer"]
+    max: Annotated[float, "s", "the longest"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoodputPart:
+    """Requests that met every objective of the scenario."""
+
+    share: Annotated[Figure[float], "", "of all requests, failed ones among them"] = NOTHING
+    requests_per_second: Annotated[Figure[float], "requests/s", "that met them all"] = NOTHING
+    at_best: Annotated[Figure[float], "", "the share, had the machine sent each request when it was due"] = NOTHING
+    slo: Annotated[Mapping[str, float], "ms", "the objectives"] = field(default_factory=dict)
+    missed: Annotated[Figure[Counts], "requests", "that missed each"] = NOTHING
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedPart:
+    """Requests that failed."""
+
+    count: Annotated[int, "requests", "how many"] = 0
+    of: Annotated[int, "requests", "of how many"] = 0
+    by_error: Annotated[Counts, "requests", "by what was said of them"] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointPart:
+    """One arm at one rate of a sweep."""
+
+    asked: Annotated[float, "requests/s", "the rate"]
+    sent: Annotated[float | None, "requests/s", "submitted"] = None
+    completed: Annotated[float | None, "requests/s", "answered"] = None
+    tokens_per_second: Annotated[float | None, "tokens/s", "delivered"] = None
+    ttft_p50_s: Annotated[float | None, "s", "to the first token"] = None
+    ttft_p99_s: Annotated[float | None, "s", "to the first token"] = None
+    tpot_p50_s: Annotated[float | None, "s", "a token"] = None
+    tpot_p99_s: Annotated[float | None, "s", "a token"] = None
+    goodput: Annotated[float | None, "", "share of requests that met every objective"] = None
+    goodput_requests_per_second: Annotated[float | None, "requests/s", "that did"] = None
+    failed: Annotated[int, "requests", "that failed"] = 0
+    verdict: Annotated[str, "", "the outcome"] = ""
+    sustained: Annotated[bool | None, "", "whether the engine kept up; null: inconclusive"] = False
+    reason: Annotated[str | None, "", "why figures are null, or why it is inconclusive"] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepPart:
+    """Both arms under the same open load from low to high."""
+
+    points: Annotated[tuple[PointPart, ...], "", "this arm's"] = ()
+    target_points: Annotated[tuple[PointPart, ...], "", "the target's"] = ()
+    sustained_share: Annotated[float | None, "", "what must be completed of the rate asked"] = None
+    saturation_per_second: Annotated[Figure[float], "requests/s", "the highest rate sustained"] = NOTHING
+    target_saturation_per_second: Annotated[Figure[float], "requests/s", "the same for the target alone"] = NOTHING
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadPart:
+    """What was asked, sent and completed, and how well requests were served."""
+
+    played: Annotated[Mapping[str, Any], "", "the load of the record's figures: of a sweep, at one rate"] = field(
+        default_factory=dict
+    )
+    requests_left_out: Annotated[int, "requests", "due after `max_seconds`"] = 0
+    asked_per_second: Annotated[Figure[float], "requests/s", "due"] = NOTHING
+    sent_per_second: Annotated[Figure[float], "requests/s", "submitted"] = NOTHING
+    completed_per_second: Annotated[Figure[float], "requests/s", "answered"] = NOTHING
+    send_lag_s: Annotated[Figure[SendLag], "s", "submission less due"] = NOTHING
+    flags: Annotated[tuple[str, ...], "", "what makes this load another than the one asked for"] = ()
+    latency_over_target: Annotated[
+        Figure[Mapping[str, Mapping[str, float | None]]], "", "latencies over target-only's; below 1 is faster"
+    ] = NOTHING
+    failed: Annotated[FailedPart, "", "requests that failed"] = field(default_factory=FailedPart)
+    goodput: Annotated[GoodputPart, "", "requests that met every objective"] = field(default_factory=GoodputPart)
+    sweep: Annotated[SweepPart, "", "rates from low to high"] = field(default_factory=SweepPart)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuPart:
+    """One GPU as NVML names it."""
+
+    uuid: Annotated[str, "", "its own"]
+    name: Annotated[str, "", "its model"]
+    index: Annotated[int, "", "its number on the machine"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HardwarePart:
+    """The machine."""
+
+    gpus: Annotated[tuple[GpuPart, ...], "", "those that are visible"] = ()
+    driver: Annotated[str | None, "", "NVIDIA's"] = None
+    processor: Annotated[str | None, "", "its name"] = None
+    cores: Annotated[int | None, "", "that this process may use"] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangePart:
+    """A figure now and then; relative changes are now over then, less 1."""
+
+    metric: Annotated[str, "", "its name"]
+    outcome: Annotated[str, "", "better or same, worse, inconclusive, missing, shown"]
+    threshold: Annotated[str, "", "the most that it may be worse, as written; empty if nobody set one"] = ""
+    now: Annotated[float | None, "", "this run's"] = None
+    then: Annotated[float | None, "", "the baseline's"] = None
+    change: Annotated[float | None, "", "relative"] = None
+    low: Annotated[float | None, "", "lower bound of it"] = None
+    high: Annotated[float | None, "", "upper bound of it"] = None
+    rounds: Annotated[int | None, "rounds", "of the run with fewer"] = None
+    wanted: Annotated[int | None, "rounds", "a side that would decide, if these do not"] = None
+    why: Annotated[str, "", "why there is no interval or no figure"] = ""
+    level: Annotated[float, "", "of the interval"] = 0.95
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselinePart:
+    """The saved run that this one was held against; see history.md."""
+
+    run: Annotated[str | None, "", "its id; null where there is none"] = None
+    path: Annotated[str | None, "", "its file"] = None
+    test: Annotated[str | None, "", "the test then"] = None
+    reason: Annotated[str | None, "", "why there is none"] = None
+    passed_over: Annotated[tuple[str, ...], "", "newer runs that were refused, and why"] = ()
+    circumstances: Annotated[tuple[str, ...], "", "versions, driver and options that changed"] = ()
+    changes: Annotated[tuple[ChangePart, ...], "", "figure by figure"] = ()
+    failures: Annotated[tuple[str, ...], "", "what fails the test"] = ()

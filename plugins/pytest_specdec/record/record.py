@@ -1,0 +1,79 @@
+"""The record of one gate: what was asked, decoded, judged and measured, and where. One frozen, versioned value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from pytest_specdec.record.parts import (
+    AcceptancePart,
+    AskedPart,
+    BaselinePart,
+    EnergyPart,
+    EnginePart,
+    HardwarePart,
+    LatencyPart,
+    LoadPart,
+    MemoryPart,
+    RooflinePart,
+    SpeedupPart,
+    TargetAlonePart,
+    ThroughputPart,
+    VerdictPart,
+    WorkloadPart,
+)
+
+SCHEMA = 2
+GREEN, RED, REGRESSED = "green", "red", "regressed"
+PASSING = ("identical", "tie", "consistent")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """The test that left the record."""
+
+    test: Annotated[str, "", "its id"] = ""
+    file: Annotated[str, "", "where it stands"] = ""
+    line: Annotated[int, "", "its first line"] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """Of one gate. A part that an engine's fault left empty has null figures."""
+
+    schema: Annotated[int, "", "version of this object: 2"] = SCHEMA
+    gate: Annotated[str, "", '"green", "red", or "regressed": right output, but a figure worse than its baseline'] = RED
+    asked: Annotated[AskedPart, "", ""] = field(default_factory=AskedPart)
+    workload: Annotated[WorkloadPart, "", ""] = field(default_factory=WorkloadPart)
+    engine: Annotated[EnginePart, "", ""] = field(default_factory=EnginePart)
+    verdict: Annotated[VerdictPart, "", ""] = field(default_factory=VerdictPart)
+    throughput: Annotated[ThroughputPart, "", ""] = field(default_factory=ThroughputPart)
+    latency: Annotated[LatencyPart, "", ""] = field(default_factory=LatencyPart)
+    acceptance: Annotated[AcceptancePart, "", ""] = field(default_factory=AcceptancePart)
+    target_alone: Annotated[TargetAlonePart, "", ""] = field(default_factory=TargetAlonePart)
+    speedup: Annotated[SpeedupPart, "", ""] = field(default_factory=SpeedupPart)
+    roofline: Annotated[RooflinePart, "", ""] = field(default_factory=RooflinePart)
+    energy: Annotated[EnergyPart, "", ""] = field(default_factory=EnergyPart)
+    memory: Annotated[MemoryPart, "", ""] = field(default_factory=MemoryPart)
+    load: Annotated[LoadPart, "", ""] = field(default_factory=LoadPart)
+    hardware: Annotated[HardwarePart, "", ""] = field(default_factory=HardwarePart)
+    baseline: Annotated[BaselinePart | None, "", "null where nothing was compared"] = None
+    failures: Annotated[tuple[str, ...], "", "red: what the test's failure said"] = ()
+    warnings: Annotated[tuple[str, ...], "", "what to know before comparing the figures"] = ()
+    notes: Annotated[tuple[str, ...], "", "what was done to rows of the dataset"] = ()
+    place: Annotated[Place, "", ""] = field(default_factory=Place)
+
+    @property
+    def red(self) -> bool:
+        """Whether the gate is red: it has no speed then."""
+        return self.gate == RED
+
+    @property
+    def passes(self) -> bool:
+        """Whether the verdict does."""
+        return self.verdict.outcome in PASSING
+
+    @property
+    def judged(self) -> bool:
+        """Whether there is a verdict at all; not where an engine failed before."""
+        return self.throughput.rounds > 0

@@ -1,0 +1,12 @@
+"""The report over saved runs: one file that needs nothing else, as a page, as text, or as plain numbers.
+
+    write_report(runs, Path("report.html"), "html")
+
+Figures and verdicts are gathered once (`content`) and written in one of four ways, so that all formats say the same.
+Matplotlib and Jinja2 come with the extra `report`; CSV and JSON need neither.
+"""
+
+from pytest_specdec.report.formats import FORMATS, format_of, need_packages
+from pytest_specdec.report.write import write_report
+
+__all__ = ["FORMATS", "format_of", "need_packages", "write_report"]

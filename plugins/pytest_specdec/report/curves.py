@@ -1,0 +1,151 @@
+"""What the records of one group say as figures: speed-up, acceptance, latency, throughput against rate, energy.
+
+A red gate has no speed, so it is in none of the figures of speed; nor is what was not measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from pytest_specdec.record import Record, Spread
+from pytest_specdec.record.parts import PointPart
+from pytest_specdec.report.figure import Figure, Line
+from pytest_specdec.report.gates import TARGET_ONLY, Gate, by_family
+
+Value = Callable[[Record], float | None]
+PERCENTILES = ("p50", "p90", "p95", "p99")
+LATENCIES = {
+    "ttft_s": "Time to first token",
+    "itl_s": "Time from token to token",
+    "e2e_s": "Time of a whole request",
+}
+GAMMA = "γ (draft tokens a round)"
+ASKED = "asked rate (requests/s)"
+
+
+def curves(group: str, gates: Sequence[Gate]) -> list[Figure]:
+    """Every figure of this group, empty ones included."""
+    green = [gate for gate in gates if not gate.red]
+    return [
+        speedup(group, green),
+        acceptance(group, gates),
+        *(latency(group, green, key) for key in LATENCIES),
+        *rates(group, green),
+        energy(group, green),
+    ]
+
+
+def speedup(group: str, gates: Sequence[Gate]) -> Figure:
+    """Measured speed-up over the target alone against γ, beside the model's prediction."""
+    lines = _against_gamma(gates, _ratio, "predicted", _predicted)
+    note = "Dashed: what the model predicts. Dotted: as fast as the target alone."
+    return Figure("Speed-up against γ", group, GAMMA, "speed-up (×)", lines, level=1.0, note=note)
+
+
+def energy(group: str, gates: Sequence[Gate]) -> Figure:
+    """Energy a token against γ, the target alone at γ = 0 and as a level; net is above the idle device."""
+    lines = _against_gamma(gates, _joules, "net of idle", _net_joules)
+    alone = [value for gate in gates if gate.gamma == 0 and (value := _joules(gate.record)) is not None]
+    note = "γ = 0 and the dotted level: the target alone. Dashed: the draw of the idle device is taken off."
+    level = alone[-1] if alone else None
+    return Figure("Energy against γ", group, GAMMA, "energy (J/token)", lines, level=level, note=note)
+
+
+def _against_gamma(gates: Sequence[Gate], value: Value, derived: str, derive: Value) -> tuple[Line, ...]:
+    """For each method its measured line, and beside it the derived one."""
+    lines: list[Line] = []
+    for family, members in by_family(gates).items():
+        x = tuple(float(gate.gamma) for gate in members)
+        lines.append(Line(family, x, tuple(value(gate.record) for gate in members)))
+        modelled = tuple(derive(gate.record) for gate in members)
+        lines.append(Line(f"{family}, {derived}", x, modelled, modelled=True, beside=family))
+    return tuple(lines)
+
+
+def _ratio(record: Record) -> float | None:
+    return record.speedup.ratio.value
+
+
+def _predicted(record: Record) -> float | None:
+    return record.speedup.model.predicted.value
+
+
+def _joules(record: Record) -> float | None:
+    return record.energy.joules_per_token.value
+
+
+def _net_joules(record: Record) -> float | None:
+    return record.energy.net_joules_per_token.value
+
+
+def acceptance(group: str, gates: Sequence[Gate]) -> Figure:
+    """Share of the rounds in which the draft at this position was accepted; the first position is 1."""
+    lines = []
+    for gate in gates:
+        shares = _marginal(gate.record)
+        name = f"{gate.label}, red" if gate.red else gate.label
+        lines.append(Line(name, tuple(float(at) for at in range(1, len(shares) + 1)), tuple(shares)))
+    return Figure("Acceptance by position", group, "position in the draft", "accepted (share of rounds)", tuple(lines))
+
+
+def _marginal(record: Record) -> tuple[float, ...]:
+    acceptance = record.acceptance
+    counts, drafts = acceptance.accepted_per_position.value, acceptance.drafts.value
+    return acceptance.marginal.value or (tuple(count / drafts for count in counts) if counts and drafts else ())
+
+
+def latency(group: str, gates: Sequence[Gate], key: str) -> Figure:
+    """Percentiles of one latency, in milliseconds."""
+    at = tuple(float(index) for index in range(len(PERCENTILES)))
+    lines = [Line(gate.label, at, _milliseconds(getattr(gate.record.latency, key))) for gate in gates]
+    return Figure(LATENCIES[key], group, "percentile", "latency (ms)", tuple(lines), x_names=PERCENTILES)
+
+
+def _milliseconds(told: Spread) -> tuple[float | None, ...]:
+    return tuple(_milli(told.at(name)) for name in PERCENTILES)
+
+
+def rates(group: str, gates: Sequence[Gate]) -> list[Figure]:
+    """What was delivered, and how late, at each rate that was asked for; the target alone beside the others."""
+    swept = _sweeps(gates)
+    first = [
+        _over_rate(f"{name}, {percentile}", points, partial(_ttft, percentile))
+        for name, points in swept.items()
+        for percentile in ("p50", "p99")
+    ]
+    tokens = [_over_rate(name, points, lambda point: point.tokens_per_second) for name, points in swept.items()]
+    served = [_over_rate(name, points, lambda point: point.completed) for name, points in swept.items()]
+    return [
+        _rated("Throughput against rate", group, "delivered (tokens/s)", tokens),
+        _rated("Completed against asked rate", group, "completed (requests/s)", served),
+        _rated("Time to first token against rate", group, "latency (ms)", first),
+    ]
+
+
+def _sweeps(gates: Sequence[Gate]) -> dict[str, list[PointPart]]:
+    """The points of each engine that was swept, by rising rate; the target's own, or those that another arm kept."""
+    found: dict[str, tuple[PointPart, ...]] = {}
+    for gate in gates:
+        sweep = gate.record.load.sweep
+        if sweep.target_points:
+            found.setdefault(TARGET_ONLY, sweep.target_points)
+        if sweep.points:
+            found[gate.label] = sweep.points
+    return {name: sorted(points, key=lambda point: point.asked) for name, points in found.items()}
+
+
+def _rated(kind: str, group: str, y_label: str, lines: Sequence[Line]) -> Figure:
+    return Figure(kind, group, ASKED, y_label, tuple(lines), x_whole=False)
+
+
+def _over_rate(name: str, points: Sequence[PointPart], value: Callable[[PointPart], float | None]) -> Line:
+    return Line(name, tuple(point.asked for point in points), tuple(map(value, points)))
+
+
+def _ttft(percentile: str, point: PointPart) -> float | None:
+    return _milli(point.ttft_p50_s if percentile == "p50" else point.ttft_p99_s)
+
+
+def _milli(seconds: float | None) -> float | None:
+    return None if seconds is None else 1000 * seconds

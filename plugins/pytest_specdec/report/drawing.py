@@ -1,0 +1,122 @@
+"""A figure drawn as SVG that stands in the page's own text: its colours and its letters are the page's, light or dark.
+
+Lines differ in colour (Okabe and Ito's, which colour-blind people tell apart), in marker and, where modelled, in
+dashes.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+from pytest_specdec.report.figure import Figure, Line
+
+INCHES = (4.8, 3.2)
+MARKERS = ("o", "s", "^", "D", "v", "P")
+STAND_INS = {f"#c0de0{index}": f"var(--line-{index})" for index in range(1, 7)} | {
+    "#c0de0a": "currentColor",
+    "#c0de0b": "var(--grid)",
+}
+INK, GRID = "#c0de0a", "#c0de0b"
+MOST_MARKERS = 24
+MOST_NUMBERED_MARKS = 9
+STYLE = {
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "grid.color": GRID,
+    "legend.frameon": False,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 5,
+    "svg.fonttype": "none",
+    "text.color": INK,
+    "text.parse_math": False,
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
+NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+
+
+def drawn(figure: Figure) -> str:
+    """The figure as an `<svg>` element; names in it are escaped. Needs matplotlib."""
+    import matplotlib
+    from matplotlib.figure import Figure as Canvas
+
+    with matplotlib.rc_context({**STYLE, "svg.hashsalt": figure.title}):
+        canvas = Canvas(figsize=INCHES, layout="constrained")
+        canvas.patch.set_visible(False)
+        _plot(canvas.add_subplot(), figure)
+        if len(figure.lines) > 1:
+            canvas.legend(loc="outside lower center", ncols=2 if len(figure.lines) > 2 else 1, fontsize=8)
+        written = io.StringIO()
+        canvas.savefig(written, format="svg", metadata=NO_METADATA)
+    return _of_the_page(written.getvalue())
+
+
+def _plot(axes: Any, figure: Figure) -> None:
+    axes.patch.set_visible(False)
+    axes.grid(True, linewidth=0.6)
+    axes.set_xlabel(figure.x_label)
+    axes.set_ylabel(figure.y_label)
+    hues = list(dict.fromkeys(line.beside or line.name for line in figure.lines))
+    for line in figure.lines:
+        _draw_line(axes, hues.index(line.beside or line.name), line)
+    axes.set_ylim(0, 1.08 * _highest(figure))
+    _ticks(axes, figure)
+    if figure.level is not None:
+        axes.axhline(figure.level, color=INK, linewidth=0.9, linestyle=":")
+    _draw_marks(axes, figure)
+
+
+def _draw_line(axes: Any, index: int, line: Line) -> None:
+    """Labels that begin with an underscore would be left out of the legend, so none does."""
+    y = [float("nan") if value is None else value for value in line.y]
+    axes.plot(
+        line.x,
+        y,
+        color=f"#c0de0{index % 6 + 1}",
+        linestyle="--" if line.modelled else "-",
+        marker=MARKERS[index % 6],
+        markerfacecolor="none" if line.modelled else None,
+        markevery=max(1, len(y) // MOST_MARKERS),
+        label=f" {line.name}" if line.name.startswith("_") else line.name,
+    )
+
+
+def _highest(figure: Figure) -> float:
+    values = [value for line in figure.lines for value in line.y if value is not None]
+    return max([*values, figure.level or 0.0]) or 1.0
+
+
+def _ticks(axes: Any, figure: Figure) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    if figure.x_names:
+        axes.set_xticks(range(len(figure.x_names)), figure.x_names)
+    elif figure.x_whole:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+
+
+def _draw_marks(axes: Any, figure: Figure) -> None:
+    """Events as upright lines, numbered as the page lists them while there is room for numbers."""
+    for number, (x, _) in enumerate(figure.marks, 1):
+        axes.axvline(x, color=INK, linewidth=0.8, linestyle=(0, (1, 2)))
+        if len(figure.marks) <= MOST_NUMBERED_MARKS:
+            axes.annotate(str(number), (x, 1), xycoords=("data", "axes fraction"), ha="center", va="bottom", fontsize=7)
+
+
+def _of_the_page(svg: str) -> str:
+    """The element alone, without identifiers that a second figure has as well, in the page's colours."""
+    element = svg[svg.index("<svg") :]
+    for stand_in, colour in STAND_INS.items():
+        element = element.replace(stand_in, colour)
+    element = re.sub(
+        r' id="(?:figure|axes|patch|text|line2d|[xy]tick|legend|matplotlib|PathCollection)[\w.]*"', "", element
+    )
+    return re.sub(
+        r'<svg ([^>]*?)width="[^"]*" height="[^"]*"', r'<svg \1 aria-hidden="true" focusable="false"', element, count=1
+    )

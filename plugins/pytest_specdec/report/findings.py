@@ -1,0 +1,64 @@
+"""What a session found, in words: the worst of it, and what has changed since the baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pytest_specdec.engines.spec import model_label
+from pytest_specdec.history.compare import Outcome, in_words
+from pytest_specdec.record import Record
+from pytest_specdec.record.parts import BaselinePart
+
+MOST = 3
+
+
+def name_of(record: Record) -> str:
+    """A record in a few words: target, method, γ, scenario."""
+    asked = record.asked
+    gamma = f" γ={asked.gamma}" if asked.gamma else ""
+    return f"{model_label(asked.target)} {asked.engine} {asked.method}{gamma} on {asked.scenario}"
+
+
+def worst(records: Sequence[Record]) -> list[str]:
+    """The worst findings, at most MOST: wrong output, then what got worse, then what loses to the target alone."""
+    found = sorted((finding for record in records for finding in _findings(record)), key=lambda each: each[:2])
+    more = [f"… and {len(found) - MOST} more"] if len(found) > MOST else []
+    return [f"worst: {words}" for _, _, words in found[:MOST]] + more
+
+
+def _findings(record: Record) -> Iterator[tuple[int, float, str]]:
+    """(rank, order within the rank, words), the worst lowest."""
+    name, outcome, ratio = name_of(record), record.verdict.outcome, record.speedup.ratio.value
+    if not record.passes:
+        yield 0, 0.0, f"{name}: {outcome}"
+    elif record.red:
+        yield 1, 0.0, f"{name}: red, though its output is {outcome}"
+    for failure in record.baseline.failures if record.baseline else ():
+        yield 2, _largest_change(record), f"{name}: {failure}"
+    if not record.red and ratio is not None and ratio < 1:
+        yield 3, ratio, f"{name}: slower than the target alone, {ratio:.2f} of its tokens/s"
+
+
+def _largest_change(record: Record) -> float:
+    changes = record.baseline.changes if record.baseline else ()
+    return -max((abs(change.change or 0.0) for change in changes), default=0.0)
+
+
+def change_notes(records: Sequence[Record], verbose: bool) -> list[str]:
+    """What has changed since the baselines: versions once, then what is not good or has no baseline, else a count."""
+    held = [(record, record.baseline) for record in records if record.baseline is not None]
+    notes = list(dict.fromkeys(note for record, baseline in held for note in _around(record, baseline)))
+    changes = [(record, baseline, change) for record, baseline in held for change in baseline.changes]
+    told = [each for each in changes if verbose or each[2].outcome != Outcome.GOOD.value]
+    notes += [f"{name_of(record)} since run {then.run}: {in_words(change)}" for record, then, change in told]
+    if len(told) < len(changes):
+        notes.append(f"within their thresholds: {len(changes) - len(told)} of {len(changes)} changes")
+    return notes
+
+
+def _around(record: Record, baseline: BaselinePart) -> Iterator[str]:
+    if baseline.reason:
+        yield f"{name_of(record)}: not compared: {baseline.reason}"
+    yield from (f"passed over: {refused}" for refused in baseline.passed_over)
+    if baseline.circumstances:
+        yield f"changed since run {baseline.run}: {'; '.join(baseline.circumstances)}"

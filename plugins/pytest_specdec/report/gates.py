@@ -1,0 +1,116 @@
+"""The gates that a report shows: of every configuration its newest records, grouped by what may be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pytest_specdec.engines.spec import model_label
+from pytest_specdec.history.saved import SavedRun
+from pytest_specdec.metrics.speedup import explained_in_hindsight
+from pytest_specdec.record import Record
+from pytest_specdec.report.table import SHORT
+
+TARGET_ONLY = "target only"
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One record, and the run that it comes from."""
+
+    run: SavedRun
+    record: Record
+    device: str
+
+    @property
+    def group(self) -> str:
+        """What is held fixed in a figure: scenario, engine, target with its dtype, device, and over how many."""
+        asked = self.record.asked
+        target = f"{model_label(asked.target)} {SHORT.get(asked.dtype, asked.dtype)}"
+        spread = [f"{name} {value}" for name, value in sorted(asked.parallelism.items())]
+        return " · ".join(part for part in (asked.scenario, asked.engine, target, self.device, *spread) if part)
+
+    @property
+    def family(self) -> str:
+        """What a line over γ stands for: the method, and its draft where there is one."""
+        asked = self.record.asked
+        if not asked.speculates:
+            return TARGET_ONLY
+        return f"{asked.method} {model_label(asked.draft)}" if asked.draft else asked.method
+
+    @property
+    def label(self) -> str:
+        """The engine within its group."""
+        gamma = self.record.asked.gamma
+        return self.family if gamma is None else f"{self.family} γ={gamma}"
+
+    @property
+    def gamma(self) -> int:
+        """Draft tokens a round; 0 for the target alone."""
+        return self.record.asked.gamma or 0
+
+    @property
+    def red(self) -> bool:
+        """Whether the gate is red."""
+        return self.record.red
+
+    @property
+    def configuration(self) -> tuple[str, ...]:
+        """Records with the same configuration are repetitions of one measurement."""
+        return (self.record.asked.engine_key, self.record.asked.scenario, self.device)
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """Groups together, target only first, then by method and γ."""
+        return (self.group, self.family != TARGET_ONLY, self.family, self.gamma)
+
+
+def gates_of(runs: Iterable[SavedRun]) -> list[Gate]:
+    """Every gate of every run, in the order of the runs."""
+    return [Gate(run, record, _device(run, record)) for run in runs for record in run.records]
+
+
+def _device(run: SavedRun, record: Record) -> str:
+    """The record's own; for an engine that did not come so far as to tell, the one that others of its run name."""
+    told = {each.engine.device for each in run.records if each.engine.device}
+    return record.engine.device or (told.pop() if len(told) == 1 else "")
+
+
+def newest(gates: Sequence[Gate]) -> list[Gate]:
+    """The gates of the last run that has their configuration; all of them, where a run has several."""
+    last = {gate.configuration: gate.run.path for gate in gates}
+    return sorted((gate for gate in gates if gate.run.path == last[gate.configuration]), key=lambda gate: gate.order)
+
+
+def with_predictions(gates: Sequence[Gate]) -> list[Gate]:
+    """The same gates, with what one γ could not predict alone told by the other γ, whichever run measured them.
+
+    Only runs of the same versions and drivers explain each other; the engines, models and devices are the sweep's own.
+    """
+    alike: dict[tuple[str, str | None], list[int]] = {}
+    for at, gate in enumerate(gates):
+        versions = str(sorted(gate.record.engine.versions.items()))
+        alike.setdefault((versions, gate.record.hardware.driver), []).append(at)
+    told = list(gates)
+    for places in alike.values():
+        records = explained_in_hindsight([gates[at].record for at in places])
+        for at, record in zip(places, records, strict=True):
+            told[at] = replace(gates[at], record=record)
+    return told
+
+
+def by_group(gates: Iterable[Gate]) -> dict[str, list[Gate]]:
+    """Gates that may stand in one figure."""
+    groups: dict[str, list[Gate]] = {}
+    for gate in gates:
+        groups.setdefault(gate.group, []).append(gate)
+    return groups
+
+
+def by_family(gates: Iterable[Gate]) -> dict[str, list[Gate]]:
+    """Gates that differ in γ alone, by rising γ."""
+    families: dict[str, list[Gate]] = {}
+    for gate in sorted(gates, key=lambda gate: gate.gamma):
+        families.setdefault(gate.family, []).append(gate)
+    return families

@@ -1,1 +1,0 @@
-"""Results: what is recorded, and how it is shown."""

@@ -1,0 +1,1 @@
+"""The run of one gate: measure, judge, describe, conclude."""

@@ -1,0 +1,187 @@
+"""Describe: the record of what was measured and judged. No engine is called; the same values give the same record.
+
+A red verdict leaves no speed: `withheld` takes it away, and nothing else does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from pytest_specdec.engines.engine import Description
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.hardware import cores, gpus, processor
+from pytest_specdec.metrics.acceptance import acceptance_part
+from pytest_specdec.metrics.base import target_alone_part, warnings_of
+from pytest_specdec.metrics.latency import (
+    WITHHELD,
+    latency_part,
+    median_chunk_gap_s,
+    percentile,
+    refuse_contradictions,
+)
+from pytest_specdec.metrics.load import load_part
+from pytest_specdec.metrics.roofline import roofline_part, step_of
+from pytest_specdec.metrics.speedup import Arm, over_target, speedup_part
+from pytest_specdec.metrics.switches import switched_apart
+from pytest_specdec.metrics.throughput import throughput_part
+from pytest_specdec.record import Figure, Record, missing, to_json
+from pytest_specdec.record.parts import (
+    AskedPart,
+    EnginePart,
+    GoodputPart,
+    GpuPart,
+    HardwarePart,
+    LatencyPart,
+    PromptTokens,
+    RooflinePart,
+    SpeedupPart,
+    VerdictPart,
+    WorkloadPart,
+)
+from pytest_specdec.run.judge import Judgement
+from pytest_specdec.run.measure import Measured
+from pytest_specdec.run.sweep import Sweep
+from pytest_specdec.workloads.workload import Workload
+
+if TYPE_CHECKING:
+    from pytest_specdec.workloads.scenario import Scenario
+
+Value = TypeVar("Value")
+
+
+def described(
+    measured: Measured, judgement: Judgement, scenario: Scenario, sweep: Sweep, arms: Sequence[Arm]
+) -> Record:
+    """The record, not yet concluded. `sweep`: of rates; `arms`: of other γ. Raises Contradiction."""
+    if judgement.passes:
+        refuse_contradictions(measured.rounds, measured.arms.workload.concurrency)
+    record = _whole(measured, judgement, scenario, sweep, arms)
+    return record if judgement.passes else withheld(record)
+
+
+def _whole(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: Sweep, arms: Sequence[Arm]) -> Record:
+    spec, rounds, base = measured.arms.spec, measured.rounds, measured.base
+    arm = Arm(rounds, spec.gamma or 0, spec.dtype)
+    target = Arm(base.rounds, 0, measured.arms.target.dtype) if base is not None else None
+    speedup = speedup_part(arm, target, arms, base is not None and base.paired)
+    return Record(
+        asked=asked_part(spec, scenario),
+        workload=workload_part(measured.arms.workload),
+        engine=engine_part(measured.about),
+        verdict=judgement.part,
+        throughput=throughput_part(rounds),
+        latency=latency_part(rounds),
+        acceptance=acceptance_part(rounds, spec.gamma),
+        target_alone=target_alone_part(base),
+        speedup=speedup,
+        roofline=_roofline(measured, speedup),
+        energy=replace(rounds.energy, over_target=over_target(arm, target), series=measured.series),
+        memory=measured.memory,
+        load=replace(load_part(sweep.main, rounds, measured.first), sweep=sweep.part),
+        hardware=hardware_part(),
+        warnings=(*warnings_of(rounds, base), *switched_apart(measured.about, measured.target)),
+        notes=tuple(measured.arms.workload.notes),
+    )
+
+
+def withheld(record: Record) -> Record:
+    """The same record without any figure of speed: a wrong answer has none."""
+    load, rounds = record.load, record.throughput.per_round
+    return replace(
+        record,
+        throughput=replace(record.throughput, per_round=replace(rounds, ttft_us=None, tpot_us=None, e2e_us=None)),
+        latency=missing(LatencyPart, WITHHELD),
+        speedup=missing(SpeedupPart, WITHHELD) if record.asked.speculates else record.speedup,
+        roofline=replace(
+            record.roofline,
+            bytes_per_second=_held_back(record.roofline.bytes_per_second),
+            roof_share=_held_back(record.roofline.roof_share),
+        ),
+        energy=replace(record.energy, over_target=_held_back(record.energy.over_target)),
+        load=replace(
+            load,
+            completed_per_second=Figure(None, WITHHELD),
+            latency_over_target=_held_back(load.latency_over_target),
+            goodput=replace(missing(GoodputPart, WITHHELD), slo=load.goodput.slo),
+        ),
+    )
+
+
+def _held_back(figure: Figure[Value]) -> Figure[Value]:
+    """A figure that is missing anyway keeps its reason."""
+    return figure if figure.value is None else Figure(None, WITHHELD)
+
+
+def asked_part(spec: EngineSpec, scenario: Scenario) -> AskedPart:
+    """What is known before an engine is loaded; the scenario's content by a digest over it, whatever the target."""
+    return AskedPart(
+        scenario=scenario.name,
+        scenario_digest=scenario.digest,
+        load=to_json(scenario.load.model_dump()),
+        engine=spec.backend,
+        engine_key=spec.key,
+        target=spec.target,
+        draft=spec.draft,
+        method=spec.method,
+        gamma=spec.gamma,
+        dtype=spec.dtype,
+        parallelism=spec.parallelism,
+    )
+
+
+def engine_error(spec: EngineSpec, scenario: Scenario, message: str) -> Record:
+    """The record of a gate that an engine's fault kept from a verdict."""
+    return Record(asked=asked_part(spec, scenario), verdict=VerdictPart(outcome="engine error", detail=message))
+
+
+def workload_part(workload: Workload) -> WorkloadPart:
+    """Which token ids were decoded, and how many requests at once."""
+    return WorkloadPart(
+        digest=workload.digest,
+        requests=len(workload.requests),
+        concurrency=workload.concurrency,
+        prompt_tokens=prompt_lengths(workload),
+        skipped_rows=workload.skipped_rows,
+    )
+
+
+def prompt_lengths(workload: Workload) -> PromptTokens:
+    """Tokens of the prompts that were sent: the ids themselves are counted, whatever the scenario says."""
+    lengths = sorted(len(request.prompt_ids) for request in workload.requests)
+    total = sum(lengths)
+    return PromptTokens(
+        min=lengths[0],
+        mean=total / len(lengths),
+        p50=percentile(lengths, 50),
+        p90=percentile(lengths, 90),
+        max=lengths[-1],
+        total=total,
+    )
+
+
+def engine_part(description: Description) -> EnginePart:
+    """What the loaded engine said of itself."""
+    details = to_json(description.details)
+    return EnginePart(versions=dict(description.versions), device=description.device, details=details)
+
+
+def hardware_part() -> HardwarePart:
+    """What a record is keyed by: visible GPUs, driver, processor and cores."""
+    found = gpus()
+    return HardwarePart(
+        gpus=tuple(GpuPart(**asdict(gpu)) for gpu in found.visible),
+        driver=found.driver,
+        processor=processor(),
+        cores=cores(),
+    )
+
+
+def _roofline(measured: Measured, speedup: SpeedupPart) -> RooflinePart:
+    """For a step of the target: the plain one, or the one that verifies γ drafts."""
+    details, spec, rounds = measured.about.details, measured.arms.spec, measured.rounds
+    step_s = speedup.model.verify_step_s.value if spec.speculates else median_chunk_gap_s(rounds.runs)
+    at_once = int(details.get("concurrency", measured.arms.workload.concurrency))
+    step = step_of(rounds, str(details.get("dtype", spec.dtype)), at_once, spec.gamma or 0)
+    return roofline_part(details.get("architecture"), step, measured.about.device, step_s)

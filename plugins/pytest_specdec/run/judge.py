@@ -1,0 +1,94 @@
+"""Judge: how one engine's output is judged: token by token under greedy decoding, by distribution under sampling.
+
+Either way the result is the same three things: whether it passes, what the record says of it, and what a person is
+told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from pytest_specdec.engines.engine import Description
+from pytest_specdec.generation import Generation
+from pytest_specdec.metrics.rounds import Rounds
+from pytest_specdec.record.parts import VerdictPart
+from pytest_specdec.run.session import Arms, Session
+from pytest_specdec.verdict.equivalence import Outcome, judge
+from pytest_specdec.verdict.part import findings_part, outcome_part, sampling_part
+from pytest_specdec.verdict.sampling import (
+    Drawing,
+    KnownTarget,
+    SampledTarget,
+    SamplingPlan,
+    Target,
+    is_sampled,
+    judge_sampling,
+    knows_exactly,
+    rescored,
+)
+from pytest_specdec.verdict.suspects import explained
+from pytest_specdec.verdict.words import describe_verdict
+from pytest_specdec.workloads.workload import Request
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """`part`: the record's verdict. `words`: complaints, none if it passes. `tie_rate`: share of answers that tie."""
+
+    passes: bool
+    part: VerdictPart
+    words: list[str] = field(default_factory=list)
+    tie_rate: float = 0.0
+
+
+def judged(session: Session, arms: Arms, rounds: Rounds, about: Description) -> Judgement:
+    """Judge what `rounds` decoded. Raises EngineError."""
+    if any(map(is_sampled, arms.workload.requests)):
+        return _by_distribution(session, arms, rounds)
+    return _token_by_token(session, arms, rounds, about)
+
+
+def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Description) -> Judgement:
+    reference, workload = session.reference(arms), arms.workload
+    verdict = judge(workload, reference.control, rounds.runs, partial(session.rescore, arms))
+    part = outcome_part(verdict, reference)
+    ties = verdict.counts.get(Outcome.TIE.value, 0) / sum(verdict.counts.values())
+    if verdict.passes:
+        return Judgement(True, part, tie_rate=ties)
+    told = explained(verdict, workload, arms.spec.gamma, about, partial(session.alone, arms))
+    part = replace(part, findings=findings_part(told))
+    return Judgement(False, part, [describe_verdict(told, workload.name)], ties)
+
+
+def _by_distribution(session: Session, arms: Arms, rounds: Rounds) -> Judgement:
+    """The first sampled request stands for the workload: each test of a distribution takes thousands of samples."""
+    spec, request = arms.spec, next(filter(is_sampled, arms.workload.requests))
+    plan = SamplingPlan.for_gamma(spec.gamma)
+    draw = Drawing(partial(session.pool.using, spec), request, plan.tokens, arms.workload.concurrency)
+    with session.progress.doing(f"{spec.label} is sampled up to {plan.samples} times"):
+        verdict = judge_sampling(draw, _target(session, arms, request, plan), plan)
+    words = [] if verdict.passes else [verdict.in_words()]
+    words += [f"request {at} failed: {each.error}" for at, each in _failed(rounds)][:1]
+    counted = draw.speculation
+    if spec.speculates and counted is not None and counted.drafts and counted.accepted_tokens == counted.draft_tokens:
+        words.append(
+            "every draft was accepted, so what is sampled after a rejection was never seen: use a poorer draft"
+        )
+    return Judgement(not words, sampling_part(verdict), words)
+
+
+def _failed(rounds: Rounds) -> Iterator[tuple[int, Generation]]:
+    return ((at, each) for run in rounds.runs for at, each in enumerate(run.generations) if each.error is not None)
+
+
+def _target(session: Session, arms: Arms, request: Request, plan: SamplingPlan) -> Target:
+    """The target's distribution: rated in full where its vocabulary is small, and else sampled."""
+    enter = partial(session.pool.using, arms.target)
+    with enter() as engine:
+        about = engine.description
+    vocabulary = about.details.get("model_vocabulary") or about.vocabulary
+    if knows_exactly(request.sampling, vocabulary):
+        return KnownTarget(rescored(enter, request, vocabulary))
+    return SampledTarget(Drawing(enter, request, plan.tokens, arms.workload.concurrency))

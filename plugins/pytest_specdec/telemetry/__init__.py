@@ -1,0 +1,1 @@
+"""What is read while an engine decodes: the clock, energy, power, memory."""

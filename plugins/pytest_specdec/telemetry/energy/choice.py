@@ -1,0 +1,171 @@
+"""Which meter an engine gets: the counter of its own GPUs, their instant power, RAPL, or none with the reason.
+
+The engine's GPUs are those on which NVML shows a process of the worker's group. Where NVML shows none (a container or a
+virtual machine may hide process ids), they are the first that CUDA lets the engine see, and a flag says so. A slice of
+a GPU (MIG) has no energy of its own, and the whole card is never charged to it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_specdec.hardware import Gpu, opened_nvml, present_gpus, visible_gpus
+from pytest_specdec.telemetry.energy.counter import Counter, CounterMeter
+from pytest_specdec.telemetry.energy.meter import Clock, Meter, MeterFault, NoMeter, Sleep
+from pytest_specdec.telemetry.energy.nvml import Device
+from pytest_specdec.telemetry.energy.power import PowerMeter
+from pytest_specdec.telemetry.energy.rapl import POWERCAP, RAPL, WHOLE_PACKAGE, packages
+from pytest_specdec.telemetry.energy.remote import RemoteMeter
+from pytest_specdec.telemetry.energy.ticker import MakeTicker, ThreadTicker
+from pytest_specdec.telemetry.energy.validity import Blind, GpuWatch
+
+if TYPE_CHECKING:
+    from pytest_specdec.engines.engine import Engine
+
+NVML_COUNTER = "nvml counter"
+IsOurs = Callable[[int], bool]
+HIDDEN = (
+    "NVML shows no process of the engine: its GPUs are taken to be the first that CUDA lets it see, and foreign "
+    "processes could not be told"
+)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Whose energy is measured.
+
+    `device`: "cpu" or a GPU's name. `group`: its process group, None without one. `gpus`: how many it uses.
+    `environment`: what its worker was given besides this process's own.
+    """
+
+    device: str
+    group: int | None
+    gpus: int
+    environment: Mapping[str, str]
+
+    @classmethod
+    def of(cls, engine: Engine) -> Subject:
+        """The engine's own words, and how many GPUs its specification spans."""
+        spec, about = engine.spec, engine.description
+        return cls(about.device, about.pid, spec.gpus, dict(spec.environment))
+
+    def owns(self, pid: int) -> bool:
+        """Whether this process belongs to the engine."""
+        try:
+            return os.getpgid(pid) == self.group
+        except (ProcessLookupError, PermissionError):
+            return False
+
+
+@dataclass(frozen=True)
+class Instruments:
+    """Where readings come from; tests put others in. `nvml` returns the initialised module or raises."""
+
+    nvml: Callable[[], Any] = opened_nvml
+    powercap: Path = POWERCAP
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    clock: Clock = time.perf_counter
+    sleep: Sleep = time.sleep
+    ticker: MakeTicker = ThreadTicker
+
+
+def meter_for(engine: Engine) -> Meter:
+    """The meter of a loaded engine."""
+    spec, subject = engine.spec, Subject.of(engine)
+    if spec.gateway is not None:
+        return RemoteMeter(spec.gateway, spec.python or "python3", subject)
+    return local_meter(subject, Instruments())
+
+
+def local_meter(subject: Subject, instruments: Instruments) -> Meter:
+    """The meter of an engine on this machine."""
+    if subject.group is None:
+        return NoMeter("the engine has no process of its own, so nothing tells its energy from that of others")
+    try:
+        if subject.device == "cpu":
+            return _processor_meter(instruments)
+        return _gpu_meter(subject, instruments)
+    except MeterFault as fault:
+        return NoMeter(str(fault))
+
+
+def _processor_meter(instruments: Instruments) -> Meter:
+    counters = packages(instruments.powercap)
+    return CounterMeter(RAPL, counters, Blind([WHOLE_PACKAGE]), instruments.clock, instruments.sleep)
+
+
+def _gpu_meter(subject: Subject, instruments: Instruments) -> Meter:
+    devices, is_ours = own_gpus(subject, instruments)
+    at_home = (lambda pid: subject.owns(pid) or started_here(pid)) if is_ours else None
+    watch = GpuWatch(devices, at_home, [] if is_ours else [HIDDEN], instruments.ticker)
+    if all(device.has_energy_counter() for device in devices):
+        counters = [Counter(device.uuid, device.millijoules, 1e-3) for device in devices]
+        return CounterMeter(NVML_COUNTER, counters, watch, instruments.clock, instruments.sleep)
+    if all(device.instant_watts() is not None for device in devices):
+        watts = {device.uuid: device.watts for device in devices}
+        return PowerMeter(watts, watch, instruments.clock, instruments.sleep, instruments.ticker)
+    raise MeterFault("NVML gives neither an energy counter nor instant power for the engine's GPUs")
+
+
+def started_here(pid: int) -> bool:
+    """Whether this very process started it: another engine of the session, parked, is no stranger on the GPU."""
+    try:
+        import psutil
+    except ImportError:  # on another host, where no engine is this process's child
+        return False
+    with suppress(psutil.Error):
+        return os.getpid() in {parent.pid for parent in psutil.Process(pid).parents()}
+    return False
+
+
+def own_gpus(subject: Subject, instruments: Instruments) -> tuple[list[Device], IsOurs | None]:
+    """The engine's GPUs, and how to tell its processes on them (None: NVML hides them). Raises MeterFault."""
+    if subject.group is None or subject.device == "cpu":
+        raise MeterFault("the engine has no process of its own on a GPU")
+    try:
+        nvml = instruments.nvml()
+    except Exception as error:
+        raise MeterFault(f"NVML does not answer ({error})") from error
+    devices, shown = _devices(nvml, subject, {**instruments.environment, **subject.environment})
+    return devices, subject.owns if shown else None
+
+
+def _devices(nvml: Any, subject: Subject, environment: Mapping[str, str]) -> tuple[list[Device], bool]:
+    """The engine's GPUs, and whether NVML shows its processes on them. Raises MeterFault with the reason for none."""
+    if "MIG-" in environment.get("CUDA_VISIBLE_DEVICES", ""):
+        raise MeterFault("the engine has a slice of a GPU (MIG), which has no energy of its own")
+    present = list(present_gpus(nvml))
+    devices = [Device(nvml, gpu.uuid) for gpu in present]
+    own = [device for device in devices if any(map(subject.owns, device.process_memory() or ()))]
+    chosen = own or [Device(nvml, gpu.uuid) for gpu in first_visible(present, subject.gpus, environment)]
+    if any(device.is_sliced() for device in chosen):
+        raise MeterFault("the engine's GPU is sliced (MIG is on), and a slice has no energy of its own")
+    return chosen, bool(own)
+
+
+def first_visible(present: Sequence[Gpu], wanted: int, environment: Mapping[str, str]) -> Sequence[Gpu]:
+    """The first `wanted` that CUDA shows. Raises MeterFault where there are fewer, or CUDA's order is not known."""
+    visible = visible_gpus(tuple(present), environment)
+    if len(visible) < wanted:
+        raise MeterFault(f"{wanted} GPU(s) wanted, {len(visible)} of {len(present)} visible to the engine")
+    if len(visible) > wanted or "CUDA_VISIBLE_DEVICES" in environment:
+        _refuse_unknown_order(present, environment)
+    return visible[:wanted]
+
+
+def _refuse_unknown_order(present: Sequence[Gpu], environment: Mapping[str, str]) -> None:
+    """CUDA numbers unlike cards fastest first, NVML by the bus; UUIDs need no number."""
+    listed = environment.get("CUDA_VISIBLE_DEVICES", "0")
+    by_number = any(entry.strip().isdigit() for entry in listed.split(","))
+    unlike = len({gpu.name for gpu in present}) > 1
+    if unlike and by_number and environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
+        raise MeterFault(
+            "unlike GPUs, which CUDA numbers fastest first and NVML by the bus: "
+            "set CUDA_DEVICE_ORDER=PCI_BUS_ID or list UUIDs in CUDA_VISIBLE_DEVICES"
+        )

@@ -1,0 +1,184 @@
+"""Rounds of decoding, timed: warm-up, preparing and collecting lie outside the clock, every round's tokens are kept.
+
+pytest-benchmark holds the stopwatch for the test's own engine. Where the target-only engine is resident too, its rounds
+alternate with the test's own, timed by the same clock, each going first in turn: what drifts hits both. Rounds go on
+until the rate is known well enough or the time for them is spent; none is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from pytest_specdec.engines.engine import Engine, one_pass
+from pytest_specdec.generation import Run
+from pytest_specdec.metrics.interval import BY_BUDGET, BY_INTERVAL, Plan
+from pytest_specdec.metrics.rounds import Rounds, Warmup
+from pytest_specdec.record.parts import EnergyPart
+from pytest_specdec.telemetry.energy import Meter, NoMeter
+from pytest_specdec.workloads.workload import Workload
+
+Clock = Callable[[], float]
+STEADY_SHARE = 0.05
+MORE_WARMUP = 5
+NOT_METERED = NoMeter("these rounds are timed, not metered")
+
+
+class Timed:
+    """One engine's rounds on a workload, one at a time; `told` says which, and the rate of those before it."""
+
+    def __init__(self, engine: Engine, workload: Workload, clock: Clock, meter: Meter = NOT_METERED) -> None:
+        self.engine, self.meter = engine, meter
+        self._workload, self._clock = workload, clock
+        self._runs: list[Run] = []
+        self._seconds: list[float] = []
+        self.told = ""
+
+    @property
+    def so_far(self) -> Rounds:
+        """The rounds until now."""
+        return Rounds(tuple(self._runs), tuple(self._seconds))
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._runs)
+
+    def begin(self) -> None:
+        """Send the requests; the clock may start."""
+        rate = self.so_far.tokens_per_second
+        self.told = f"round {self.count + 1}" + (f", {rate:.1f} tokens/s" if rate is not None else "")
+        self.engine.prepare(self._workload)
+        self.meter.begin_round()
+
+    def end(self) -> None:
+        """The clock has stopped: fetch what was decoded."""
+        self.meter.end_round()
+        self._runs.append(self.engine.collect())
+
+    def took(self, seconds: Iterable[float]) -> None:
+        """What another clock says of rounds that were begun and ended here."""
+        self._seconds.extend(seconds)
+
+    def round(self) -> float:
+        """One whole round, timed here; returns its seconds."""
+        self.begin()
+        start = self._clock()
+        self.engine.run()
+        seconds = self._clock() - start
+        self.end()
+        self.took([seconds])
+        return seconds
+
+    def warm_up(self, plan: Plan) -> Warmup:
+        """Rounds that are thrown away: as many as planned, and more until two in a row take equally long."""
+        took: list[float] = []
+        while len(took) < plan.warmup or _unsteady(took, plan):
+            self.told = f"warm-up round {len(took) + 1}"
+            self.engine.prepare(self._workload)
+            start = self._clock()
+            self.engine.run()
+            took.append(self._clock() - start)
+            self.engine.collect()
+        return Warmup(len(took), _equal(took))
+
+    def one_untimed(self, plan: Plan) -> Rounds:
+        """A single round without a time, after as many as were planned to warm up."""
+        return Rounds(tuple(one_pass(self.engine, self._workload) for _ in range(plan.warmup + 1))[-1:], ())
+
+    @contextmanager
+    def metered(self) -> Iterator[Callable[[], EnergyPart]]:
+        """Start the meter; afterwards what is given tells the figures. The meter stops also where a round fails."""
+        energy: list[EnergyPart] = []
+        self.meter.start()
+        try:
+            yield lambda: energy[0]
+        finally:
+            energy.append(self.meter.stop(self.so_far.tokens))
+
+
+def _unsteady(took: list[float], plan: Plan) -> bool:
+    if not plan.steady or not took or sum(took) >= plan.budget_s:
+        return False
+    return len(took) < plan.warmup + MORE_WARMUP and not _equal(took)
+
+
+def _equal(took: list[float]) -> bool | None:
+    if len(took) < 2:
+        return None
+    earlier, later = took[-2:]
+    return abs(later - earlier) <= STEADY_SHARE * earlier
+
+
+class Turns:
+    """Another engine's rounds, one for each of the timed ones: before it and after it in turn."""
+
+    def __init__(self, timed: Timed, beside: Timed | None = None) -> None:
+        self._timed, self._beside = timed, beside
+
+    def before(self) -> None:
+        """The other engine goes first in rounds 0, 2, 4, …"""
+        if self._beside is not None and self._beside.count == self._timed.count and self._timed.count % 2 == 0:
+            self._beside.round()
+
+    def after(self) -> None:
+        """And second in rounds 1, 3, 5, …"""
+        if self._beside is not None and self._beside.count < self._timed.count:
+            self._beside.round()
+
+    def ended_by(self, plan: Plan) -> str | None:
+        """Why no further round is needed; the time of both engines' rounds counts.
+
+        A meter whose window is too short yet asks for more of them, unless their number or their time is up.
+        """
+        rounds = self._timed.so_far
+        others = self._beside.so_far.seconds if self._beside is not None else ()
+        spent_s = sum(rounds.seconds) + sum(others)
+        ended_by = plan.ended_by(rounds.rates, spent_s)
+        if ended_by == BY_INTERVAL and not self._timed.meter.satisfied():
+            return BY_BUDGET if spent_s >= plan.budget_s else None
+        return ended_by
+
+
+def benchmarked(benchmark: Any, timed: Timed, plan: Plan, beside: Timed | None) -> Rounds:
+    """Let pytest-benchmark time the rounds after untimed ones. One untimed round if it is disabled.
+
+    `beside`: the engine that takes turns with this one. Rounds past the fewest are timed by the clock of `timed`, which
+    is to be pytest-benchmark's own.
+    """
+    if benchmark.disabled:
+        return timed.one_untimed(plan)
+    warmup, turns = timed.warm_up(plan), Turns(timed, beside)
+    with timed.metered() as energy:
+        _fewest(benchmark, timed, turns, plan.rounds)
+        while (ended_by := turns.ended_by(plan)) is None:
+            turns.before()
+            benchmark.stats.update(timed.round())
+            turns.after()
+    return replace(timed.so_far, energy=energy(), warmup=warmup, ended_by=ended_by)
+
+
+def _fewest(benchmark: Any, timed: Timed, turns: Turns, rounds: int) -> None:
+    """The rounds that pytest-benchmark runs itself."""
+
+    def begin() -> None:
+        turns.before()
+        timed.begin()
+
+    def end() -> None:
+        timed.end()
+        timed.took(benchmark.stats.stats.data[timed.count - 1 :])
+        turns.after()
+
+    benchmark.pedantic(timed.engine.run, setup=begin, teardown=end, rounds=rounds, iterations=1)
+
+
+def clocked(timed: Timed, plan: Plan) -> Rounds:
+    """The same by the clock of `timed` alone, with no engine beside."""
+    warmup, turns = timed.warm_up(plan), Turns(timed)
+    with timed.metered() as energy:
+        while (ended_by := turns.ended_by(plan)) is None:
+            timed.round()
+    return replace(timed.so_far, energy=energy(), warmup=warmup, ended_by=ended_by)

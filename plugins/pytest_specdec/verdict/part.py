@@ -1,0 +1,86 @@
+"""A verdict as the record has it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from pytest_specdec.record import Figure
+from pytest_specdec.record.parts import CalibrationPart, FindingPart, NearTiesPart, SamplingPart, VerdictPart
+from pytest_specdec.verdict.equivalence import LEVEL, Finding, Verdict
+from pytest_specdec.verdict.noise import NoiseFloor
+from pytest_specdec.verdict.reference import Reference
+from pytest_specdec.verdict.sampling import SamplingVerdict
+from pytest_specdec.verdict.words import SHOWN, WINDOW
+
+NO_LOGITS = "the engine gives no logits"
+NOT_RESCORED = "it was not rescored"
+NO_TIME = "decoding took no time"
+
+
+def outcome_part(verdict: Verdict, reference: Reference) -> VerdictPart:
+    """Of a verdict token by token: outcome, counts over all requests of all rounds, gaps and floor."""
+    return VerdictPart(
+        outcome=verdict.outcome.value,
+        counts=verdict.counts,
+        max_gap_logits=Figure(verdict.max_gap),
+        noise_floor_logits=Figure(verdict.floor.bound),
+        near_ties=NearTiesPart(
+            count=verdict.near_ties.judged,
+            tokens=verdict.near_ties.judged_tokens,
+            p_value=verdict.near_ties.p_value,
+            level=LEVEL,
+        ),
+        calibration=calibration_part(verdict.floor, reference),
+        reference_versions=dict(reference.versions),
+    )
+
+
+def calibration_part(floor: NoiseFloor, reference: Reference) -> CalibrationPart:
+    """What the floor was measured on, and what rescoring cost."""
+    cost = reference.rescoring_seconds / reference.decoding_seconds if reference.decoding_seconds else None
+    return CalibrationPart(
+        tokens=floor.tokens,
+        near_ties=floor.near_ties,
+        largest_gap_logits=Figure(floor.gap),
+        dtype_spacing_logits=Figure(floor.spacing, NO_LOGITS),
+        gaps_in_spacings={str(spacings): count for spacings, count in floor.histogram},
+        disagreements=floor.disagreements,
+        compared=floor.compared,
+        rescoring_over_decoding=Figure(cost, NO_TIME),
+    )
+
+
+def findings_part(verdict: Verdict) -> tuple[FindingPart, ...]:
+    """The first findings of a red verdict, each with the tokens of both sides around the first difference."""
+    return tuple(map(_finding, verdict.findings[:SHOWN]))
+
+
+def _finding(finding: Finding) -> FindingPart:
+    first = max(0, (finding.position or 0) - WINDOW)
+    window = slice(0) if finding.position is None else slice(first, finding.position + WINDOW + 1)
+    return FindingPart(
+        request=finding.request,
+        round=finding.round,
+        outcome=finding.outcome.value,
+        detail=finding.detail,
+        position=finding.position,
+        gap_logits=Figure(finding.gap, NOT_RESCORED),
+        suspects=finding.suspects,
+        window_start=first,
+        expected=finding.expected[window],
+        seen=finding.seen[window],
+    )
+
+
+def sampling_part(verdict: SamplingVerdict) -> VerdictPart:
+    """Of a verdict by distribution."""
+    return VerdictPart(
+        outcome=verdict.outcome.value,
+        sampling=SamplingPart(
+            samples=verdict.samples,
+            look=verdict.look,
+            plan=asdict(verdict.plan),
+            power_statement=verdict.power_statement(),
+            positions=tuple(position.wire() for position in verdict.positions),
+        ),
+    )

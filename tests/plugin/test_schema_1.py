@@ -1,0 +1,40 @@
+"""A run says the same in both schemas: its gates as schema 1 left them, converted, beside those of now, key by key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.plugin.every_record import every_record
+
+from pytest_specdec.record import from_json, to_json
+
+if TYPE_CHECKING:
+    from tests.plugin.conftest import Project
+
+THEN = Path(__file__).with_name("schema_1.json")
+NEW = ("asked.load", "asked.scenario_digest", "target_alone.tokens_per_second", "hardware")
+"""What schema 1 did not tell of a gate that an engine's fault ended, or whose speed-up was null; another machine."""
+
+
+def differences(then: Any, now: Any, place: str = "") -> Iterator[str]:
+    """Every place where the two differ. A reason may be said where none was; where one was, it is the same."""
+    if isinstance(then, dict) and isinstance(now, dict):
+        for key in {*then, *now}:
+            yield from differences(then.get(key), now.get(key), f"{place}.{key}" if place else key)
+    elif then != now and not (place.endswith(".reason") and unsaid(then)) and not place.startswith(NEW):
+        yield f"{place}: {then} → {now}"
+
+
+def unsaid(reason: Any) -> bool:
+    """Whether schema 1 gave no reason of its own."""
+    return reason in (None, "not measured", "schema 1 does not tell it", "there is no speed-up")
+
+
+def test_a_run_says_the_same_in_both_schemas(project: Project) -> None:
+    """Green, red, undrafted, dead, sampled, under open loads and swept, by a clock that is the same everywhere."""
+    then, now = json.loads(THEN.read_text("utf-8")), every_record(project)
+    found = {name: sorted(differences(to_json(from_json(then[name])), now[name])) for name in then}
+    assert found == {name: [] for name in now}

@@ -1,0 +1,298 @@
+"""Rounds: how many are timed and why they end, how the two arms take turns, and what is said of their drift."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.generation import Generation, Run
+from pytest_specdec.metrics.base import AROUND, BEFORE, ONCE, base_of, target_alone_part, warnings_of
+from pytest_specdec.metrics.interval import (
+    BY_BUDGET,
+    BY_INTERVAL,
+    BY_NUMBER,
+    Plan,
+    mean_interval,
+    ratio_interval,
+)
+from pytest_specdec.metrics.rounds import Rounds, Warmup
+from pytest_specdec.record import Figure
+from pytest_specdec.telemetry.energy import NoMeter
+from pytest_specdec.telemetry.timing import Timed, Turns, benchmarked, clocked
+from pytest_specdec.workloads.workload import Request, Workload
+
+WORKLOAD = Workload("x", (Request((1,), 10),), 1)
+
+
+class Time:
+    """A clock, and engines whose rounds take as long as they are told."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.log: list[str] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def engine(self, name: str, seconds: Callable[[int], float]) -> Any:
+        """An engine whose round number i takes `seconds(i)`, and delivers ten tokens."""
+        return Clockwork(self, name, seconds)
+
+
+class Clockwork:
+    """Ten tokens a round; only the time they take is of interest."""
+
+    spec = EngineSpec(backend="clockwork", target="t")
+
+    def __init__(self, time: Time, name: str, seconds: Callable[[int], float]) -> None:
+        self._time, self._name, self._seconds, self._rounds = time, name, seconds, 0
+
+    def prepare(self, workload: Workload) -> None:
+        self._time.now += 1000
+
+    def run(self) -> None:
+        self._time.log.append(self._name)
+        self._time.now += self._seconds(self._rounds)
+        self._rounds += 1
+
+    def collect(self) -> Run:
+        return Run((Generation((1,), tuple(range(10)), "length"),), None, 0.0)
+
+
+class Stopwatch:
+    """What pytest-benchmark's fixture does here."""
+
+    disabled = False
+
+    def __init__(self, time: Time) -> None:
+        self._time = time
+        self.data: list[float] = []
+        self.stats = SimpleNamespace(stats=SimpleNamespace(data=self.data), update=self.data.append)
+
+    def pedantic(self, target: Any, setup: Any, teardown: Any, rounds: int, iterations: int) -> None:
+        for _ in range(rounds):
+            setup()
+            began = self._time()
+            target()
+            self.data.append(self._time() - began)
+            teardown()
+
+
+def of(*seconds: float, warmup: Warmup | None = None, hits: int | None = None) -> Rounds:
+    """Rounds of ten tokens each."""
+    run = Run((Generation((1,), tuple(range(10)), "length"),), None, 0.0, hits)
+    return Rounds((run,) * len(seconds), seconds, warmup=warmup or Warmup())
+
+
+def test_rounds_end_at_the_fewest_when_they_agree() -> None:
+    """Equal rounds have an interval of no width."""
+    time = Time()
+    rounds = clocked(Timed(time.engine("a", lambda _: 2.0), WORKLOAD, time), Plan(3, 0, 0.05, 100.0))
+    assert (rounds.seconds, rounds.ended_by, rounds.tokens_per_second) == ((2.0,) * 3, BY_INTERVAL, 5.0)
+
+
+def test_rounds_go_on_while_they_scatter() -> None:
+    """Noise of 10 % asks for more than three, and all of them are kept."""
+    time, draw = Time(), random.Random(1)
+    engine = time.engine("a", lambda _: draw.gauss(2.0, 0.2))
+    rounds = clocked(Timed(engine, WORKLOAD, time), Plan(3, 0, 0.05, 1e9))
+    assert rounds.ended_by == BY_INTERVAL
+    assert rounds.interval is not None
+    assert rounds.interval.share <= 0.05
+    assert len(rounds.seconds) == len(time.log) > 20
+
+
+def test_the_time_budget_ends_what_never_settles() -> None:
+    """Rounds that go on scattering stop when ten seconds of them are spent."""
+    time = Time()
+    rounds = clocked(Timed(time.engine("a", lambda i: 1.0 + i % 2), WORKLOAD, time), Plan(3, 0, 0.05, 10.0))
+    assert rounds.ended_by == BY_BUDGET
+    assert 10 <= sum(rounds.seconds) < 12
+
+
+class NeedsTenSeconds(NoMeter):
+    """A meter whose window is long enough after ten seconds of rounds."""
+
+    def __init__(self, time: Time) -> None:
+        super().__init__("a toy")
+        self._time, self._began, self._spent = time, 0.0, 0.0
+
+    def begin_round(self) -> None:
+        self._began = self._time()
+
+    def end_round(self) -> None:
+        self._spent += self._time() - self._began
+
+    def satisfied(self) -> bool:
+        return self._spent >= 10
+
+
+@pytest.mark.parametrize(("budget", "rounds", "ended_by"), [(100.0, 5, BY_INTERVAL), (7.0, 4, BY_BUDGET)])
+def test_a_meter_with_too_short_a_window_asks_for_more_rounds(budget: float, rounds: int, ended_by: str) -> None:
+    """Equal rounds of 2 s: the rate is known after three, the energy after five, if the budget allows."""
+    time = Time()
+    timed = Timed(time.engine("a", lambda _: 2.0), WORKLOAD, time, NeedsTenSeconds(time))
+    told = clocked(timed, Plan(3, 0, 0.05, budget))
+    assert (len(told.seconds), told.ended_by) == (rounds, ended_by)
+
+
+def test_a_number_of_rounds_is_exact() -> None:
+    """What the user fixed is neither lengthened nor cut."""
+    time = Time()
+    rounds = clocked(Timed(time.engine("a", lambda i: 1.0 + i), WORKLOAD, time), Plan(4, 0))
+    assert (len(rounds.seconds), rounds.ended_by) == (4, BY_NUMBER)
+
+
+def test_warm_up_lasts_until_two_rounds_take_equally_long() -> None:
+    """8, 4, 2, 1 and 1 s: five are thrown away, and the sixth is the first that counts."""
+    time = Time()
+    engine = time.engine("a", lambda i: max(1.0, 8.0 / 2**i))
+    rounds = clocked(Timed(engine, WORKLOAD, time), Plan(2, 1, budget_s=99.0, steady=True))
+    assert (rounds.warmup, rounds.seconds) == (Warmup(5, True), (1.0, 1.0))
+
+
+def test_a_warm_up_that_never_settles_ends_and_is_told() -> None:
+    """Rounds that halve for ever are given up on, with a warning."""
+    time = Time()
+    rounds = clocked(
+        Timed(time.engine("a", lambda i: 1.0 / 2**i), WORKLOAD, time), Plan(2, 1, budget_s=99.0, steady=True)
+    )
+    assert rounds.warmup == Warmup(6, False)
+    assert warnings_of(rounds, None) == ["the last two of 6 warm-up rounds still differed by more than 5 %"]
+
+
+def test_warming_up_longer_than_the_time_budget_is_left() -> None:
+    """Rounds of 40 s are not repeated to see whether they are steady; that they may not be is not claimed either."""
+    time = Time()
+    plan = Plan(2, 1, budget_s=20.0, steady=True)
+    assert clocked(Timed(time.engine("a", lambda _: 40.0), WORKLOAD, time), plan).warmup == Warmup(1, None)
+
+
+def test_no_warm_up_means_none() -> None:
+    """A scenario that wants the cold round gets it."""
+    time = Time()
+    rounds = clocked(Timed(time.engine("a", lambda i: 1.0 + i), WORKLOAD, time), Plan(1, 0, budget_s=99.0, steady=True))
+    assert (rounds.warmup, rounds.seconds) == (Warmup(0, None), (1.0,))
+
+
+def test_the_arms_take_turns_and_each_goes_first_in_turn() -> None:
+    """Target, draft, draft, target, …: what drifts hits both, and so does what the order does."""
+    time = Time()
+    beside = Timed(time.engine("t", lambda _: 2.0), WORKLOAD, time)
+    timed = Timed(time.engine("d", lambda _: 1.0), WORKLOAD, time)
+    benchmarked(Stopwatch(time), timed, Plan(3, 0, 0.05, 0.0), beside)
+    assert "".join(time.log) == "tddttd"
+    assert (beside.so_far.seconds, timed.so_far.seconds) == ((2.0,) * 3, (1.0,) * 3)
+
+
+def test_rounds_past_the_fewest_reach_pytest_benchmark() -> None:
+    """Its statistics cover every round that the record has."""
+    time = Time()
+    stopwatch = Stopwatch(time)
+    timed = Timed(time.engine("d", lambda i: 1.0 + i % 2), WORKLOAD, time)
+    rounds = benchmarked(stopwatch, timed, Plan(2, 0, 0.01, 9.0), None)
+    assert stopwatch.data == list(rounds.seconds) == [1.0, 2.0, 1.0, 2.0, 1.0, 2.0]
+
+
+def test_alternated_arms_cancel_a_drift_that_separate_ones_report_as_a_speed_up() -> None:
+    """A machine that slows by 5 % a round makes a later arm of the same engine look slower; taking turns does not."""
+    time = Time()
+
+    def slower(_: int) -> float:
+        return 1.05 ** len(time.log)
+
+    first = clocked(Timed(time.engine("t", slower), WORKLOAD, time), Plan(4, 0))
+    beside = Timed(time.engine("t", slower), WORKLOAD, time)
+    ours = benchmarked(Stopwatch(time), Timed(time.engine("d", slower), WORKLOAD, time), Plan(4, 0), beside)
+    assert rate(ours) / rate(first) < 0.75
+    assert rate(ours) / rate(base_of(first, beside.so_far).rounds) == pytest.approx(1, abs=0.01)
+    assert base_of(first, beside.so_far).drift == pytest.approx(rate(beside.so_far) / rate(first))
+
+
+def rate(rounds: Rounds) -> float:
+    assert rounds.tokens_per_second is not None
+    return rounds.tokens_per_second
+
+
+def test_a_target_that_slept_meanwhile_is_timed_before_and_after() -> None:
+    """Both count, and how far it moved is told."""
+    base = base_of(of(1.0, 1.0), later=of(1.25, 1.25))
+    part = target_alone_part(base)
+    assert (base.order, base.rounds.seconds) == (AROUND, (1.0, 1.0, 1.25, 1.25))
+    assert (part.drift.value, part.tokens_per_second.value) == (pytest.approx(0.8), base.rounds.tokens_per_second)
+    known = ratio_interval(of(0.5, 0.5).rates, base.rounds.rates, base.paired)
+    assert known.low < 0.5 / 0.25 * 1.12 < known.high
+
+
+def test_a_target_timed_once_has_no_known_drift() -> None:
+    """Null and the reason, never 1."""
+    part = target_alone_part(base_of(of(1.0, 1.0)))
+    assert (part.rounds, part.drift) == (BEFORE, Figure(None, ONCE))
+
+
+def test_one_arm_beside_the_other_runs_in_turn_only() -> None:
+    """`Turns` never runs the other engine twice for one round."""
+    time = Time()
+    beside, timed = (Timed(time.engine(name, lambda _: 1.0), WORKLOAD, time) for name in "td")
+    turns = Turns(timed, beside)
+    turns.before()
+    turns.before()
+    timed.round()
+    turns.after()
+    assert "".join(time.log) == "td"
+
+
+@pytest.mark.parametrize(("ours", "base", "warned"), [(96, 0, True), (0, 96, True), (96, 90, False), (0, 0, False)])
+def test_a_prefix_cache_warm_in_one_arm_only_is_warned_of(ours: int, base: int, warned: bool) -> None:
+    """Hits on one side make its speed no matter of drafting."""
+    words = warnings_of(of(1.0, hits=ours), base_of(of(1.0, hits=base)))
+    assert bool(words) == warned
+    assert all(f"{ours} prompt tokens here, {base} for target-only" in word for word in words)
+
+
+def test_the_interval_is_students() -> None:
+    """Of 9, 10 and 11: 10 ± 4.303 · 1 / √3, from a table of t."""
+    known = mean_interval([9.0, 10.0, 11.0])
+    assert known is not None
+    assert (known.low, known.high) == pytest.approx((10 - 2.4843, 10 + 2.4843), abs=1e-3)
+
+
+def test_the_interval_of_a_ratio_covers_the_true_one_as_often_as_it_says() -> None:
+    """A thousand pairs of arms with 5 % noise at a true ratio of 1.5: 95 % of the intervals hold it, within chance."""
+    draw = random.Random(5)
+
+    def covers(paired: bool) -> bool:
+        shared = [draw.gauss(0, 0.05) for _ in range(6)]
+        ours = [150 * (1 + each + draw.gauss(0, 0.02)) for each in shared]
+        base = [100 * (1 + (each if paired else draw.gauss(0, 0.05)) + draw.gauss(0, 0.02)) for each in shared]
+        known = ratio_interval(ours, base, paired)
+        assert known is not None
+        return known.low <= 1.5 <= known.high
+
+    for paired in (True, False):
+        assert sum(covers(paired) for _ in range(1000)) / 1000 == pytest.approx(0.95, abs=0.02)
+
+
+def test_pairing_makes_the_interval_narrower_where_both_arms_drift() -> None:
+    """Noise that both share is no noise of the ratio."""
+    ours, base = [15.0, 12.0, 9.0, 14.0], [10.0, 8.1, 6.0, 9.3]
+    paired, apart = (ratio_interval(ours, base, each) for each in (True, False))
+    assert paired is not None
+    assert apart is not None
+    assert paired.share < apart.share / 5
+
+
+def test_rounds_that_deliver_nothing_end() -> None:
+    """A rate of zero is known exactly; the verdict says what is wrong with it."""
+    assert Plan(3, 0, 0.05, 10.0).ended_by([0.0] * 3, 1.0) == BY_INTERVAL
+
+
+def test_too_few_rounds_have_no_interval() -> None:
+    """One round says nothing of scatter."""
+    assert mean_interval([3.0]) is None
+    assert ratio_interval([3.0], [2.0, 2.0], False) is None

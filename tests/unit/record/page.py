@@ -1,0 +1,91 @@
+"""docs/record.md, written from the record's types: every key with its unit and meaning, and what schema 1 called it.
+
+`python tests/unit/record/page.py` writes it; a test fails where it is stale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from pytest_specdec.record.figure import Figure, Spread
+from pytest_specdec.record.record import Record
+from pytest_specdec.record.schema_1 import MOVED
+from pytest_specdec.record.types import hints, inner, plain
+
+PAGE = Path(__file__).parents[3] / "docs" / "record.md"
+HEAD = """# The record
+
+Each gate leaves one record. The fixture returns it (`record.speedup.ratio.value`), and it lies under
+`extra_info["specdec"]` of pytest-benchmark's JSON and in the test's user properties; JUnit XML carries it, and beside
+it its first figures as plain properties, `specdec.tokens_per_second` and so on. `tests/unit/record/page.py` writes this
+page from the types in `record/parts.py`.
+
+A figure (marked f) is `{"value": 1.5}`, or `{"value": null, "reason": "why"}`: what was not measured is null, never
+zero. A spread has `p50`, `p90`, `p95`, `p99`, their number `n`, how many are `missing`, and a `reason` where there is
+none. In Python they are `Figure(value, reason)` and `Spread`. What the figures mean, and how honest they are:
+[measurements.md](measurements.md), [energy.md](energy.md). A test that does not pass leaves no entry in
+pytest-benchmark's files, whatever failed in it; where the verdict does not pass, the record has no latency, no goodput
+and no speed-up.
+"""
+OLD = """
+## Schema 1
+
+Saved runs of schema 1, one flat object, are read as before: `record/schema_1.py` converts them. Where its keys went:
+
+| schema 1 | schema 2 |
+|---|---|
+"""
+OLD_END = """
+A key of schema 1 that ended in `reason` is the `reason` of its figure now. What else `load` had is in `load.played`.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    parts = "".join(_section(name, hint) for name, hint in hints(Record).items() if is_dataclass(_inside(hint)))
+    moved = "".join(f"| `{old}` | `{new}` |\n" for old, new in MOVED.items() if old != new)
+    whole = f"\n## Of the whole\n\n{_table(row for row in _rows(Record, '') if '.' not in row[0])}"
+    return f"{HEAD}{whole}{parts}{OLD}{moved}{OLD_END}"
+
+
+def _section(name: str, hint: Any) -> str:
+    words = str(_inside(hint).__doc__)
+    return f"\n## `{name}`\n\n{words}\n\n{_table(_rows(_inside(hint), f'{name}.'))}"
+
+
+def _table(rows: Iterator[tuple[str, str, str]]) -> str:
+    body = "".join(f"| `{key}` | {unit} | {meaning} |\n" for key, unit, meaning in rows)
+    return f"| key | unit | meaning |\n|---|---|---|\n{body}"
+
+
+def _rows(part: type[Any], prefix: str) -> Iterator[tuple[str, str, str]]:
+    """A row for each field, those of its parts after it."""
+    for name, hint in hints(part).items():
+        (_, unit, meaning), inside = _told(hint), _inside(hint)
+        nested = is_dataclass(inside) and inside is not Spread
+        if not (nested and part is Record):
+            kind = "f: " if inner(hint) is Figure else "spread: " if inside is Spread else ""
+            yield f"{prefix}{name}{'[]' if inner(hint) is tuple and nested else ''}", unit, kind + meaning
+        if nested and part is not Record:
+            yield from _rows(inside, f"{prefix}{name}{'[]' if inner(hint) is tuple else ''}.")
+
+
+def _told(hint: Any) -> tuple[Any, str, str]:
+    """Type, unit and meaning."""
+    told: tuple[Any, str, str] = get_args(hint)
+    return told
+
+
+def _inside(hint: Any) -> Any:
+    """The part that a field holds, in a figure or in a list as well."""
+    found = plain(hint)
+    while get_args(found) and inner(found) in (Figure, tuple):
+        found = plain(get_args(found)[0])
+    return inner(found)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), "utf-8")

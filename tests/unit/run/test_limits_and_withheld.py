@@ -1,0 +1,84 @@
+"""What makes a gate red beside its verdict, and what a red verdict leaves of a record."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_specdec.metrics.latency import WITHHELD
+from pytest_specdec.record import Figure, Record, Spread, missing
+from pytest_specdec.record.parts import (
+    AcceptancePart,
+    AskedPart,
+    EnergyPart,
+    GoodputPart,
+    LatencyPart,
+    LoadPart,
+    PerRoundPart,
+    SpeedupPart,
+    TargetAlonePart,
+    ThroughputPart,
+)
+from pytest_specdec.run.describe import withheld
+from pytest_specdec.run.gate import missed_limits
+from pytest_specdec.workloads.scenario import Scenario, load_scenario
+
+MEASURED = Record(
+    asked=AskedPart(method="draft_model", gamma=3),
+    throughput=ThroughputPart(tokens=9, per_round=PerRoundPart(tokens=(9,), ttft_us=("1",), tpot_us=("1",))),
+    acceptance=AcceptancePart(drafts=Figure(3), rate=Figure(0.5), mean_accepted_length=Figure(2.5)),
+    latency=LatencyPart(ttft_s=Spread(p50=1.0, n=1)),
+    target_alone=TargetAlonePart(joules_per_token=Figure(2.0), energy_flags=("short window",)),
+    speedup=SpeedupPart(ratio=Figure(1.5)),
+    energy=EnergyPart(joules_per_token=Figure(3.0), over_target=Figure(1.5)),
+    load=LoadPart(completed_per_second=Figure(1.0), goodput=GoodputPart(share=Figure(1.0), slo={"ttft_ms": 5.0})),
+)
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Scenario:
+    """One that asks for everything that can be asked."""
+    limits = "min_speedup = 2\nmax_energy_ratio = 0.9\nmin_acceptance_rate = 0.6\nmin_mean_accepted_length = 3.0\n"
+    path = tmp_path / "x.toml"
+    path.write_text(f'source = {{ format = "random", length = 4 }}\ncount = 2\nmax_tokens = 4\n{limits}')
+    return load_scenario(path)
+
+
+def test_each_limit_that_is_missed_is_said(scenario: Scenario) -> None:
+    """With the figure, the limit and the file; energy also with what speaks against it."""
+    words = missed_limits(MEASURED, scenario)
+    file = scenario.path
+    assert words[0].startswith(f"speedup 1.5 is below min_speedup = 2 of {file}; the model gives no advice: ")
+    assert words[1:] == [
+        f"acceptance_rate 0.5 is below min_acceptance_rate = 0.6 of {file}",
+        f"mean_accepted_length 2.5 is below min_mean_accepted_length = 3 of {file}",
+        f"energy_ratio 1.5 is above max_energy_ratio = 0.9 of {file}; "
+        "3 J/token, 2 for target-only; flagged: short window",
+    ]
+
+
+def test_a_limit_that_is_just_reached_is_kept(scenario: Scenario) -> None:
+    """And a figure that was not measured misses none."""
+    kept = replace(
+        MEASURED,
+        acceptance=AcceptancePart(drafts=Figure(3), rate=Figure(0.6), mean_accepted_length=Figure(3.0)),
+        speedup=SpeedupPart(ratio=Figure(2.0)),
+        energy=EnergyPart(over_target=Figure(0.9)),
+    )
+    assert missed_limits(kept, scenario) == []
+    unmeasured = replace(kept, speedup=SpeedupPart(), energy=EnergyPart())
+    assert missed_limits(unmeasured, scenario) == []
+
+
+def test_a_red_verdict_leaves_no_figure_of_speed() -> None:
+    """What was counted stays: tokens, acceptance, the energy that was spent."""
+    left = withheld(MEASURED)
+    assert left.latency == missing(LatencyPart, WITHHELD)
+    assert left.speedup == missing(SpeedupPart, WITHHELD)
+    assert left.energy == replace(MEASURED.energy, over_target=Figure(None, WITHHELD))
+    assert left.load.goodput == replace(missing(GoodputPart, WITHHELD), slo={"ttft_ms": 5.0})
+    assert left.load.completed_per_second == Figure(None, WITHHELD)
+    assert left.throughput.per_round == PerRoundPart(tokens=(9,))
+    assert (left.acceptance, left.throughput.tokens) == (MEASURED.acceptance, 9)

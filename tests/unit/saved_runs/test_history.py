@@ -1,0 +1,177 @@
+"""Which saved record is a baseline: keys, refusals by name, and the search in a storage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made import TEST, file_text, record, save, seconds
+
+from pytest_specdec.errors import ConfigurationError
+from pytest_specdec.history import baselines as searching
+from pytest_specdec.history.baselines import LATEST, baselines
+from pytest_specdec.history.history import refusals
+from pytest_specdec.history.regression import RegressionGate
+from pytest_specdec.history.saved import UnreadableRun, read_run, saved_runs
+from pytest_specdec.record import Record
+from pytest_specdec.record.parts import BaselinePart
+from pytest_specdec.thresholds import Threshold
+
+H200 = {"gpus": [{"uuid": "GPU-2", "name": "NVIDIA H200", "index": 0}], "driver": "580", "processor": "X", "cores": 16}
+CPU = {"gpus": [], "driver": None, "processor": "Xeon", "cores": 2}
+FIVE = (Threshold.parse("tokens_per_second:5%"),)
+
+
+def part(storage: Path, now: Record, test: str = TEST, named: str = LATEST, fail_on: str = "") -> BaselinePart:
+    """What the gate says of a record."""
+    return RegressionGate(baselines(named, storage), FIVE, (fail_on,)).part(now, test)
+
+
+def test_other_versions_are_comparable_and_listed(tmp_path: Path) -> None:
+    """An upgrade changes versions, driver and options on purpose: that is what is asked about."""
+    save(tmp_path, 1, {TEST: record()})
+    changes = {"engine": {"versions": {"vllm": "0.32.0"}}, "asked": {"engine_key": "bbbbbbbbbbbb"}}
+    now = record(**changes, hardware={"driver": "590.1"})
+    found = part(tmp_path, now)
+    assert found.run == "0001"
+    assert found.circumstances == (
+        "vllm 0.26.0 → 0.32.0",
+        "driver 580.159.04 → 590.1",
+        "engine configuration aaaaaaaaaaaa → bbbbbbbbbbbb",
+    )
+    assert found.failures == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"hardware": H200}, "other hardware: GPUs 1 × NVIDIA H200 → 1 × NVIDIA H100 80GB HBM3"),
+        ({"hardware": CPU}, "other hardware: GPUs none → 1 × NVIDIA H100 80GB HBM3"),
+        (
+            {"asked": {"parallelism": {"tensor_parallel_size": 2}}},
+            "other hardware: parallelism tensor_parallel_size 2 → none",
+        ),
+        ({"workload": {"digest": "other"}}, "the same scenario gave other token ids"),
+        ({"gate": "red"}, "its gate is red"),
+        ({"gate": "regressed"}, "its gate is regressed"),
+        ({"verdict": {"outcome": "undecidable"}, "gate": "red"}, "its verdict is undecidable"),
+        ({"acceptance": {"drafts": {"value": 0}}}, "its drafter drafted nothing"),
+        ({"throughput": {"tokens_per_second": {"value": None}}}, "nothing was timed in it"),
+    ],
+)
+def test_what_is_no_baseline_is_refused_by_name(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    """And a gate that has no other baseline fails, whatever its figures."""
+    save(tmp_path, 1, {TEST: record(**changes)})
+    found = part(tmp_path, record())
+    assert said in found.reason
+    assert found.failures == (f"no baseline: {found.reason}",)
+
+
+def test_a_rate_that_is_hardly_known_is_no_baseline() -> None:
+    """Rounds that scatter by half of their time would let any change pass as noise."""
+    (said,) = refusals(record(), record(seconds(1.0, 0.4, 8, 1)))
+    assert said.startswith("its tokens/s is known to ±")
+
+
+def test_a_host_s_processor_matters_where_there_is_no_gpu() -> None:
+    """And does not beside a GPU, where it is a circumstance."""
+    (said,) = refusals(record(hardware=CPU), record(hardware={**CPU, "cores": 16}))
+    assert said == "other hardware: cores 16 → 2"
+    with_gpu = record()
+    assert list(refusals(with_gpu, record(hardware={"cores": 64}))) == []
+
+
+def test_the_latest_run_that_may_be_a_baseline_is_taken_and_newer_ones_are_told(tmp_path: Path) -> None:
+    """A run on other hardware, saved in between, does not hide the one before it."""
+    save(tmp_path, 1, {TEST: record()})
+    save(tmp_path, 2, {TEST: record(hardware=H200)})
+    save(tmp_path, 10, {"other.py::test": record(asked={"scenario_digest": "other"})})
+    found = part(tmp_path, record())
+    assert found.run == "0001"
+    assert "other hardware" in found.passed_over[0]
+
+
+def test_a_renamed_test_finds_its_measurement(tmp_path: Path) -> None:
+    """The key is what was measured; the record says under which name."""
+    save(tmp_path, 1, {"old.py::test_old": record()})
+    assert part(tmp_path, record()).test == "old.py::test_old"
+
+
+def test_a_test_that_measured_something_else_then_has_no_baseline(tmp_path: Path) -> None:
+    """The same name with another γ is another question; missing is a note, or a failure where that is asked for."""
+    save(tmp_path, 1, {TEST: record(asked={"gamma": 5})})
+    found = part(tmp_path, record())
+    assert f"{TEST} measured something else then: γ 5 → 3" in found.reason
+    assert found.failures == ()
+    assert part(tmp_path, record(), fail_on="missing").failures == (f"no baseline: {found.reason}",)
+
+
+def test_of_two_engines_on_one_measurement_the_one_with_the_same_options_is_the_baseline(tmp_path: Path) -> None:
+    """Two tests may differ in engine options alone."""
+    save(tmp_path, 1, {"a::b": record(asked={"engine_key": "bbbbbbbbbbbb"}), "c::d": record()})
+    assert part(tmp_path, record()).test == "c::d"
+    assert part(tmp_path, record(asked={"engine_key": "bbbbbbbbbbbb"})).test == "a::b"
+
+
+@pytest.mark.parametrize("kept", [0, 500, -2])
+def test_a_file_that_is_cut_off_is_an_error_that_names_it(tmp_path: Path, kept: int) -> None:
+    """Even where an older run would do: what the newer one held cannot be known."""
+    save(tmp_path, 1, {TEST: record()})
+    cut = save(tmp_path, 2, {TEST: record()})
+    cut.write_text(file_text({TEST: record()})[:kept])
+    found = part(tmp_path, record())
+    assert str(cut) in found.failures[0]
+    with pytest.raises(UnreadableRun, match="0002_unversioned"):
+        list(saved_runs(tmp_path))
+    with pytest.raises(ConfigurationError, match="measure again"):
+        part(tmp_path, record(), named="2")
+
+
+def test_a_run_is_named_by_number_or_file_and_an_unknown_one_is_refused(tmp_path: Path) -> None:
+    """With the number of the latest; one that two machines share asks which."""
+    path = save(tmp_path, 7, {TEST: record()})
+    assert part(tmp_path, record(), named="7").run == part(tmp_path, record(), named=str(path)).run == "0007"
+    with pytest.raises(ConfigurationError, match=r"'8' is neither a file nor the number of a run in .*; the latest is"):
+        baselines("8", tmp_path)
+    save(tmp_path, 7, {TEST: record()}, machine="Darwin")
+    with pytest.raises(ConfigurationError, match=r"say one of Darwin/7, Linux-CPython-3\.11-64bit/7"):
+        baselines("7", tmp_path)
+    assert part(tmp_path, record(), named="Darwin/7").run == "0007"
+
+
+def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+    """By its name."""
+    other = tmp_path / "other.json"
+    other.write_text("[]")
+    with pytest.raises(UnreadableRun, match="pytest-benchmark did not write it"):
+        read_run(other)
+    with pytest.raises(UnreadableRun, match="cannot be read"):
+        read_run(tmp_path / "absent.json")
+
+
+def test_rounds_come_from_the_record_or_from_pytest_benchmark_s_own_data(tmp_path: Path) -> None:
+    """Its storage leaves them out unless asked; the record always has them."""
+    assert read_run(save(tmp_path, 1, {TEST: record([1.0, 2.0])})).rounds == {TEST: (1.0, 2.0)}
+    assert read_run(save(tmp_path, 2, {TEST: record(throughput={"per_round": {"seconds": None}})})).rounds == {TEST: ()}
+
+
+def test_a_search_reads_each_run_once_and_parses_only_what_names_the_scenario(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the oldest of a hundred runs holds the measurement, so all have to be read, and one to be parsed."""
+    without = file_text({"t.py::test_other": record(asked={"scenario_digest": "other"})})
+    for number in range(1, 101):
+        save(tmp_path, number, {}).write_text(file_text({TEST: record()}) if number == 1 else without)
+    read, parsed = noted(monkeypatch, "read_text"), noted(monkeypatch, "run_of")
+    assert part(tmp_path, record()).run == "0001"
+    assert [path.name[:4] for path in read] == [f"{number:04}" for number in range(100, 0, -1)]
+    assert [path.name[:4] for path in parsed] == ["0001"]
+
+
+def noted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[Path]:
+    """The files for which this function of the search is called from now on."""
+    paths: list[Path] = []
+    whole = getattr(searching, name)
+    monkeypatch.setattr(searching, name, lambda path, *text: paths.append(path) or whole(path, *text))
+    return paths

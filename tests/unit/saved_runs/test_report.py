@@ -1,0 +1,473 @@
+"""The report: one file that says the same in every format, that nothing in a record can break, and that scales."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made import figure, merged
+
+from pytest_specdec.errors import ConfigurationError
+from pytest_specdec.history.saved import SavedRun
+from pytest_specdec.metrics.speedup import ONE_GAMMA
+from pytest_specdec.record import Figure as Kept
+from pytest_specdec.record import Record, from_json
+from pytest_specdec.report import format_of, formats, write_report
+from pytest_specdec.report.content import gathered
+from pytest_specdec.report.curves import energy, rates, speedup
+from pytest_specdec.report.figure import MOST_LINES, Figure, Line, readable
+from pytest_specdec.report.gates import Gate, gates_of, newest
+
+EVIL = "</td><script>alert('γ')</script><img src=x onerror=alert(1)>|**a**`b`[c](javascript:1)$x$_y"
+SUFFIXES = {"html": "html", "markdown": "md", "csv": "csv", "json": "json"}
+PERCENTILES = {"p50": 0.01, "p90": 0.02, "p95": 0.03, "p99": 0.04, "n": 9, "missing": 0}
+VOID = {"meta", "br", "link", "img"}
+
+
+def record(gamma: int, **changed: Any) -> Record:
+    """A green record of a pair at this γ; γ = 0 is the target alone. `changed`: fields, or those of a part."""
+    speculates = gamma > 0
+    told = {
+        "schema": 2,
+        "gate": "green",
+        "asked": {
+            "scenario": "batch",
+            "engine": "vllm",
+            "engine_key": f"key{gamma}",
+            "target": "constructed:tiny",
+            "draft": "constructed:tiny:draft" if speculates else None,
+            "method": "draft_model" if speculates else "none",
+            "gamma": gamma or None,
+            "dtype": "bfloat16",
+        },
+        "engine": {"device": "cpu", "versions": {"vllm": "0.32.0"}},
+        "verdict": {"outcome": "identical", "counts": {"identical": 4}, "noise_floor_logits": figure(0.125)},
+        "throughput": {"tokens_per_second": figure(100.0 + gamma)},
+        "speedup": {
+            "ratio": figure(1.0 + gamma / 10 if speculates else None),
+            "model": {"predicted": figure(1.1 + gamma / 10 if speculates else None)},
+        },
+        "acceptance": {
+            "rate": figure(0.8 if speculates else None),
+            "mean_accepted_length": figure(2.5 if speculates else None),
+            "marginal": figure([0.8**at for at in range(1, gamma + 1)]),
+        },
+        "latency": dict.fromkeys(("ttft_s", "itl_s", "e2e_s"), PERCENTILES),
+        "energy": {"joules_per_token": figure(0.2 - gamma / 100), "net_joules_per_token": figure(0.1)},
+        "hardware": {"processor": "a processor", "cores": 2},
+    }
+    return from_json(merged(told, changed))
+
+
+def red(gamma: int = 3, detail: str = "token 3 is 8 below the target's argmax 9", **changed: Any) -> Record:
+    """A record whose engine emitted a wrong token."""
+    finding = {
+        "request": 0,
+        "round": 1,
+        "outcome": "divergent",
+        "detail": detail,
+        "position": 5,
+        "gap_logits": figure(8.0),
+        "suspects": ["it depends on the batch"],
+        "window_start": 1,
+        "expected": [21, 22, 23, 24, 9, 25],
+        "seen": [21, 22, 23, 24, 3, 26],
+    }
+    verdict = {"outcome": "divergent", "counts": {"divergent": 1}, "max_gap_logits": figure(8.0), "findings": [finding]}
+    said = {"gate": "red", "failures": [f"divergent: {detail}"], "asked": {"engine_key": "red"}}
+    return record(gamma, **merged({**said, "verdict": verdict}, changed))
+
+
+def run(number: int, *records: Record, folder: Path = Path("store/machine")) -> SavedRun:
+    """A saved run; the day is its number."""
+    return SavedRun(
+        id=f"{number:04}",
+        path=folder / f"{number:04}_run.json",
+        datetime=f"{2020 + number // 336}-{1 + number // 28 % 12:02}-{1 + number % 28:02}T00:00:00+00:00",
+        commit={"id": f"{number:040x}"},
+        machine={"python_version": "3.12.3", "system": "Linux", "release": "6"},
+        records=records,
+        rounds={},
+    )
+
+
+def sweep() -> list[dict[str, Any]]:
+    """The part of a record that a load at two rates leaves."""
+    return [
+        {"asked": rate, "completed": rate, "tokens_per_second": 50.0 * rate, "ttft_p50_s": 0.01, "ttft_p99_s": None}
+        for rate in (2.0, 1.0)
+    ]
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> list[SavedRun]:
+    """Two runs between which vLLM changed; the newer one has every part of a record, a power series and a red gate."""
+    folder = tmp_path / "store" / "machine"
+    series = tmp_path / "store" / "series" / "one.json"
+    series.parent.mkdir(parents=True)
+    columns = {"seconds": [0.0, 0.5, 1.0], "watts": [100.0, 300.0, None]}
+    series.write_text(json.dumps({"interval_seconds": 0.5, "gpus": {"GPU-1": columns}}))
+    newer = {"engine": {"versions": {"vllm": "0.33.0"}}}
+    swept = record(4, load={"sweep": {"points": sweep()}}, energy={"series": figure("series/one.json")}, **newer)
+    return [
+        run(1, *map(record, (0, 2, 4)), folder=folder),
+        run(2, record(0, **newer), record(2, **newer), swept, red(), folder=folder),
+    ]
+
+
+def written(runs: list[SavedRun], folder: Path, format: str) -> str:
+    """The text of the report in this format."""
+    path = folder / "made" / f"report.{SUFFIXES[format]}"
+    write_report(runs, path, format)
+    return path.read_text("utf-8")
+
+
+class Outline(HTMLParser):
+    """Elements in order: each tag with its attributes, and the text in headings, captions and column heads."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.texts: list[tuple[str, str]] = []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, "tags are nested"
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        if self.open and data.strip():
+            self.texts.append((self.open[-1], data.strip()))
+
+    def of(self, *tags: str) -> list[str]:
+        """The texts directly in these elements."""
+        return [text for tag, text in self.texts if tag in tags]
+
+
+def test_the_page_has_this_structure(full: list[SavedRun], tmp_path: Path) -> None:
+    """Verdicts first, then what red gates say, figures by what may be compared, environments."""
+    outline = Outline(written(full, tmp_path, "html"))
+    assert outline.open == []
+    group = "batch · vllm · tiny bf16 · cpu"
+    assert outline.of("h1", "h2", "h3", "figcaption") == [
+        "Speculative decoding: is it exact, is it faster",
+        "Verdicts",
+        group,
+        "✗ draft_model tiny-draft γ=3: divergent",
+        "Figures",
+        group,
+        "Speed-up against γ",
+        "Acceptance by position",
+        "Time to first token",
+        "Time from token to token",
+        "Time of a whole request",
+        "Throughput against rate",
+        "Completed against asked rate",
+        "Time to first token against rate",
+        "Energy against γ",
+        "Power over time",
+        "History of throughput",
+        "History of speed-up",
+        "History of acceptance",
+        "History of energy",
+        "Environment",
+        "Run 0002",
+        "Run 0002",
+    ]
+
+
+def test_a_red_gate_shows_both_sides_around_the_difference(full: list[SavedRun], tmp_path: Path) -> None:
+    """The tokens that differ are marked, and its speed is not shown."""
+    page = written(full, tmp_path, "html")
+    assert re.findall(r"<mark>(\d+)</mark>", page) == ["9", "3"]
+    assert "token 3 is 8 below the target&#39;s argmax 9" in page
+    row = next(row for row in gathered(full).rows if row.gate == "red")
+    assert {name for name, text in row.cells if text != "–"} == {"accepted", "length"}
+
+
+def test_the_page_needs_nothing_else(full: list[SavedRun], tmp_path: Path) -> None:
+    """No script, no link but to its own parts, nothing fetched; and its own policy forbids all of it."""
+    outline = Outline(written(full, tmp_path, "html"))
+    links = [str(attributes.get(name)) for _, attributes in outline.tags for name in ("href", "src", "xlink:href")]
+    assert {link[0] for link in links if link != "None"} == {"#"}
+    assert {"script", "link", "img", "iframe"} & {tag for tag, _ in outline.tags} == set()
+    policy = next(each["content"] for tag, each in outline.tags if tag == "meta" and "http-equiv" in each)
+    assert str(policy).startswith("default-src 'none'")
+
+
+def test_every_drawing_has_a_text_in_its_place(full: list[SavedRun], tmp_path: Path) -> None:
+    """A name with the units of both axes, and a table with the values."""
+    outline = Outline(written(full, tmp_path, "html"))
+    labels = [str(each["aria-label"]) for _, each in outline.tags if each.get("role") == "img"]
+    drawings = [tag for tag, _ in outline.tags if tag == "svg"]
+    assert len(drawings) == len(labels) == len(outline.of("figcaption")) == 14
+    assert len([text for text in outline.of("summary") if text.startswith("The same as a table (")]) == 14
+    assert all("(" in label.split(": ", 2)[2] or "share" in label or "accepted" in label for label in labels)
+
+
+@pytest.mark.parametrize("format", ["html", "markdown"])
+def test_markup_in_names_texts_and_errors_stays_text(tmp_path: Path, format: str) -> None:
+    """Whatever a model or an engine says, it is shown and not obeyed."""
+    died = {"outcome": "engine error", "detail": EVIL}
+    asked = {"target": EVIL, "draft": EVIL, "method": EVIL, "scenario": EVIL}
+    evil = {"asked": asked, "engine": {"device": EVIL, "versions": {EVIL: EVIL}}}
+    none = {"joules_per_token": figure(None, EVIL)}
+    records = [record(2, **evil, energy=none), red(3, EVIL, **evil), record(4, **evil, verdict=died, gate="red")]
+    text = written([run(1, *records), run(2, *records)], tmp_path, format)
+    assert "alert" in text
+    if format == "html":
+        outline = Outline(text)
+        assert {"script", "img"} & {tag for tag, _ in outline.tags} == set()
+        assert [name for _, each in outline.tags for name in each if name.startswith("on")] == []
+    else:
+        assert re.findall(r"(?<!\\)<|(?<!\\)`|(?<!\\)\[", text) == []
+
+
+def test_a_spreadsheet_takes_no_name_for_a_formula(tmp_path: Path) -> None:
+    """A cell that begins with an equals sign is made text."""
+    text = written([run(1, record(2, asked={"method": "=cmd()", "draft": None}))], tmp_path, "csv")
+    assert {row["line"] for row in csv.DictReader(text.splitlines())} == {
+        "'=cmd() γ=2",
+        "'=cmd()",
+        "'=cmd(), predicted",
+        "'=cmd(), net of idle",
+    }
+
+
+def test_all_formats_have_the_same_figures(full: list[SavedRun], tmp_path: Path) -> None:
+    """Every point of the JSON is a line of the CSV, and every figure is in Markdown and on the page."""
+    figures = json.loads(written(full, tmp_path, "json"))["figures"]
+    rows = list(csv.DictReader(written(full, tmp_path, "csv").splitlines()))
+    points = [row for row in rows if row["figure"] != "Gates"]
+    assert len(points) == sum(len(line["x"]) for figure in figures for line in figure["lines"])
+    titles = [figure["title"] for figure in figures]
+    text = written(full, tmp_path, "markdown").replace("\\", "")
+    assert re.findall(r"^### (.*: .*)$", text, re.MULTILINE) == titles
+    captions = Outline(written(full, tmp_path, "html")).of("figcaption")
+    assert captions == [title.split(": ")[0] for title in titles]
+
+
+def test_markdown_has_whole_tables(full: list[SavedRun], tmp_path: Path) -> None:
+    """Each row has as many cells as its head, and its head follows an empty line."""
+    lines = written(full, tmp_path, "markdown").splitlines()
+    heads = [at for at, line in enumerate(lines) if line.startswith("|") and not lines[at - 1].startswith("|")]
+    assert len(heads) == 15
+    for head in heads:
+        table = lines[head : next(at for at in range(head, len(lines) + 1) if not lines[at : at + 1] or not lines[at])]
+        assert lines[head - 1] == ""
+        assert len(table) >= 3
+        assert len({line.replace("\\|", "").count("|") for line in table}) == 1
+
+
+def test_json_is_standard_json(tmp_path: Path) -> None:
+    """A figure that is not finite is null, as everywhere."""
+    text = written([run(1, record(2, throughput={"tokens_per_second": figure(float("nan"))}))], tmp_path, "json")
+    assert json.loads(text, parse_constant=pytest.fail)["rows"][0]["gate"] == "green"
+
+
+def test_three_times_the_runs_are_three_times_the_work(
+    tmp_path: Path, lines_executed: Callable[[Callable[[], object]], int]
+) -> None:
+    """Not nine times, by the lines of this package that are executed."""
+    few, many = (history_of(count) for count in (60, 180))
+    least = lines_executed(lambda: written(few, tmp_path, "json"))
+    assert 2 < lines_executed(lambda: written(many, tmp_path, "json")) / least < 3.5
+
+
+def test_a_page_over_many_runs_stays_small_and_tells_where_versions_changed(tmp_path: Path) -> None:
+    """Points lie closer in it; there are no more figures."""
+    page = written(history_of(180), tmp_path, "html")
+    assert len(page) < 2_000_000
+    assert "run 161: vllm 0.7 → 0.8" in page
+
+
+def history_of(count: int) -> list[SavedRun]:
+    """So many runs of five gates, with a version that changed every twenty of them."""
+    return [
+        run(number, *(record(gamma, engine={"versions": {"vllm": f"0.{number // 20}"}}) for gamma in range(5)))
+        for number in range(count)
+    ]
+
+
+def test_of_each_configuration_the_newest_run_counts() -> None:
+    """An older gate gives way to a newer one of the same engine and scenario, however they are given."""
+    old, new = (
+        run(1, record(2), record(4)),
+        run(2, record(2, throughput={"tokens_per_second": figure(7.0)}), red(2, asked={"engine_key": "key2"})),
+    )
+    content = gathered([new, old])
+    assert [(row.label[-3:], row.gate) for row in content.rows] == [("γ=2", "green"), ("γ=2", "red"), ("γ=4", "green")]
+    assert dict(content.rows[0].cells)["tokens/s"] == "7.0"
+
+
+def test_runs_of_one_gamma_each_explain_each_other() -> None:
+    """A draft costs 2 ms of a step's 5 by the line through both; what is set up otherwise has no part in it."""
+    first, second = in_sweep(1, 0.008), in_sweep(3, 0.012)
+    other = in_sweep(2, 0.02, engine={"versions": {"vllm": "0.33.0"}})
+    split = in_sweep(4, 0.02, asked={"parallelism": {"tensor_parallel_size": 2}})
+    ahead = in_sweep(5, 0.02, engine={"details": {"async_scheduling": True}})
+    content = gathered([run(1, first), run(2, second), run(3, other, split, ahead)])
+    predicted = {row.label[-3:]: dict(row.cells)["predicted"] for row in content.rows}
+    assert predicted == {
+        "γ=1": f"{1.8 / 1.4:.2f}",
+        "γ=3": f"{(1 - 0.8**4) / 0.2 / 2.2:.2f}",
+        "γ=2": "–",
+        "γ=4": "–",
+        "γ=5": "–",
+    }
+    assert any("tensor_parallel_size 2" in row.group for row in content.rows)
+    assert first.speedup.model.predicted.value is None
+
+
+def in_sweep(gamma: int, round_s: float, **changed: Any) -> Record:
+    """A record that could not yet predict anything."""
+    model = {
+        "target_step_s": figure(0.005),
+        "acceptance_per_token": figure(0.8),
+        "round_s": figure(round_s),
+        "predicted": figure(None, ONE_GAMMA),
+    }
+    delivered = {"delivered_tokens_per_step": figure(2.0)}
+    return record(gamma, speedup={"model": model}, acceptance=delivered, **changed)
+
+
+def test_runs_of_two_machines_with_the_same_number_are_two_runs() -> None:
+    """pytest-benchmark counts in each machine's folder."""
+    here, there = (run(1, record(2, engine={"device": device}), folder=Path(device)) for device in ("one", "other"))
+    assert len(newest(gates_of([here, there]))) == 2
+
+
+def test_history_leaves_red_gates_out_and_names_what_changed() -> None:
+    """Only changes are named, the driver's as well."""
+    on_driver = {"hardware": {"driver": "580"}}
+    runs = [run(1, record(2)), run(2, record(2)), run(3, record(2, gate="red")), run(4, record(2, **on_driver))]
+    figure = next(each for each in gathered(runs).figures if each.kind == "History of throughput")
+    assert figure.lines[0].x == (1.0, 2.0, 4.0)
+    assert figure.marks == ((4.0, "driver none → 580"),)
+
+
+def test_one_run_has_no_history() -> None:
+    """A line through one point says nothing."""
+    assert [figure.kind for figure in gathered([run(1, record(2))]).figures if "History" in figure.kind] == []
+
+
+def test_what_was_not_measured_is_not_drawn() -> None:
+    """No energy, no energy figure; a gap in a line stays a gap."""
+    none = figure(None, "no counter")
+    unmeasured = {"energy": {"joules_per_token": none, "net_joules_per_token": none}}
+    unpredicted = {"model": {"predicted": figure(None)}}
+    content = gathered([run(1, record(2, **unmeasured), record(4, **unmeasured, speedup=unpredicted))])
+    kinds = {figure.kind: figure for figure in content.figures}
+    assert "Energy against γ" not in kinds
+    assert kinds["Speed-up against γ"].lines[1].y == (1.3, None)
+    assert "J/token: no counter" in content.notes
+
+
+def test_speed_and_energy_stand_beside_what_they_are_compared_with() -> None:
+    """The prediction goes with its method's line, and the target's energy is the level."""
+    gates = [Gate(run(1), record(gamma), "cpu") for gamma in (0, 2, 4)]
+    assert [(line.beside, line.modelled) for line in speedup("g", gates[1:]).lines] == [
+        ("", False),
+        ("draft_model tiny-draft", True),
+    ]
+    assert energy("g", gates).level == 0.2
+
+
+def test_a_sweep_of_rates_shows_the_target_beside_the_engine() -> None:
+    """By rising rate, in milliseconds, the target's points once; what no request gave is left out."""
+    swept = {"sweep": {"points": sweep(), "target_points": sweep()}}
+    gates = [Gate(run(1), record(gamma, load=swept), "cpu") for gamma in (0, 2)]
+    throughput, _, first = rates("g", gates)
+    assert [line.name for line in throughput.lines] == ["target only", "draft_model tiny-draft γ=2"]
+    assert (throughput.lines[0].x, throughput.lines[0].y) == ((1.0, 2.0), (50.0, 100.0))
+    assert [(line.name, line.y) for line in readable(first)[0].lines] == [
+        ("target only, p50", (10.0, 10.0)),
+        ("draft_model tiny-draft γ=2, p50", (10.0, 10.0)),
+    ]
+
+
+def test_too_many_lines_are_shared_out_evenly() -> None:
+    """Seven lines make figures of four and three, and lines of one name are told apart."""
+    figure = Figure("k", "g", "x", "y", tuple(Line("a", (1.0,), (1.0,)) for _ in range(MOST_LINES + 1)))
+    parts = readable(figure)
+    assert [(part.part, len(part.lines)) for part in parts] == [("1 of 2", 4), ("2 of 2", 3)]
+    assert len({line.name for part in parts for line in part.lines}) == MOST_LINES + 1
+
+
+@pytest.mark.parametrize("name", [None, "series/none.json", "../store/series/one.json", "/etc/hostname"])
+def test_power_is_drawn_only_from_a_series_that_lies_in_the_storage(full: list[SavedRun], name: str | None) -> None:
+    """No series, none there, or a way out of the storage: no figure, and no error."""
+    newer = full[1]
+    records = list(newer.records)
+    records[2] = replace(records[2], energy=replace(records[2].energy, series=Kept(name)))
+    full[1] = replace(newer, records=tuple(records))
+    assert [figure for figure in gathered(full).figures if figure.kind == "Power over time"] == []
+
+
+def test_a_broken_series_is_named(full: list[SavedRun], tmp_path: Path) -> None:
+    """With the remedy."""
+    (tmp_path / "store/series/one.json").write_text('{"gpus":')
+    with pytest.raises(ConfigurationError, match=r"one\.json: not a power series .* delete the file"):
+        gathered(full)
+
+
+def test_a_missing_package_is_named_with_the_command(
+    full: list[SavedRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page needs both; plain numbers need nothing."""
+    monkeypatch.setattr(formats, "find_spec", lambda package: None)
+    with pytest.raises(ConfigurationError, match=r"jinja2 and matplotlib: pip install 'pytest-specdec\[report\]'"):
+        write_report(full, tmp_path / "report.html", "html")
+    assert written(full, tmp_path, "csv").startswith("figure,group,line")
+
+
+def test_an_unknown_format_or_suffix_names_the_known_ones(tmp_path: Path) -> None:
+    """Before anything is gathered."""
+    with pytest.raises(
+        ConfigurationError, match="'pdf' is no format of a report; take one of html, markdown, csv, json"
+    ):
+        write_report([], tmp_path / "a.pdf", "pdf")
+    with pytest.raises(ConfigurationError, match=r"a\.pdf: a report ends in \.html, "):
+        format_of(tmp_path / "a.pdf")
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """A folder stands there."""
+    with pytest.raises(ConfigurationError, match="the report cannot be written to"):
+        write_report([run(1, record(2))], tmp_path, "csv")
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+def test_lines_and_words_stand_out_from_the_page(theme: int) -> None:
+    """Contrast by WCAG 2.2: 3 to 1 for what is drawn, 4.5 to 1 for text, on a bright and on a dark page."""
+    style = Path(formats.__file__).with_name("templates") / "report.css"
+    blocks = re.findall(r":root \{(.*?)\}", style.read_text(), re.DOTALL)
+    colours = dict(re.findall(r"--([\w-]+): (#\w{6})", blocks[theme]))
+    page = luminance(colours["page"])
+    for name in [f"line-{number}" for number in range(1, 7)] + ["ink", "soft", "red", "green"]:
+        ours = luminance(colours[name])
+        contrast = (max(page, ours) + 0.05) / (min(page, ours) + 0.05)
+        assert contrast >= (3 if name.startswith("line") else 4.5), (name, contrast)
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of a colour of sRGB, as WCAG defines it."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))

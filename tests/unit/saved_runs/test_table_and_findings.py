@@ -1,0 +1,144 @@
+"""What a person reads: a table that fits its screen, the worst findings in words, GitHub's summary and annotations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from made import TEST, figure, record
+
+from pytest_specdec.history.baselines import Found
+from pytest_specdec.history.regression import RegressionGate
+from pytest_specdec.history.saved import SavedRun
+from pytest_specdec.record import Place, Record
+from pytest_specdec.report.findings import change_notes, worst
+from pytest_specdec.report.flat import flat
+from pytest_specdec.report.github import error_lines, markdown
+from pytest_specdec.report.table import print_table
+from pytest_specdec.thresholds import Threshold
+
+PLACE = Place(test=TEST, file="test_it.py", line=7)
+
+
+class Given:
+    """A baseline that is always there."""
+
+    def find(self, now: Any, test: str) -> Found:
+        from pathlib import Path
+
+        then = replace(record(engine={"versions": {"vllm": "0.25.0"}}), place=Place(test=test))
+        return Found(SavedRun("0007", Path("x.json"), "", {}, {}, (then,), {}), then)
+
+
+def held(seconds: list[float], **changes: Any) -> Record:
+    """A record held against the baseline at 5 %."""
+    now = replace(record(seconds, **changes), place=PLACE)
+    baseline = RegressionGate(Given(), (Threshold.parse("tokens_per_second:5%"),)).part(now, TEST)
+    return replace(now, baseline=baseline, gate="regressed" if baseline.failures else now.gate)
+
+
+SLOW = [1.25, 1.26, 1.24, 1.25, 1.25, 1.26]
+SAME = [1.0, 1.01, 0.99, 1.0, 1.02, 0.98]
+
+
+def table(records: list[Record], width: int, colour: bool = False) -> list[str]:
+    """The table's lines."""
+    lines: list[str] = []
+    print_table(records, width, lines.append, colour)
+    return lines
+
+
+def test_the_change_since_the_baseline_stands_beside_the_rate() -> None:
+    """With its interval; the verdict says that it got worse."""
+    (row,) = [line for line in table([held(SLOW)], 160) if line.lstrip().startswith("short")]
+    assert "identical, worse" in row
+    assert "−20." in row
+
+
+def test_the_change_has_no_column_where_nothing_was_compared() -> None:
+    """The table of a plain run is as it was."""
+    assert not any("since baseline" in line for line in table([record()], 160))
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_a_narrow_terminal_gets_fewer_columns_and_no_broken_lines(width: int) -> None:
+    """What matters least is left out, and it is said."""
+    lines = table([held(SLOW), held(SAME)], width)
+    rows = [line for line in lines if line.lstrip().startswith("short")]
+    assert len(rows) == 2
+    assert all(len(line) <= width for line in rows)
+    assert lines[-1].startswith("left out for want of width: ")
+
+
+def test_colour_is_for_terminals() -> None:
+    """A file or a pipe gets plain text."""
+    assert any("\x1b[" in line for line in table([held(SLOW)], 160, colour=True))
+    assert not any("\x1b[" in line for line in table([held(SLOW)], 160))
+
+
+def test_the_three_worst_findings_come_in_words_wrong_output_first() -> None:
+    """Then what got worse, then what loses to the target alone; the rest is counted."""
+    wrong = record(verdict={"outcome": "divergent"}, gate="red", asked={"scenario": "prose"})
+    losing = [record(speedup={"ratio": figure(share)}) for share in (0.9, 0.6)]
+    first, second, third, more = worst([*losing, held(SLOW), wrong])
+    assert first == "worst: t vllm draft_model γ=3 on prose: divergent"
+    assert "tokens_per_second 1024 → 818" in second
+    assert "slower than the target alone, 0.60 of its tokens/s" in third
+    assert more == "… and 1 more"
+    assert worst([record(speedup={"ratio": figure(1.4)})]) == []
+
+
+def test_versions_that_changed_are_said_once_and_good_changes_are_counted() -> None:
+    """The summary is about what needs a look."""
+    notes = change_notes([held(SAME), held(SLOW)], verbose=False)
+    assert notes[0] == "changed since run 0007: vllm 0.25.0 → 0.26.0"
+    assert notes[1].startswith("t vllm draft_model γ=3 on short since run 0007: tokens_per_second 1024 → 818")
+    assert notes[2:] == ["within their thresholds: 1 of 2 changes"]
+
+
+def test_github_gets_a_table_in_markdown_and_an_annotation_at_the_test() -> None:
+    """Green gates are no annotation; a bar or a line break inside a cell or message is escaped."""
+    records = [held(SAME), held(SLOW, asked={"scenario": "a|b"})]
+    page = markdown(records, "ended by SIGTERM after 2 of 3 gates")
+    assert "- partial: ended by SIGTERM after 2 of 3 gates\n" in page
+    assert "| scenario | target |" in page
+    assert "a\\|b" in page
+    (line,) = error_lines(records)
+    assert line.startswith("::error file=test_it.py,line=7,title=t vllm draft_model γ=3 on a|b::tokens_per_second")
+    assert "−20.1 %25" in line or "%25" in line
+
+
+def test_a_message_of_several_lines_stays_one_annotation() -> None:
+    """As the workflow commands want it."""
+    bad = record(gate="red", verdict={"outcome": "engine error"}, asked={"scenario": "x:y,z\nw"})
+    (line,) = error_lines([replace(bad, place=PLACE)])
+    assert "x%3Ay%2Cz%0Aw::engine error" in line
+
+
+def test_flat_properties_leave_out_what_was_not_measured() -> None:
+    """One name, one value."""
+    found = dict(flat(held(SLOW)))
+    assert found["specdec.gate"] == "regressed"
+    assert found["specdec.change.tokens_per_second"] == "worse"
+    assert found["specdec.ttft_p99_s"] == "0.017"
+    assert "specdec.speedup" not in found
+
+
+def test_a_speedup_follows_from_the_rates_beside_it() -> None:
+    """tokens/s over the target's is the speed-up as printed, with its interval; energy stands over the target's."""
+    rates = {"tokens_per_second": figure(1180.1)}, {"tokens_per_second": figure(1268.9)}
+    ratio = {"ratio": figure(1180.1 / 1268.9), "interval": figure([0.9, 0.96])}
+    measured = record(throughput=rates[0], target_alone=rates[1], speedup=ratio, energy={"over_target": figure(1.08)})
+    lines = table([measured], 200)
+    (row,) = [line for line in lines if line.lstrip().startswith("short")]
+    assert any("tokens/s target tok/s speed-up      95 %" in line for line in lines)
+    assert row.split()[6:11] == ["identical", "1180.1", "1268.9", "0.93", "0.90–0.96"]
+    assert row.split()[-1] == "1.08"
+
+
+def test_a_red_gate_shows_no_figure_of_speed() -> None:
+    """Whatever its record has."""
+    ratio = {"ratio": figure(1.5), "interval": figure([1.4, 1.6])}
+    (row,) = [line for line in table([record(gate="red", speedup=ratio)], 200) if line.lstrip().startswith("short")]
+    assert row.split()[6:12] == ["identical,", "red", "–", "–", "–", "–"]

@@ -1,0 +1,118 @@
+"""Peak memory: the engine's own where NVML tells it, else the whole GPUs' by that name; the host's from the kernel."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import resource
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pytest_specdec.record import Figure
+from pytest_specdec.telemetry.energy import Instruments, Subject
+from pytest_specdec.telemetry.memory import NOT_TOLD, OWN, WHOLE, PeakMemory, host_memory, peak_memory_of
+
+
+def beside(name: str) -> ModuleType:
+    """A module in this folder; tests are no package."""
+    spec = importlib.util.spec_from_file_location(f"specdec_{name}", Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+fake = beside("fake_nvml")
+OURS, FOREIGN = os.getpid(), 1
+GROUP = os.getpgid(0)
+
+
+def peak(clock: Any, *cards: Any, device: str = "H100") -> PeakMemory:
+    nvml = fake.FakeNvml(clock, *cards)
+    instruments = Instruments(lambda: nvml, Path("/none"), {}, clock, clock.sleep, clock.ticker)
+    return PeakMemory(Subject(device, GROUP, 1, {}), instruments)
+
+
+def test_the_peak_is_the_highest_sum_over_the_engine_s_gpus() -> None:
+    clock = fake.FakeClock()
+    a, b = (fake.Card(f"GPU-{letter}", processes={OURS: 10, FOREIGN: 1000}) for letter in "ab")
+    memory = peak(clock, a, b)
+    memory.start()
+    clock.sleep(1)
+    a.processes = {OURS: 70}
+    clock.sleep(1)
+    a.processes, b.processes = {OURS: 20}, {OURS: 50}
+    clock.sleep(1)
+    found = memory.stop({})
+    assert found.peak_gpu_bytes.value == 80
+    assert found.peak_gpu_bytes_method == OWN
+    assert found.peak_gpu_bytes.reason is None
+
+
+@pytest.mark.parametrize("processes", [{}, None, {FOREIGN: 5}, {OURS: None}])
+def test_hidden_processes_leave_the_whole_gpu_and_its_name(processes: Any) -> None:
+    clock = fake.FakeClock()
+    memory = peak(clock, fake.Card("GPU-a", processes=processes, used=900))
+    memory.start()
+    found = memory.stop({})
+    assert (found.peak_gpu_bytes.value, found.peak_gpu_bytes_method) == (900, WHOLE)
+
+
+def test_a_lost_gpu_is_null_with_the_reason() -> None:
+    memory = peak(fake.FakeClock(), fake.Card("GPU-a", lost=True))
+    memory.start()
+    found = memory.stop({})
+    assert found.peak_gpu_bytes.value is None
+    assert found.peak_gpu_bytes.reason == "NVML tells neither the engine's nor the GPUs' memory"
+
+
+def test_an_engine_on_the_processor_has_no_gpu_memory_but_host_memory() -> None:
+    memory = peak(fake.FakeClock(), device="cpu")
+    memory.start()
+    found = memory.stop({})
+    assert found.peak_gpu_bytes == Figure(None, "the engine has no process of its own on a GPU")
+    assert found.peak_host_bytes.value >= resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 * 0.9
+
+
+def test_host_memory_adds_up_the_group(tmp_path: Path) -> None:
+    (tmp_path / str(OURS)).mkdir()
+    (tmp_path / str(OURS) / "status").write_text("Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t 1 kB\n")
+    (tmp_path / str(FOREIGN)).mkdir()
+    (tmp_path / str(FOREIGN) / "status").write_text("VmHWM:\t 9999 kB\n")
+    (tmp_path / "meminfo").mkdir()
+    assert host_memory(GROUP, tmp_path) == Figure(2048 * 1024)
+
+
+@pytest.mark.parametrize(
+    ("group", "reason"),
+    [
+        (None, "the engine has no process on this machine"),
+        (2**22 + 1, "no live process of group 4194305 tells its peak memory (VmHWM)"),
+    ],
+)
+def test_no_process_no_host_memory(group: int | None, reason: str) -> None:
+    assert host_memory(group) == Figure(None, reason)
+
+
+def test_weights_and_cache_are_what_the_engine_tells() -> None:
+    memory = peak(fake.FakeClock(), fake.Card("GPU-a"))
+    memory.start()
+    found = memory.stop({"weights_bytes": 5, "other": 1})
+    assert (found.weights_bytes, found.kv_cache_bytes) == (Figure(5), Figure(None, NOT_TOLD))
+
+
+@pytest.mark.parametrize(("gateway", "known"), [(None, True), ("ssh=host", False)])
+def test_memory_of_another_host_is_null(gateway: str | None, known: bool) -> None:
+    """A process id of another host would be somebody else's here."""
+    spec = SimpleNamespace(gateway=gateway, environment={}, options={})
+    about: Any = SimpleNamespace(spec=spec, description=SimpleNamespace(device="cpu", pid=GROUP))
+    memory = peak_memory_of(about)
+    memory.start()
+    found = memory.stop({})
+    assert (found.peak_host_bytes.value is not None) == known

@@ -1,0 +1,133 @@
+"""The time series of a GPU, and the ticker that takes it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from pytest_specdec.engines.fake import FakeEngine
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.record import Figure
+from pytest_specdec.telemetry import monitor as monitoring
+from pytest_specdec.telemetry.energy import Instruments, Subject
+from pytest_specdec.telemetry.energy.ticker import ThreadTicker
+from pytest_specdec.telemetry.monitor import ELSEWHERE, NOT_ASKED, Monitor, monitor_of, watched, write_series
+
+
+def beside(name: str) -> ModuleType:
+    """A module in this folder; tests are no package."""
+    spec = importlib.util.spec_from_file_location(f"specdec_{name}", Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+fake = beside("fake_nvml")
+
+
+def monitored(clock: Any, card: Any, interval: float) -> Monitor:
+    nvml = fake.FakeNvml(clock, card)
+    instruments = Instruments(lambda: nvml, Path("/none"), {}, clock, clock.sleep, clock.ticker)
+    return monitor_of(Subject("H100", os.getpgid(0), 1, {}), instruments, interval)
+
+
+def test_a_series_has_one_row_an_interval() -> None:
+    clock, card = fake.FakeClock(), fake.Card("GPU-a", used=7)
+    monitor = monitored(clock, card, 0.5)
+    monitor.start()
+    clock.sleep(0.75)
+    card.draw(300.0, clock())
+    clock.sleep(0.5)
+    assert monitor.stop() == {
+        "interval_seconds": 0.5,
+        "gpus": {
+            "GPU-a": {
+                "seconds": [0.0, 0.5, 1.0, 1.25],
+                "watts": [100.0, 100.0, 300.0, 300.0],
+                "gpu_percent": [97] * 4,
+                "memory_bytes": [7] * 4,
+                "sm_mhz": [1980] * 4,
+                "memory_mhz": [2619] * 4,
+                "celsius": [40] * 4,
+            }
+        },
+    }
+
+
+def test_what_a_gpu_does_not_tell_is_null_in_its_column() -> None:
+    clock = fake.FakeClock()
+    monitor = monitored(clock, fake.Card("GPU-a", has_instant=False, celsius=None), 0.5)
+    monitor.start()
+    columns = monitor.stop()["gpus"]["GPU-a"]
+    assert columns["watts"] == [None, None]
+    assert columns["celsius"] == [None, None]
+    assert columns["sm_mhz"] == [1980, 1980]
+
+
+def test_an_interval_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="an interval above 0 s, not 0"):
+        monitored(fake.FakeClock(), fake.Card("GPU-a"), 0.0)
+
+
+def test_a_series_is_kept_in_a_file_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "series" / "one.json"
+    write_series({"gpus": {"GPU-a": {"watts": [1.5, None]}}}, path)
+    assert json.loads(path.read_text()) == {"gpus": {"GPU-a": {"watts": [1.5, None]}}}
+
+
+def test_a_ticker_ticks_until_it_is_stopped_and_can_start_again() -> None:
+    ticked = threading.Event()
+    ticker = ThreadTicker(0.001, ticked.set)
+    for _ in range(2):
+        ticked.clear()
+        ticker.start()
+        assert ticked.wait(600)
+        ticker.stop()
+        ticked.clear()
+        assert not ticked.wait(0.02)
+    assert not [thread for thread in threading.enumerate() if thread.name == "specdec ticker"]
+
+
+def test_a_ticker_that_never_started_can_be_stopped() -> None:
+    calls: list[int] = []
+    ThreadTicker(0.001, lambda: calls.append(1)).stop()
+    assert calls == []
+
+
+PLAIN = EngineSpec(backend="fake", target="t")
+
+
+def test_a_watched_block_leaves_its_samples_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record has the file's name and no sample."""
+    clock = fake.FakeClock()
+    monkeypatch.setattr(monitoring, "_monitor_for", lambda *_: monitored(clock, fake.Card("GPU-a"), 0.5))
+    path = tmp_path / "series" / "x.json"
+    with watched(FakeEngine(PLAIN), 0.5, path) as series:
+        clock.sleep(1.0)
+    assert series() == Figure(str(path))
+    assert json.loads(path.read_text())["gpus"]["GPU-a"]["seconds"] == [0.0, 0.5, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("interval", "spec", "reason"),
+    [(None, PLAIN, NOT_ASKED), (0.5, EngineSpec(backend="fake", target="t", gateway="ssh=far"), ELSEWHERE)],
+)
+def test_no_samples_are_null_with_a_reason(
+    interval: float | None, spec: EngineSpec, reason: str, tmp_path: Path
+) -> None:
+    """And no file is made."""
+    with watched(FakeEngine(spec), interval, tmp_path / "x.json") as series:
+        pass
+    assert series() == Figure(None, reason)
+    assert not (tmp_path / "x.json").exists()
