@@ -1,0 +1,172 @@
+"""Faults of the KV cache in running engines: unseen on the pair without memory, seen on the pair with it.
+
+Each fault is planted into the target of both pairs, in the same way and for the same prompts. Answers are held against
+the known ones, so a pair is green where no token is wrong.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_specdec.engines.host import WorkerEngine, backend_source
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.measure.rounds import one_pass
+from pytest_specdec.models import expected_continuation, reads_of, resolve
+from pytest_specdec.session import Session
+from pytest_specdec.workloads.workload import Request, Workload
+
+PLAIN, MEMORY = "", "?memory=24"
+PROMPT, TOKENS, GAMMA = 33, 40, 4
+AT = {"position": 28, "length": PROMPT, "layer": None, "head": None}  # an entry that is read again; once it is written
+HERE = Path(__file__).parent
+NOT_SHIPPED = ("from __future__ import annotations\n", "from tests.engines.mutations import PATCHES\n")
+KITS: dict[str, tuple[str, str, Mapping[str, Any]]] = {
+    "transformers": ("kv_faults.py", "TransformersBackend", {"device": "cpu"}),
+    "vllm": ("paged_faults.py", "VllmBackend", {"block_size": 32}),
+}
+Pairs = tuple["FaultyWorker", "FaultyWorker"]
+
+pytestmark = pytest.mark.cpu
+
+
+class FaultyWorker(WorkerEngine):
+    """A worker whose backend has faults of the KV cache after it."""
+
+    def __init__(self, session: Session, backend: str, memory: str) -> None:
+        settings, (_, _, options) = session.settings, KITS[backend]
+        spec = EngineSpec(
+            backend=backend,
+            target=f"constructed:tiny{memory}",
+            draft=f"constructed:tiny:draft{memory}",
+            method="draft_model",
+            gamma=GAMMA,
+            dtype="float32",
+            max_model_len=128,
+            options=options,
+            environment={"OMP_NUM_THREADS": "1"},
+        )
+        find = partial(resolve, cache=settings.cache)
+        super().__init__(spec, settings.load_timeout, settings.timeout, find, faulty_source(backend))
+
+    def wrong_tokens(self, fault: str | None, where: Mapping[str, Any]) -> int:
+        """How many tokens are wrong with a fault, or without."""
+        self._call("plant", fault, {**AT, **where})
+        run = one_pass(self, ASKED)
+        known = [expected_continuation(self.spec.target, each.prompt_ids, TOKENS) for each in ASKED.requests]
+        answers = [generation.token_ids for generation in run.generations]
+        return sum(map(differing, answers, known))
+
+
+def faulty_source(backend: str) -> str:
+    """The backend and, after it, its faults and the way into them."""
+    faults, owner, _ = KITS[backend]
+    later = "\n".join(HERE.joinpath(name).read_text("utf-8") for name in ("mutations.py", faults))
+    for line in NOT_SHIPPED:
+        later = later.replace(line, "")
+    return "\n".join([backend_source(backend), later, f"{owner}.plant = plant"])
+
+
+def differing(answer: tuple[int, ...], known: list[int]) -> int:
+    """How many tokens of an answer are not the known ones."""
+    return sum(got != wanted for got, wanted in zip(answer, known, strict=True))
+
+
+def random_requests(count: int) -> tuple[Request, ...]:
+    """Requests of random tokens."""
+    drawn = random.Random(11)
+    prompts = [tuple(drawn.choices(range(3, 1024), k=PROMPT)) for _ in range(count)]
+    return tuple(Request(prompt, TOKENS) for prompt in prompts)
+
+
+ASKED = Workload("faults", random_requests(4), concurrency=4)
+
+
+def started(session: Session, backend: str) -> Iterator[Pairs]:
+    """The pair without memory and the pair with it, in a worker each."""
+    with ExitStack() as workers:
+        plain, memory = (
+            workers.enter_context(closing(FaultyWorker(session, backend, query))) for query in (PLAIN, MEMORY)
+        )
+        yield plain, memory
+
+
+@pytest.fixture(scope="module")
+def in_transformers(specdec_session: Session) -> Iterator[Pairs]:
+    """Both pairs in Transformers."""
+    yield from started(specdec_session, "transformers")
+
+
+@pytest.fixture(scope="module")
+def in_vllm(specdec_session: Session) -> Iterator[Pairs]:
+    """Both pairs in vLLM."""
+    yield from started(specdec_session, "vllm")
+
+
+def wrong_in_both(pairs: Pairs, fault: str | None, where: Mapping[str, Any]) -> tuple[int, bool]:
+    """How many tokens are wrong without memory, and whether any is with it."""
+    plain, memory = pairs
+    return plain.wrong_tokens(fault, where), memory.wrong_tokens(fault, where) > 0
+
+
+TRANSFORMERS_FAULTS = {
+    "a stale entry": ("stale", {}),
+    "a stale entry of one layer": ("stale", {"layer": 3}),
+    "a zeroed entry": ("zeroed", {}),
+    "a zeroed entry of one head of one layer": ("zeroed", {"layer": 2, "head": 1}),
+    "the entry of another position": ("of another position", {"layer": 1}),
+    "entries shifted by a slot": ("shifted by a slot", {}),
+    "positions off by one from a token on": ("positions off by one", {"position": PROMPT + 4}),
+    "a rejected entry kept": ("rollback one too few", {}),
+    "an accepted entry dropped": ("rollback one too many", {}),
+}
+VLLM_FAULTS = {
+    "a stale entry": ("stale", {}),
+    "a stale entry of one layer": ("stale", {"layer": 3}),
+    "a zeroed entry": ("zeroed", {}),
+    "a zeroed entry of one layer": ("zeroed", {"layer": 2}),
+    "a foreign block": ("foreign block", {"length": PROMPT + 4}),
+    "a rejected entry kept": ("rollback one too few", {}),
+}
+UNSEEN, SEEN = (0, False), (0, True)
+
+
+@pytest.mark.parametrize(("fault", "where"), TRANSFORMERS_FAULTS.values(), ids=TRANSFORMERS_FAULTS)
+def test_a_fault_in_transformers_is_seen_with_memory_alone(
+    in_transformers: Pairs, fault: str, where: Mapping[str, Any]
+) -> None:
+    """The pair without memory stays green, the pair with it turns red."""
+    assert wrong_in_both(in_transformers, fault, where) == SEEN
+
+
+@pytest.mark.parametrize(("fault", "where"), VLLM_FAULTS.values(), ids=VLLM_FAULTS)
+def test_a_fault_in_vllm_is_seen_with_memory_alone(in_vllm: Pairs, fault: str, where: Mapping[str, Any]) -> None:
+    """The same, planted into the paged cache."""
+    assert wrong_in_both(in_vllm, fault, where) == SEEN
+
+
+def test_transformers_without_a_fault_is_green(in_transformers: Pairs) -> None:
+    """After all faults, too: each was undone."""
+    assert wrong_in_both(in_transformers, None, {}) == UNSEEN
+
+
+def test_vllm_without_a_fault_is_green(in_vllm: Pairs) -> None:
+    """After all faults, too: each was undone."""
+    assert wrong_in_both(in_vllm, None, {}) == UNSEEN
+
+
+def test_noise_is_seen_by_neither(in_transformers: Pairs) -> None:
+    """A step of bfloat16 in an entry changes no sign: what docs/models.md says that the pair cannot show."""
+    assert wrong_in_both(in_transformers, "noisy", {}) == UNSEEN
+
+
+def test_an_entry_that_is_read_no_more_is_seen_by_neither(in_transformers: Pairs) -> None:
+    """`reads_of` knows which entries these are."""
+    assert sum(layer[PROMPT - 26] for layer in reads_of("constructed:tiny?memory=24", PROMPT, TOKENS).prompt) == 0
+    assert wrong_in_both(in_transformers, "zeroed", {"position": PROMPT - 26}) == UNSEEN
