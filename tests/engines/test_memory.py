@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from pytest_specdec.engines.engine import one_pass
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.generation import Run
-from pytest_specdec.measure.rounds import one_pass
 from pytest_specdec.models import expected_assistance, expected_continuation, expected_speculation
 from pytest_specdec.session import Session
 from pytest_specdec.workloads.workload import Request, Workload
@@ -26,7 +26,14 @@ TOKENS = 65  # of each answer; whole rounds, where everything is accepted
 
 pytestmark = [
     pytest.mark.cpu,
-    pytest.mark.specdec(target=TARGET, draft=DRAFT, method="draft_model", gamma=GAMMA, max_model_len=512),
+    pytest.mark.specdec(
+        target=TARGET,
+        draft=DRAFT,
+        method="draft_model",
+        gamma=GAMMA,
+        max_model_len=512,
+        environment={"OMP_NUM_THREADS": "1"},
+    ),
 ]
 
 
