@@ -75,6 +75,7 @@ def test_a_first_round_is_not_enough(tried: Try) -> None:
     """The stale cache is right as long as nothing is in it: every finding is of the second round."""
     case = named("stale prefix cache")
     assert "round 0: divergent" not in tried(case, True).message
+    tried(named("wrong in company"), True)  # another engine, so that the next one begins with an empty cache
     assert tried(replace(case, scenario={**PLAIN, "rounds": 1}), True).outcome == SURVIVED
 
 

@@ -219,15 +219,16 @@ def test_a_rate_that_the_machine_did_not_send_is_inconclusive(project: Project) 
     """One each 4 s: the target fails at 0.2/s whatever it is sent; of the other engine 0.4/s is not known."""
     project.conftest(SLOW_SENDER)
     target, speculative = both(project, SWEEP)
-    assert [(point["sent"], point["sustained"], point["reason"]) for point in speculative["rate_sweep"]] == [
+    theirs, ours = target.load.sweep, speculative.load.sweep
+    assert [(point.sent, point.sustained, point.reason) for point in ours.points] == [
         (pytest.approx(0.1), True, None),
         (pytest.approx(0.2), True, None),
         (pytest.approx(0.25), None, NOT_SENT),
     ]
-    assert (speculative["saturation_rate"], speculative["saturation_reason"]) == (None, NOT_SENT)
-    assert [point["sustained"] for point in target["rate_sweep"]] == [True, False, False]
-    assert (speculative["target_saturation_rate"], speculative["target_saturation_reason"]) == (0.1, None)
-    assert (target["gate"], speculative["gate"], speculative["load"]["rate"]) == ("green", "green", 0.2)
+    assert ours.saturation_per_second == Figure(None, NOT_SENT)
+    assert [point.sustained for point in theirs.points] == [True, False, False]
+    assert ours.target_saturation_per_second == Figure(0.1)
+    assert (target.gate, speculative.gate, speculative.load.played["rate"]) == ("green", "green", 0.2)
 
 
 def test_an_inconclusive_rate_is_told_in_those_words(project: Project) -> None:
@@ -254,8 +255,9 @@ def test_objectives_missed_by_the_machine_s_delay_alone_are_inconclusive(project
     """At 0.25/s and less all is on time; at 0.27/s requests wait for their turn to be sent, and miss 4 s for that."""
     project.conftest(SLOW_SENDER)
     _, speculative = both(project, SWEEP.replace("0.1, 0.2, 0.4", "0.2, 0.26") + "slo = { e2e_ms = 4000 }\n")
-    assert [point["sustained"] for point in speculative["rate_sweep"]] == [True, None]
-    assert speculative["rate_sweep"][1]["completed"] > 0.95 * 0.26
+    points = speculative.load.sweep.points
+    assert [point.sustained for point in points] == [True, None]
+    assert points[1].completed > 0.95 * 0.26
 
 
 def test_objectives_move_the_saturation_point(project: Project) -> None:

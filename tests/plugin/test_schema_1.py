@@ -15,7 +15,13 @@ if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
 THEN = Path(__file__).with_name("schema_1.json")
-NEW = ("asked.load", "asked.scenario_digest", "target_alone.tokens_per_second", "hardware")
+NEW = (
+    "asked.load",
+    "asked.scenario_digest",
+    "load.goodput.at_best",
+    "target_alone.tokens_per_second",
+    "hardware",
+)
 """What schema 1 did not tell of a gate that an engine's fault ended, or whose speed-up was null; another machine."""
 
 

@@ -53,8 +53,10 @@ def _gpus() -> Iterator[tuple[str, str]]:
 
 
 def _gpu_energy(uuid: str) -> str:
-    nvml = hardware.opened_nvml()
+    import pynvml as nvml
+
     try:
+        hardware.opened_nvml()
         nvml.nvmlDeviceGetTotalEnergyConsumption(nvml.nvmlDeviceGetHandleByUUID(uuid))
     except nvml.NVMLError as error:
         return f"no energy counter ({error}): power would be sampled, an estimate"

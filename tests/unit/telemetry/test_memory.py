@@ -110,7 +110,7 @@ def test_weights_and_cache_are_what_the_engine_tells() -> None:
 @pytest.mark.parametrize(("gateway", "known"), [(None, True), ("ssh=host", False)])
 def test_memory_of_another_host_is_null(gateway: str | None, known: bool) -> None:
     """A process id of another host would be somebody else's here."""
-    spec = SimpleNamespace(gateway=gateway, environment={}, options={})
+    spec = SimpleNamespace(gateway=gateway, environment={}, options={}, gpus=1)
     about: Any = SimpleNamespace(spec=spec, description=SimpleNamespace(device="cpu", pid=GROUP))
     memory = peak_memory_of(about)
     memory.start()
