@@ -14,7 +14,7 @@ from pytest_specdec.engines.engine import one_pass
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.generation import Run
 from pytest_specdec.models import expected_assistance, expected_continuation, expected_speculation
-from pytest_specdec.session import Session
+from pytest_specdec.run.session import Session
 from pytest_specdec.workloads.workload import Request, Workload
 
 REACH = 24

@@ -19,7 +19,7 @@ from pytest_specdec.engines.engine import one_pass
 from pytest_specdec.engines.host import WorkerEngine, backend_source
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.models import expected_continuation, reads_of, resolve
-from pytest_specdec.session import Session
+from pytest_specdec.run.session import Session
 from pytest_specdec.workloads.workload import Request, Workload
 
 PLAIN, MEMORY = "", "?memory=24"
