@@ -93,6 +93,18 @@ def test_the_head_leads_every_token_of_every_class_along_its_map(made, part):
         assert (hidden @ tensors["lm_head.weight"].T).argmax(dim=1).tolist() == list(leads)
 
 
+def test_what_is_set_apart_is_written_by_readers_and_products_alone(made):
+    """Each reading's bits come from one column of attention each; random weights write none of them."""
+    recipe = parse(TINY)
+    room = Stream(recipe, recipe.memory).room
+    tensors = safetensors.load_file(made(TINY) / "model.safetensors")
+    for layer, readers in enumerate(readings(recipe.memory, recipe.shape)):
+        written = tensors[f"model.layers.{layer}.self_attn.o_proj.weight"][room:].count_nonzero()
+        assert written == recipe.memory.bits * len(readers)
+        by_mlp = tensors[f"model.layers.{layer}.mlp.down_proj.weight"][room:].count_nonzero(dim=1)
+        assert by_mlp.count_nonzero() == recipe.memory.bits
+
+
 def first_wrong(model, prompt, known, change):
     """Which token of the answer is the first wrong one after a change to the prompt's cache; None where none is."""
     cache = transformers.DynamicCache(config=model.config)

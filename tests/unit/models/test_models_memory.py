@@ -141,17 +141,22 @@ def test_four_times_the_vocabulary_is_four_times_the_work(lines_executed):
 
 @pytest.mark.parametrize("length", [1, REACH])
 def test_a_prompt_that_is_not_longer_than_the_reach_is_refused(length):
+    """By the name of the model that reads further, be it the drafter."""
+    short, draft = PROMPT[:length], f"constructed:tiny:draft?memory={REACH}"
     said = (
-        f"no expected continuation for '{TINY}': the prompt has {length} tokens, and the model reads 24 tokens back; "
-        "give prompts of 25 tokens or more"
+        f"the prompt has {length} tokens, and the model reads 24 tokens back; give prompts of 25 tokens or more",
+        f"no expected continuation for {TINY!r}",
+        f"no expected continuation for {draft!r}",
     )
-    for ask in (
-        lambda: expected_continuation(TINY, PROMPT[:length], 4),
-        lambda: expected_speculation(TINY, "constructed:tiny:draft", [PROMPT[:length]], 4, 2),
-    ):
+    asked = (
+        lambda: expected_continuation(TINY, short, 4),
+        lambda: expected_speculation(TINY, "constructed:tiny:draft", [short], 4, 2),
+        lambda: expected_speculation("constructed:tiny", draft, [short], 4, 2),
+    )
+    for ask, named in zip(asked, (said[1], said[1], said[2]), strict=True):
         with pytest.raises(ModelError) as caught:
             ask()
-        assert str(caught.value) == said
+        assert str(caught.value) == f"{named}: {said[0]}"
 
 
 WRONG = {
