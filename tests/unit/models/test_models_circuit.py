@@ -168,9 +168,11 @@ def test_an_eagle_head_reads_its_own_cache_and_proposes_through_the_targets_outp
     embedded = own.get("embed_tokens.weight", target["model.embed_tokens.weight"])[text]
     with torch.no_grad():
         states = torch.cat([embedded, torch.randn_like(embedded)], dim=1) @ own["fc.weight"].T
-        proposed = (model(inputs_embeds=states[None]).last_hidden_state[0] @ target["lm_head.weight"].T).argmax(dim=1)
+        hidden = model(inputs_embeds=states[None]).last_hidden_state[0, REACH:]
     known = [expected_continuation(reference, text[:end], 1)[0] for end in range(REACH + 1, len(text) + 1)]
-    assert proposed[REACH:].tolist() == known
+    assert (hidden @ target["lm_head.weight"].T).argmax(dim=1).tolist() == known
+    product = hidden[:, Stream(parse(reference), parse(reference).memory).product(0)]
+    assert torch.allclose(product.abs(), torch.tensor(1.5), rtol=0.02)
 
 
 @pytest.mark.parametrize("memory", ["", f"&memory={REACH}"])

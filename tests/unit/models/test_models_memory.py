@@ -60,6 +60,14 @@ def test_no_layer_cancels_what_it_reads(preset):
         assert 1 in {count % 2 for count in Counter((reader.distance, reader.hops) for reader in layer).values()}
 
 
+@pytest.mark.parametrize("preset", ["tiny", "tiny-qwen3", "small"])
+def test_what_cancels_is_read_by_two_layers(preset):
+    """Where there are distances enough, a layer reads each of them once."""
+    recipe = parse(f"constructed:{preset}?memory={REACH}")
+    for layer in readings(recipe.memory, recipe.shape):
+        assert len({(reader.distance, reader.hops) for reader in layer}) == len(layer)
+
+
 def test_reads_are_counted_from_the_prompts_end_to_the_last_step():
     """One reader of distance 1 in a model of four readers, 30 + 10 tokens: positions 0 to 38 are taken in."""
     reads = reads_of(f"constructed:tiny:draft?memory={REACH}", 30, 10)
