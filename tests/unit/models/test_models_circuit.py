@@ -171,8 +171,9 @@ def test_an_eagle_head_reads_its_own_cache_and_proposes_through_the_targets_outp
         hidden = model(inputs_embeds=states[None]).last_hidden_state[0, REACH:]
     known = [expected_continuation(reference, text[:end], 1)[0] for end in range(REACH + 1, len(text) + 1)]
     assert (hidden @ target["lm_head.weight"].T).argmax(dim=1).tolist() == known
-    product = hidden[:, Stream(parse(reference), parse(reference).memory).product(0)]
-    assert torch.allclose(product.abs(), torch.tensor(1.5), rtol=0.02)
+    stream = Stream(parse(reference), parse(reference).memory)
+    for places in (stream.product(0), *(stream.reading(0, number) for number in range(4))):
+        assert torch.allclose(hidden[:, places].abs(), torch.tensor(1.5), rtol=0.02)
 
 
 @pytest.mark.parametrize("memory", ["", f"&memory={REACH}"])
