@@ -68,6 +68,8 @@ def _list(_: argparse.Namespace) -> None:
     for name, preset in PRESETS.items():
         print(f"constructed:{name}  vocab {preset.vocab}, max_position_embeddings {preset.max_position_embeddings}")
         print(f"    target  {_described(preset.target)}\n    draft   {_described(preset.draft)}")
+        if preset.memory_draft is not None:
+            print(f"    draft with memory  {_described(preset.memory_draft)}")
     print("smollm2  SmolLM2-135M-Instruct, 30 layers")
     for part, parameters in PARAMETERS.items():
         print(f"parameters of {part}:")

@@ -75,9 +75,9 @@ class Circuit:
 
         recipe, norm = self.stream.recipe, self.stream.last_norm()
         classes, before = self._emitted()
-        begins = range(0, recipe.vocab, ROWS_AT_ONCE)
-        rows = torch.cat([_met_exactly(vectors, before[begin : begin + ROWS_AT_ONCE]) for begin in begins])
-        rows *= norm / EMBEDDING_SIZE
+        rows = torch.empty_like(vectors)
+        for some in (slice(begin, begin + ROWS_AT_ONCE) for begin in range(0, recipe.vocab, ROWS_AT_ONCE)):
+            rows[some] = _met_exactly(vectors, before[some]) * (norm / EMBEDDING_SIZE)
         size = CLASS_SHARE * sqrt(recipe.shape.hidden) * norm / self.stream.slot
         rows[:, self.stream.product(recipe.shape.layers - 1)] = self._signs(classes) * size
         return rows

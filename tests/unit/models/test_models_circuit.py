@@ -93,6 +93,18 @@ def test_the_head_leads_every_token_of_every_class_along_its_map(made, part):
         assert (hidden @ tensors["lm_head.weight"].T).argmax(dim=1).tolist() == list(leads)
 
 
+def test_what_is_set_apart_is_written_by_readers_and_products_alone(made):
+    """Each reading's bits come from one column of attention each; random weights write none of them."""
+    recipe = parse(TINY)
+    room = Stream(recipe, recipe.memory).room
+    tensors = safetensors.load_file(made(TINY) / "model.safetensors")
+    for layer, readers in enumerate(readings(recipe.memory, recipe.shape)):
+        written = tensors[f"model.layers.{layer}.self_attn.o_proj.weight"][room:].count_nonzero()
+        assert written == recipe.memory.bits * len(readers)
+        by_mlp = tensors[f"model.layers.{layer}.mlp.down_proj.weight"][room:].count_nonzero(dim=1)
+        assert by_mlp.count_nonzero() == recipe.memory.bits
+
+
 def first_wrong(model, prompt, known, change):
     """Which token of the answer is the first wrong one after a change to the prompt's cache; None where none is."""
     cache = transformers.DynamicCache(config=model.config)
@@ -156,9 +168,12 @@ def test_an_eagle_head_reads_its_own_cache_and_proposes_through_the_targets_outp
     embedded = own.get("embed_tokens.weight", target["model.embed_tokens.weight"])[text]
     with torch.no_grad():
         states = torch.cat([embedded, torch.randn_like(embedded)], dim=1) @ own["fc.weight"].T
-        proposed = (model(inputs_embeds=states[None]).last_hidden_state[0] @ target["lm_head.weight"].T).argmax(dim=1)
+        hidden = model(inputs_embeds=states[None]).last_hidden_state[0, REACH:]
     known = [expected_continuation(reference, text[:end], 1)[0] for end in range(REACH + 1, len(text) + 1)]
-    assert proposed[REACH:].tolist() == known
+    assert (hidden @ target["lm_head.weight"].T).argmax(dim=1).tolist() == known
+    stream = Stream(parse(reference), parse(reference).memory)
+    for places in (stream.product(0), *(stream.reading(0, number) for number in range(4))):
+        assert torch.allclose(hidden[:, places].abs(), torch.tensor(1.5), rtol=0.02)
 
 
 @pytest.mark.parametrize("memory", ["", f"&memory={REACH}"])

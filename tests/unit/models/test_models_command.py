@@ -48,6 +48,8 @@ def test_list_shows_presets_and_parameters(capsys):
         "constructed:llama-8b",
         "vocab 151936",
         "margin: a number in [0.0001, 1)",
+        "draft with memory  llama: 1 layers of 192",
+        "memory: a whole number ≥ 6",
     ):
         assert expected in shown
 

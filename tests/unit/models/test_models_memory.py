@@ -60,6 +60,14 @@ def test_no_layer_cancels_what_it_reads(preset):
         assert 1 in {count % 2 for count in Counter((reader.distance, reader.hops) for reader in layer).values()}
 
 
+@pytest.mark.parametrize("preset", ["tiny", "tiny-qwen3", "small"])
+def test_what_cancels_is_read_by_two_layers(preset):
+    """Where there are distances enough, a layer reads each of them once."""
+    recipe = parse(f"constructed:{preset}?memory={REACH}")
+    for layer in readings(recipe.memory, recipe.shape):
+        assert len({(reader.distance, reader.hops) for reader in layer}) == len(layer)
+
+
 def test_reads_are_counted_from_the_prompts_end_to_the_last_step():
     """One reader of distance 1 in a model of four readers, 30 + 10 tokens: positions 0 to 38 are taken in."""
     reads = reads_of(f"constructed:tiny:draft?memory={REACH}", 30, 10)
@@ -141,17 +149,22 @@ def test_four_times_the_vocabulary_is_four_times_the_work(lines_executed):
 
 @pytest.mark.parametrize("length", [1, REACH])
 def test_a_prompt_that_is_not_longer_than_the_reach_is_refused(length):
+    """By the name of the model that reads further, be it the drafter."""
+    short, draft = PROMPT[:length], f"constructed:tiny:draft?memory={REACH}"
     said = (
-        f"no expected continuation for '{TINY}': the prompt has {length} tokens, and the model reads 24 tokens back; "
-        "give prompts of 25 tokens or more"
+        f"the prompt has {length} tokens, and the model reads 24 tokens back; give prompts of 25 tokens or more",
+        f"no expected continuation for {TINY!r}",
+        f"no expected continuation for {draft!r}",
     )
-    for ask in (
-        lambda: expected_continuation(TINY, PROMPT[:length], 4),
-        lambda: expected_speculation(TINY, "constructed:tiny:draft", [PROMPT[:length]], 4, 2),
-    ):
+    asked = (
+        lambda: expected_continuation(TINY, short, 4),
+        lambda: expected_speculation(TINY, "constructed:tiny:draft", [short], 4, 2),
+        lambda: expected_speculation("constructed:tiny", draft, [short], 4, 2),
+    )
+    for ask, named in zip(asked, (said[1], said[1], said[2]), strict=True):
         with pytest.raises(ModelError) as caught:
             ask()
-        assert str(caught.value) == said
+        assert str(caught.value) == f"{named}: {said[0]}"
 
 
 WRONG = {
