@@ -290,9 +290,11 @@ class ServedEngine:
 
     def close(self) -> None:
         """Close the connections, and end a server that was started here."""
-        self._client.close()
-        if self._process is not None:
-            self._process.close()
+        try:
+            self._client.close()
+        finally:
+            if self._process is not None:
+                self._process.close()
 
 
 def _failures(answers: Sequence[Answer]) -> str:
