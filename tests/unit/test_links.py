@@ -1,4 +1,4 @@
-"""Every link of the documentation that stays in this repository leads to a file that is there."""
+"""What the documentation leads to is there: links that stay in this repository, and files that CONTRIBUTING names."""
 
 from __future__ import annotations
 
