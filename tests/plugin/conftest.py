@@ -21,7 +21,7 @@ import pytest_specdec
 from pytest_specdec.record import Record, from_json
 
 PLUGINS = ("-p", "benchmark", "-p", "xdist", "-p", "pytest_specdec.plugin", "-p", "no:cacheprovider")
-USED_BY_EVERY_RUN = ("rich.table", "scipy.stats")
+USED_BY_EVERY_RUN = ("rich.table", "scipy.special")
 OUTER_VARIABLES = ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT")
 
 INI = """

@@ -226,11 +226,17 @@ def test_sound(specdec, openai_server, scenario):
 """
 FAULTY_TEST = """
 @served("--fault", "{fault}")
-def test_faulty(specdec, openai_server, scenario):
+def test_{name}(specdec, openai_server, scenario):
     specdec(openai_server, scenario)
 """
-
-
+FAULTS = {
+    "wrong token": "divergent",
+    "503": "2 of 2 requests failed; the first: HTTP 503: overloaded",
+    "truncate": "2 of 2 requests failed; the first: the stream was cut off after 3 tokens",
+    "hang": "2 of 2 requests failed; the first: no whole answer within 0.5 s",
+    "other model": "2 of 2 requests failed; the first: answered by the model 'another', not by 't'",
+    "usage": "2 of 2 requests failed; the first: 8 token ids arrived, but the server counts 9",
+}
 SOON_GIVEN_UP = """
 @pytest.hookimpl(wrapper=True, specname="pytest_specdec_start_engine")
 def pytest_give_up_soon(spec):
@@ -241,37 +247,34 @@ def pytest_give_up_soon(spec):
 """
 
 
-@pytest.mark.parametrize(
-    ("fault", "words"),
-    [
-        ("wrong token", "divergent"),
-        ("503", "2 of 2 requests failed; the first: HTTP 503: overloaded"),
-        ("truncate", "2 of 2 requests failed; the first: the stream was cut off after 3 tokens"),
-        ("hang", "2 of 2 requests failed; the first: no whole answer within 0.5 s"),
-        ("other model", "2 of 2 requests failed; the first: answered by the model 'another', not by 't'"),
-        ("usage", "2 of 2 requests failed; the first: 8 token ids arrived, but the server counts 9"),
-    ],
-)
-def test_a_faulty_server_is_red_and_the_rest_of_the_session_runs(project: Project, fault: str, words: str) -> None:
-    """Its test fails with the fault's name and leaves no timing; another server's test passes."""
-    is_red_beside_a_sound_one(project, fault, words)
+def test_faulty_servers_are_red_and_the_rest_of_the_session_runs(project: Project) -> None:
+    """Each test has a server of its own: it fails with its fault's name and leaves no timing; the last one passes."""
+    are_red_beside_a_sound_one(project, FAULTS)
 
 
 @pytest.mark.usefixtures("watched_to_its_end")
 def test_a_server_that_dies_is_red_and_the_rest_of_the_session_runs(project: Project) -> None:
     """The other test has a server of its own."""
-    is_red_beside_a_sound_one(project, "die", "died while decoding")
+    are_red_beside_a_sound_one(project, {"die": "died while decoding"})
 
 
-def is_red_beside_a_sound_one(project: Project, fault: str, words: str) -> None:
-    """One test red in these words and without a timing, the other green with one."""
+def are_red_beside_a_sound_one(project: Project, faults: dict[str, str]) -> None:
+    """Each faulty one red in its words and without a timing, the sound one green with one."""
     project.conftest(SOON_GIVEN_UP)
-    project.tests(FAULTY_TEST.format(fault=fault) + SOUND_TEST, header=MARK)
+    faulty = [FAULTY_TEST.format(fault=fault, name=fault.replace(" ", "_")) for fault in faults]
+    project.tests("".join([*faulty, SOUND_TEST]), header=MARK)
     result = project.run("--benchmark-json=out.json", "--benchmark-timer=time.perf_counter", "--specdec-rounds=2")
-    result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines([f"*{words.replace('[', '[[]')}*"])
+    result.assert_outcomes(passed=1, failed=len(faults))
+    told = {fault: _what_is_told_of(fault, result.stdout.str()) for fault in faults}
+    assert {fault: faults[fault] in words for fault, words in told.items()} == dict.fromkeys(faults, True)
     kept = json.loads((project.path / "out.json").read_text())["benchmarks"]
     assert [bench["name"] for bench in kept] == ["test_sound[t-served-short]"]
+
+
+def _what_is_told_of(fault: str, printed: str) -> str:
+    """What pytest prints of the failed test of this fault, up to the next one's heading."""
+    _, _, after = printed.partition(f"_ test_{fault.replace(' ', '_')}[")
+    return after.partition("\n____")[0]
 
 
 @pytest.mark.parametrize(

@@ -63,9 +63,10 @@ def _welch(ours: Sequence[float], base: Sequence[float]) -> Interval:
 
 
 def _half_width(squared_error: float, freedom: float) -> float:
-    from scipy.stats import t
+    # Not scipy.stats.t: that module takes seconds to import, and every run would pay them.
+    from scipy.special import stdtrit
 
-    return float(t.ppf((1 + LEVEL) / 2, freedom)) * math.sqrt(squared_error)
+    return float(stdtrit(freedom, (1 + LEVEL) / 2)) * math.sqrt(squared_error)
 
 
 @dataclass(frozen=True)

@@ -144,6 +144,6 @@ def _p_value(control: tuple[int, int], judged: int, judged_tokens: int) -> float
     near_ties, tokens = control
     if not judged or not tokens:
         return 1.0
-    from scipy.stats import binom
+    from scipy.special import bdtrc
 
-    return float(binom.sf(judged - 1, near_ties + judged, judged_tokens / (tokens + judged_tokens)))
+    return float(bdtrc(judged - 1, near_ties + judged, judged_tokens / (tokens + judged_tokens)))

@@ -10,6 +10,7 @@ from pytest_specdec.engines import vllm
 def test_what_spreads_an_engine_passes_through(monkeypatch: pytest.MonkeyPatch) -> None:
     """Executor and parallelism of the target by options, those of the drafter by speculative options."""
     monkeypatch.setattr(vllm, "_platform_arguments", lambda speculates: {})
+    monkeypatch.setattr(vllm, "_counted_by_request", dict)
     spread = {"distributed_executor_backend": "ray", "tensor_parallel_size": 8, "pipeline_parallel_size": 2}
     arguments = vllm._constructor_arguments(
         {
