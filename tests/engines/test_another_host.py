@@ -39,6 +39,7 @@ def ssh_calls(tmp_path, monkeypatch):
     return tmp_path / "calls.txt"
 
 
+@pytest.mark.thorough
 def test_transformers_there(ssh_calls, specdec, transformers_spec, scenario):
     """Judged and measured as on this machine; what this machine cannot see is null and says why."""
     record = specdec(transformers_spec, scenario)

@@ -23,6 +23,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.specdec(draft="constructed:tiny:draft?dtype=float32", method="draft_model", gamma=2)
 def test_where_both_arms_saturate(specdec, vllm_spec, scenario):
     """Every verdict is identical; what is sustained was completed, and the saturation rate is the highest of those."""

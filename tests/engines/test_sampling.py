@@ -101,6 +101,7 @@ def test_transformers_is_consistent(
     assert verdict.passes, verdict.in_words()
 
 
+@pytest.mark.thorough
 @pytest.mark.specdec(gamma=1)
 def test_another_temperature_is_different(
     specdec_session: Session, transformers_ar: EngineSpec, transformers_spec: EngineSpec
@@ -121,6 +122,7 @@ def test_lossy_acceptance_of_transformers_is_different(
     assert verdict.outcome is SamplingOutcome.DIFFERENT, verdict.in_words()
 
 
+@pytest.mark.thorough
 @pytest.mark.xfail(
     strict=True,
     raises=AssertionError,
@@ -134,6 +136,7 @@ def test_vllm_is_consistent(specdec_session: Session, transformers_ar: EngineSpe
     assert verdict.passes, verdict.in_words()
 
 
+@pytest.mark.thorough
 @pytest.mark.specdec(gamma=2)
 def test_vllm_with_that_kernel_repaired_is_consistent(
     specdec_session: Session, transformers_ar: EngineSpec, vllm_spec: EngineSpec

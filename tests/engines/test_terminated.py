@@ -98,6 +98,7 @@ def test_sigterm_keeps_the_gate_before_and_ends_the_engines(ended_by):
     assert [live_members(group) for group in groups] == [[], []]
 
 
+@pytest.mark.thorough
 def test_sigkill_ends_the_engines_too(ended_by):
     """Nothing is saved, and no engine outlives pytest by more than a minute."""
     result, saved, groups = ended_by(signal.SIGKILL)

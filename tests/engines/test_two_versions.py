@@ -76,6 +76,7 @@ pytestmark = pytest.mark.specdec(
 )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("other_release", ["4.57.6"], indirect=True)
 def test_a_release_that_decodes_alike_is_green_and_both_are_named(specdec, other_release, scenario):
     """The record carries the versions of both arms."""

@@ -7,15 +7,20 @@ process; `run_apart` in a process of its own, where imports, the environment or 
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
 import pkgutil
+import platform
 import textwrap
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_benchmark.plugin
 
 import pytest_specdec
 from pytest_specdec.record import Record, from_json
@@ -141,10 +146,24 @@ def _imported_once() -> None:
     ours = [module.name for module in pkgutil.walk_packages(pytest_specdec.__path__, "pytest_specdec.")]
     for name in (*USED_BY_EVERY_RUN, *(name for name in ours if not name.endswith("__main__"))):
         importlib.import_module(name)
+    # Each run collects garbage some ten times: what is here by now is not looked at again.
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def _asked_once() -> Iterator[None]:
+    """pytest-benchmark asks git, hg and file in other processes whenever it starts: here it knows after the first."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pytest_benchmark.plugin, "get_tag", cache(pytest_benchmark.plugin.get_tag))
+        patch.setattr(platform, "architecture", cache(platform.architecture))
+        yield
 
 
 @pytest.fixture
-def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, _imported_once: None) -> Project:
+def project(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, _imported_once: None, _asked_once: None
+) -> Project:
     """An empty project, out of reach of this run's settings; its runs have this run's package and no other plugins."""
     for name in [name for name in os.environ if name.startswith("SPECDEC_") or name in OUTER_VARIABLES]:
         monkeypatch.delenv(name)

@@ -14,7 +14,7 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from random import Random
 from typing import Any, Protocol
 
@@ -65,10 +65,14 @@ class MapModel:
 
     def __init__(self, vocabulary: int) -> None:
         self.vocabulary = vocabulary
+        self._following = cache(self._drawn)
 
     def logits(self, prefix: tuple[int, ...], shape: str | None = None) -> Logits:
         """10 for the map's choice, 2 for every other id."""
-        choice = FIRST_PLAIN_ID + (prefix[-1] * 7 + 11) % (self.vocabulary - FIRST_PLAIN_ID)
+        return self._following(prefix[-1])
+
+    def _drawn(self, last: int) -> Logits:
+        choice = FIRST_PLAIN_ID + (last * 7 + 11) % (self.vocabulary - FIRST_PLAIN_ID)
         return tuple(MAP_TOP - MAP_GAP * (token != choice) for token in range(self.vocabulary))
 
     def agrees(self, prefix: tuple[int, ...], alpha: float) -> bool:
