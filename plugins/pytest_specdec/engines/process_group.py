@@ -1,7 +1,8 @@
 """A process group of an engine: who of it lives, how it is ended, and what it said last.
 
-An engine may start processes of its own, and those may outlive it. All of them share the group of the first one, so
-that one number is enough to look after them and to leave nothing behind.
+An engine may start processes of its own, and those may outlive it. All of them share the group of the first one, or
+its session where they have made groups of their own, as Ray's actors do: so one number is enough to look after them
+and to leave nothing behind.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ def _end_by(number: signal.Signals, group: int, seconds: float) -> None:
         return
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, number)
+    for pid in live_members(group):
+        with contextlib.suppress(ProcessLookupError):
+            if os.getpgid(pid) != group:
+                os.kill(pid, number)
     group_is_gone(group, seconds)
 
 
@@ -47,12 +52,16 @@ def live_members(group: int) -> list[int]:
     """Process ids of the group that still run, zombies left out."""
     import psutil
 
-    members = []
-    for process in psutil.process_iter(["status"]):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if os.getpgid(process.pid) == group and process.info["status"] != psutil.STATUS_ZOMBIE:
-                members.append(process.pid)
-    return members
+    processes = psutil.process_iter(["status"])
+    alive = [each.pid for each in processes if each.info["status"] != psutil.STATUS_ZOMBIE]
+    return [pid for pid in alive if is_member(pid, group)]
+
+
+def is_member(pid: int, group: int | None) -> bool:
+    """Whether a process is in the group, or in the session that the group's first process leads."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        return group in (os.getpgid(pid), os.getsid(pid))
+    return False
 
 
 def last_words(log: Path) -> str:

@@ -9,6 +9,8 @@ vllm/v1/engine/llm_engine.py, vllm/entrypoints/common/offline.py, vllm/v1/metric
 from __future__ import annotations
 
 import os
+import re
+import sys
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -32,6 +34,8 @@ COUNTERS = {
     "vllm:spec_decode_num_accepted_tokens_per_pos": "accepted_per_position",
 }
 BY_REQUEST = "per_request_spec_decode_metrics"
+CHILD_FAILED = "See stack trace"
+REFUSED_IN_CHILD = re.compile(r"pid=\d+\).*\b((?:NotImplemented|Value)Error): (.+)")
 SIZES = (
     "model_type",
     "num_hidden_layers",
@@ -58,7 +62,18 @@ def preload() -> Any:
 def load(config: dict[str, Any]) -> VllmBackend:
     """Start vLLM in this very process (a child of it would cost half a minute more). Raises what vLLM raises."""
     llm = preload()
-    return VllmBackend(llm(**_constructor_arguments(config)), config)
+    try:
+        return VllmBackend(llm(**_constructor_arguments(config)), config)
+    except Exception as error:
+        refusal = _refused_in_a_child() if CHILD_FAILED in str(error) else None
+        raise ValueError(refusal) if refusal else error from None
+
+
+def _refused_in_a_child(log: str = "/proc/self/fd/2") -> str | None:
+    """What a process of vLLM's said when it refused: of that vLLM's own error has but a pointer to the log."""
+    with open(log, encoding="utf-8", errors="replace") as lines:
+        said = (REFUSED_IN_CHILD.search(line) for line in lines)
+        return next((found[2].strip() for found in said if found), None)
 
 
 def _has_cuda() -> bool:
@@ -272,9 +287,16 @@ class VllmBackend:
                     if output.finished:
                         del under_way[output.request_id]
         except BaseException:
+            self._end_if_broken()
             self._engine.abort_request(list(under_way))
             raise
         self._seconds = time.perf_counter() - start
+
+    def _end_if_broken(self) -> None:
+        """One of vLLM's own processes has died, and no run can succeed any more: the engine is dead, and says so."""
+        if getattr(getattr(self._engine, "model_executor", None), "is_failed", False):
+            print("a process of vLLM's executor has died, so the engine ends", file=sys.stderr, flush=True)
+            os._exit(1)
 
     def _submit(self, answer: _Answer, under_way: dict[str, _Answer], at_s: float) -> None:
         self._serial += 1

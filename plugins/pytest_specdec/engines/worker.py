@@ -8,6 +8,7 @@ everything the engine starts can be ended by one number, and it ends that group 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -21,7 +22,7 @@ import types
 from typing import Any
 
 PARENT_CHECK_SECONDS = 1.0
-REFUSAL = re.compile(r"(not|n't|yet to be)\s+(\w+\s+)?support", re.IGNORECASE)
+REFUSAL = re.compile(r"(not|n't|yet to be)\s+(\w+\s+)?support|\bcurrently\b.*\bmust\b", re.IGNORECASE)
 
 
 def lead_own_process_group() -> None:
@@ -41,7 +42,11 @@ def follow_parent(parent: int) -> None:
 
 
 def end_own_group() -> None:
-    """Leave nothing behind that nobody would end."""
+    """Leave nothing behind that nobody would end: first what made a group of its own in this session."""
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        with contextlib.suppress(OSError):
+            if os.getsid(pid) == os.getpid() != os.getpgid(pid):
+                os.kill(pid, signal.SIGKILL)
     os.killpg(0, signal.SIGKILL)
 
 

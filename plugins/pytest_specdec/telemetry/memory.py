@@ -8,12 +8,12 @@ processes share count more than once.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_specdec.engines.process_group import is_member
 from pytest_specdec.record import Figure
 from pytest_specdec.record.parts import MemoryPart
 from pytest_specdec.telemetry.energy.choice import Instruments, Subject, own_gpus
@@ -122,17 +122,10 @@ def host_memory(group: int | None, proc: Path = PROC) -> Figure[int]:
 
 def _peaks(group: int, proc: Path) -> Iterator[int]:
     for folder in proc.iterdir():
-        if folder.name.isdigit() and _group_of(int(folder.name)) == group:
+        if folder.name.isdigit() and is_member(int(folder.name), group):
             peak = _high_water_mark(folder / "status")
             if peak is not None:
                 yield peak
-
-
-def _group_of(pid: int) -> int | None:
-    try:
-        return os.getpgid(pid)
-    except (ProcessLookupError, PermissionError):
-        return None
 
 
 def _high_water_mark(status: Path) -> int | None:

@@ -1,12 +1,15 @@
-"""What engines leave behind on the first visible GPU: memory before each is loaded, when ready, and when all ended."""
+"""What the gates on GPUs share: the memory that engines leave behind on the first visible one, and the known truth."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
+from pytest_specdec.engines.engine import one_pass
 from pytest_specdec.hardware import gpus
+from pytest_specdec.models import expected_continuation
 
 ALLOWED_SHARE = 0.01
 RETURNED_WITHIN_SECONDS = 120.0
@@ -64,6 +67,35 @@ def in_use() -> tuple[int, int]:
 
 
 def pytest_configure(config):
-    """Watch the memory of a session that has a GPU."""
-    if gpus().visible:
+    """Watch the memory of a session that has a GPU; a worker of pytest-xdist need not have the first one."""
+    if gpus().visible and not hasattr(config, "workerinput"):
         config.pluginmanager.register(MemoryTable())
+
+
+@pytest.fixture
+def is_identical_and_true(specdec, specdec_session):
+    """The gate; its verdict must be identical, and no answer may differ from the truth, which no engine computed."""
+
+    def checked(spec, scenario):
+        record = specdec(spec, scenario)
+        assert record.verdict.outcome == "identical"
+        assert wrong_tokens(specdec_session, spec, scenario) == 0
+        return record
+
+    return checked
+
+
+def wrong_tokens(session, spec, scenario):
+    """Tokens that are not the known ones, of a pass whose prompts the prefix cache knows from another one."""
+    workload = replace(session.workload(spec, scenario), keeps_prefix_cache=True)
+    with session.pool.using(spec) as engine:
+        one_pass(engine, workload)
+        again = one_pass(engine, workload)
+    assert again.prefix_cache_hits > 0
+    answers = again.generations
+    known = [expected_continuation(spec.target, each.prompt_ids, each.max_tokens) for each in workload.requests]
+    return sum(
+        got != wanted
+        for answer, truth in zip(answers, known, strict=True)
+        for got, wanted in zip(answer.token_ids, truth, strict=True)
+    )

@@ -36,6 +36,8 @@ def load(config):
         raise FileNotFoundError("no model at missing")
     if config["target"] == "with-child":
         subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+    if config["target"] == "with-own-group":
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"], preexec_fn=os.setpgrp)
     if config["target"] == "interrupts":
         command = [sys.executable, "-c", INTERRUPTS, os.environ["PYTEST_PID"]]
         subprocess.Popen(command, stdout=subprocess.PIPE).stdout.readline()
@@ -164,8 +166,10 @@ def test_a_worker_that_dies_is_one_error_with_its_last_words(start: Start) -> No
         engine.run()
 
 
-def test_a_killed_worker_takes_its_children_with_it(start: Start) -> None:
-    engine = start("with-child")
+@pytest.mark.parametrize("target", ["with-child", "with-own-group"])
+def test_a_killed_worker_takes_its_children_with_it(start: Start, target: str) -> None:
+    """Also one that has left its process group, as Ray's actors do."""
+    engine = start(target)
     assert len(live_members(group(engine))) == 2
     os.kill(group(engine), signal.SIGKILL)
     with pytest.raises(EngineDied, match=r"died while prepare"):
@@ -189,8 +193,10 @@ def test_loading_past_its_limit_ends_the_process_group(start: Start) -> None:
     assert _python_children() <= before
 
 
-def test_close_ends_the_worker_and_what_it_started(start: Start) -> None:
-    engine = start("with-child")
+@pytest.mark.parametrize("target", ["with-child", "with-own-group"])
+def test_close_ends_the_worker_and_what_it_started(start: Start, target: str) -> None:
+    engine = start(target)
+    assert len(live_members(group(engine))) == 2
     engine.close()
     assert live_members(group(engine)) == []
     engine.close()
@@ -257,7 +263,7 @@ PARENT = textwrap.dedent(
     from pytest_specdec.engines.spec import EngineSpec
     from pytest_specdec.workloads.workload import Request, Workload
     host.backend_source = lambda backend: open(sys.argv[1]).read()
-    engine = WorkerEngine(EngineSpec(backend="vllm", target="with-child"), 600, 600, lambda model: model)
+    engine = WorkerEngine(EngineSpec(backend="vllm", target=sys.argv[2]), 600, 600, lambda model: model)
     try:
         print(engine.description.pid, flush=True)
         engine.prepare(Workload("w", (Request((8,), 2),), 1))
@@ -268,11 +274,14 @@ PARENT = textwrap.dedent(
 )
 
 
+@pytest.mark.parametrize("target", ["with-child", "with-own-group"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL, signal.SIGHUP], ids=lambda number: number.name)
-def test_nothing_remains_when_the_parent_is_interrupted_or_killed(number: signal.Signals, tmp_path: Path) -> None:
+def test_nothing_remains_when_the_parent_is_interrupted_or_killed(
+    number: signal.Signals, target: str, tmp_path: Path
+) -> None:
     """Ctrl-C is handled by closing; after SIGKILL of the parent the worker ends its own group."""
     (tmp_path / "backend.py").write_text(BACKEND)
-    command = [sys.executable, "-c", PARENT, str(tmp_path / "backend.py")]
+    command = [sys.executable, "-c", PARENT, str(tmp_path / "backend.py"), target]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     parent = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
     assert parent.stdout is not None

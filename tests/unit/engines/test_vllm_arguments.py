@@ -1,10 +1,30 @@
-"""What a specification says reaches vLLM's constructor."""
+"""What a specification says reaches vLLM's constructor, and what vLLM's own processes say reaches the test."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from pytest_specdec.engines import vllm
+from pytest_specdec.engines import vllm, worker
+
+POINTER = (
+    "WorkerProc initialization failed due to an exception in a background process. See stack trace for root cause."
+)
+UNLIKE = "Currently, 'draft_tensor_parallel_size' and 'tensor_parallel_size' must be the same. Got 1 and 2."
+CHILD = "(Worker_TP0 pid=4711) ERROR 11-28 12:00:00 [multiproc_executor.py:901]"
+CONFIG: dict[str, Any] = {
+    "target": "t",
+    "draft": None,
+    "method": "none",
+    "gamma": None,
+    "dtype": "bfloat16",
+    "max_model_len": None,
+    "options": {},
+    "speculative_options": {},
+}
 
 
 def test_what_spreads_an_engine_passes_through(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,3 +51,61 @@ def test_what_spreads_an_engine_passes_through(monkeypatch: pytest.MonkeyPatch) 
         "model": "d",
         "draft_tensor_parallel_size": 1,
     }
+
+
+def loading(monkeypatch: pytest.MonkeyPatch, log: Path, said: str) -> tuple[str, str]:
+    """How a worker reports an engine that ends with a pointer to its log."""
+
+    def refuses(**_: Any) -> None:
+        raise Exception(POINTER)
+
+    log.write_text(f"{CHILD} WorkerProc failed to start.\n{said}\nException: {POINTER}\n")
+    found = vllm._refused_in_a_child
+    monkeypatch.setattr(vllm, "_refused_in_a_child", lambda: found(str(log)))
+    monkeypatch.setattr(vllm, "_platform_arguments", lambda speculates: {})
+    monkeypatch.setattr(vllm, "preload", lambda: refuses)
+    kind, told = worker.answer(vllm.load, CONFIG)
+    return kind, told
+
+
+def test_a_refusal_of_vllms_own_process_is_a_refusal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In its words, which vLLM's own exception does not have, so that the test is skipped by name."""
+    told = loading(monkeypatch, tmp_path / "log", f"{CHILD} ValueError: {UNLIKE}")
+    assert told == ("unsupported", f"ValueError: {UNLIKE}")
+
+
+def test_a_fault_of_vllms_own_process_is_no_refusal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    told = loading(monkeypatch, tmp_path / "log", f"{CHILD} torch.OutOfMemoryError: CUDA out of memory")
+    assert told == ("error", f"Exception: {POINTER}")
+
+
+class Left(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize(("is_failed", "end"), [(True, Left), (False, RuntimeError)])
+def test_an_engine_that_lost_a_process_of_its_own_ends(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_failed: bool, end: type[BaseException]
+) -> None:
+    """So it is dead for the pool too, and the next gate gets a new one; after another fault it goes on."""
+
+    def left(status: int) -> None:
+        raise Left(status)
+
+    def cancelled() -> None:
+        raise RuntimeError("cancelled")
+
+    monkeypatch.setattr(vllm, "_sampling", lambda request: None)
+    monkeypatch.setattr(vllm.os, "_exit", left)
+    core = SimpleNamespace(
+        model_executor=SimpleNamespace(is_failed=is_failed),
+        add_request=lambda *_: None,
+        abort_request=lambda names: None,
+        step=cancelled,
+    )
+    llm = SimpleNamespace(llm_engine=core, get_metrics=list, reset_prefix_cache=bool)
+    backend = vllm.VllmBackend(llm, {"method": "none", "target": "t"})
+    backend.prepare([{"prompt_ids": [5]}], 1)
+    with pytest.raises(end):
+        backend.run()
+    assert ("a process of vLLM's executor has died" in capsys.readouterr().err) is is_failed

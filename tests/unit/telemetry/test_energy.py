@@ -496,3 +496,14 @@ def test_the_module_comes_from_the_maintained_package_and_does_not_warn() -> Non
     """The package of the module's own name is deprecated, and warns when it is imported."""
     assert packages_distributions()["pynvml"] == ["nvidia-ml-py"]
     subprocess.run([sys.executable, "-W", "error", "-c", "import pynvml"], check=True)
+
+
+def test_a_process_that_left_the_group_and_not_the_session_is_the_engines() -> None:
+    """As an actor of Ray's, which holds the GPU: without it the engine's GPUs would not be known."""
+    command = [sys.executable, "-c", "import os; os.setpgrp(); print(flush=True); input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as actor:
+        assert actor.stdout is not None
+        actor.stdout.readline()
+        assert Subject("H100", os.getsid(0), 2, {}).owns(actor.pid)
+        assert not Subject("H100", FOREIGN, 2, {}).owns(actor.pid)
+        actor.communicate(b"\n")

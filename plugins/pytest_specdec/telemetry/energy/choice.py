@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_specdec.engines.process_group import is_member
 from pytest_specdec.hardware import Gpu, opened_nvml, present_gpus, visible_gpus
 from pytest_specdec.telemetry.energy.counter import Counter, CounterMeter
 from pytest_specdec.telemetry.energy.meter import Clock, Meter, MeterFault, NoMeter, Sleep
@@ -57,10 +58,7 @@ class Subject:
 
     def owns(self, pid: int) -> bool:
         """Whether this process belongs to the engine."""
-        try:
-            return os.getpgid(pid) == self.group
-        except (ProcessLookupError, PermissionError):
-            return False
+        return is_member(pid, self.group)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS = 120.0
 ROOT = "pytest_specdec"
-SHIPPED = ("", "hardware", "telemetry", "telemetry.energy", "record")
+SHIPPED = ("", "engines", "engines.process_group", "hardware", "telemetry", "telemetry.energy", "record")
 PACKAGES = ("telemetry.energy", "record")
 
 
@@ -90,7 +90,7 @@ def _sources() -> Iterator[tuple[str, str]]:
         place = root.joinpath(*name.split(".")) if name else root
         module = f"{ROOT}.{name}" if name else ROOT
         if not place.is_dir():
-            yield module, root.joinpath(f"{name}.py").read_text("utf-8")
+            yield module, root.joinpath(f"{name.replace('.', '/')}.py").read_text("utf-8")
         else:
             yield module, place.joinpath("__init__.py").read_text("utf-8")
     for package in PACKAGES:
