@@ -220,7 +220,8 @@ def _listed(value: Any) -> list[str]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """Group tests by target before pytest-xdist looks for groups; order them by engine after all other plugins."""
     _deselect_other_arm(config, items)
-    written = {item: place for place, item in enumerate(items)}
+    # By identity: before pytest 9.2 an item hashes by its id, which `_show_group` changes.
+    written = {id(item): place for place, item in enumerate(items)}
     groups = {item: specs[0].target_only().key for item in items if (specs := _engines_of(item))}
     if config.pluginmanager.hasplugin("xdist"):
         for item, group in groups.items():
@@ -257,7 +258,7 @@ def _show_group(item: pytest.Item, group: str) -> None:
         item._id = type(item._id).parse(f"{item.nodeid}@{group}")
 
 
-def _order(items: list[pytest.Item], written: dict[pytest.Item, int]) -> None:
+def _order(items: list[pytest.Item], written: dict[int, int]) -> None:
     """Order tests by target and then by engine, target-only first, so that each engine is loaded once.
 
     Targets come in the order of the files, not in that which pytest makes of the parameters of a session.
@@ -265,7 +266,7 @@ def _order(items: list[pytest.Item], written: dict[pytest.Item, int]) -> None:
     from pytest_specdec.engines.choice import engine_order
 
     with_engines = [(item, specs) for item in items if (specs := _engines_of(item))]
-    with_engines.sort(key=lambda each: written.get(each[0], len(items)))
+    with_engines.sort(key=lambda each: written.get(id(each[0]), len(items)))
     order = engine_order([specs for _, specs in with_engines])
     ordered = iter([with_engines[index][0] for index in order])
     items[:] = [next(ordered) if _engines_of(item) else item for item in items]

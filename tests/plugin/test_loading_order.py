@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
+
+from pytest_specdec import plugin
+from pytest_specdec.engines.spec import EngineSpec
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
@@ -76,3 +80,37 @@ def test_an_engine_that_no_test_selects_is_not_loaded(project: Project) -> None:
     project.tests("".join(TESTS))
     project.run("-k", "t_alone")
     assert project.loads() == ["t-target"]
+
+
+class Renamed:
+    """An item as pytest before 9.2 has it: it hashes by its id, and pytest-xdist gives it another one."""
+
+    def __init__(self, target: str) -> None:
+        self.specs = [EngineSpec(backend="fake", target=target)]
+        self.name = target
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    __eq__ = object.__eq__
+
+
+def test_every_worker_of_pytest_xdist_has_the_same_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That in which tests were written, though each has got its group's name since, and pytest has moved them."""
+    monkeypatch.setattr(plugin, "_engines_of", lambda item: item.specs)
+    items = [Renamed(target) for target in "stuvwxyz"]
+    moved = cast("list[pytest.Item]", items[::-1])
+
+    config = SimpleNamespace(
+        stash={plugin.SETTINGS: SimpleNamespace(arm=None)},
+        pluginmanager=SimpleNamespace(hasplugin=lambda name: False),
+        getoption=lambda name, default: False,
+    )
+    collected = cast("list[pytest.Item]", list(items))
+    hook = plugin.pytest_collection_modifyitems(cast("pytest.Config", config), collected)
+    next(hook)
+    for item in items:
+        item.name += "@group"
+    collected[:] = moved
+    assert list(hook) == []
+    assert [item.name for item in collected] == [f"{target}@group" for target in "stuvwxyz"]
