@@ -65,18 +65,20 @@ def other_release(request, interpreter, random_pair, transformers_spec):
     return replace(transformers_spec, **random_pair, python=python, reference_python=sys.executable)
 
 
-pytestmark = pytest.mark.specdec(
-    target="random",
-    draft="random",
-    method="draft_model",
-    gamma=4,
-    dtype="float32",
-    environment={"OMP_NUM_THREADS": "1"},
-    scenario="scenarios/single.toml",
-)
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.specdec(
+        target="random",
+        draft="random",
+        method="draft_model",
+        gamma=4,
+        dtype="float32",
+        environment={"OMP_NUM_THREADS": "1"},
+        scenario="scenarios/single.toml",
+    ),
+]
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("other_release", ["4.57.6"], indirect=True)
 def test_a_release_that_decodes_alike_is_green_and_both_are_named(specdec, other_release, scenario):
     """The record carries the versions of both arms."""

@@ -23,9 +23,16 @@ def told(room: str) -> dict[str, bool]:
 def written(room: str) -> Iterator[tuple[str, bool]]:
     """The tests of its files, and whether each is marked thorough."""
     for path in sorted((TESTS / room).glob("test_*.py")):
-        for node in ast.parse(path.read_text("utf-8")).body:
+        body = ast.parse(path.read_text("utf-8")).body
+        for_all = [node.value for node in body if isinstance(node, ast.Assign) and _assigns_marks(node)]
+        for node in body:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-                yield f"{path.name}::{node.name}", any("thorough" in ast.unparse(mark) for mark in node.decorator_list)
+                marks = [ast.unparse(mark) for mark in (*for_all, *node.decorator_list)]
+                yield f"{path.name}::{node.name}", any("thorough" in mark for mark in marks)
+
+
+def _assigns_marks(node: ast.Assign) -> bool:
+    return ast.unparse(node.targets[0]) == "pytestmark"
 
 
 @pytest.mark.parametrize("room", ["gate", "engines"])
