@@ -1,8 +1,8 @@
 """Faults of the KV cache and of positions for Transformers, in a worker: this text is put after the mutations'.
 
 `plant` undoes the fault before. `where` says: `position`, of the entry or from which on; `length`, the number of tokens
-that the cache holds when a fault comes over an entry, once in each request; `layer` and `head`, None for all of them.
-The drafter, which has one layer, stays sound.
+that the cache holds when a fault comes over an entry, once in each request; `layer` and `head`, None for all of them;
+`drafter`, whether an entry is the drafter's, which has one layer. All other faults are the target's.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def in_an_entry(change: Callable[[Any, int, Part], None], where: Where) -> None:
     def faulty(cache: Any, keys: Any, values: Any, number: int, *others: Any, **named: Any) -> Any:
         update(cache, keys, values, number, *others, **named)
         layer = cache.layers[number]
-        chosen = is_targets(cache) and where["layer"] in (None, number)
+        chosen = is_targets(cache) != where["drafter"] and where["layer"] in (None, number)
         if chosen and layer.keys.shape[-2] - keys.shape[-2] >= where["length"] and not hasattr(layer, "faulty"):
             layer.faulty = True
             for name in ("keys", "values"):

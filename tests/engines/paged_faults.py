@@ -2,7 +2,8 @@
 
 `plant` undoes the fault before. Entries are written by the engine's own kernel, which packs keys in an order of its
 own. `where` says: `layer`, None for all; `position`, of the entry, in the first block and beyond the second one's rows;
-`length`, from how many tokens on a foreign block is read. Drafters' layers have another name and stay sound.
+`length`, from how many tokens on a foreign block is read; `drafter`, whether an entry is the drafter's, whose layers
+have another name. All other faults are the target's.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def in_an_entry(change: Callable[[Any], Any], where: Where) -> None:
     def faulty(attends: Any, layer: Any, *given: Any) -> None:
         write(attends, layer, *given)
         keys, values, cache, slots = given
-        if not is_targets(layer, where["layer"]):
+        if is_targets(layer, where["layer"]) == where["drafter"]:
             return
         if len(slots) >= PROMPT_ROWS:
             rows = (slots % BLOCK == where["position"]).nonzero().flatten()

@@ -1,14 +1,16 @@
 """Faults of the KV cache in running engines: unseen on the pair without memory, seen on the pair with it.
 
 Each fault is planted into the target of both pairs, in the same way and for the same prompts. Answers are held against
-the known ones, so a pair is green where no token is wrong.
+the known ones, so a pair is green where no token is wrong. A few are planted into both arms of a gate.
 """
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,12 +21,21 @@ from pytest_specdec.engines.engine import one_pass
 from pytest_specdec.engines.host import WorkerEngine, backend_source
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.models import expected_continuation, reads_of, resolve
+from pytest_specdec.run.gate import Gate
 from pytest_specdec.run.session import Session
+from pytest_specdec.settings import Settings
+from pytest_specdec.workloads.scenario import Scenario, load_scenario
 from pytest_specdec.workloads.workload import Request, Workload
 
 PLAIN, MEMORY = "", "?memory=24"
 PROMPT, TOKENS, GAMMA = 33, 40, 4
-AT = {"position": 28, "length": PROMPT, "layer": None, "head": None}  # an entry that is read again; once it is written
+AT = {
+    "position": 28,
+    "length": PROMPT,
+    "layer": None,
+    "head": None,
+    "drafter": False,
+}  # an entry that is read again; once it is written
 HERE = Path(__file__).parent
 NOT_SHIPPED = ("from __future__ import annotations\n", "from tests.engines.mutations import PATCHES\n")
 KITS: dict[str, tuple[str, str, Mapping[str, Any]]] = {
@@ -39,29 +50,49 @@ pytestmark = pytest.mark.cpu
 class FaultyWorker(WorkerEngine):
     """A worker whose backend has faults of the KV cache after it."""
 
-    def __init__(self, session: Session, backend: str, memory: str) -> None:
-        settings, (_, _, options) = session.settings, KITS[backend]
-        spec = EngineSpec(
-            backend=backend,
-            target=f"constructed:tiny{memory}",
-            draft=f"constructed:tiny:draft{memory}",
-            method="draft_model",
-            gamma=GAMMA,
-            dtype="float32",
-            max_model_len=128,
-            options=options,
-            environment={"OMP_NUM_THREADS": "1"},
-        )
+    def __init__(self, spec: EngineSpec, settings: Settings) -> None:
         find = partial(resolve, cache=settings.cache)
-        super().__init__(spec, settings.load_timeout, settings.timeout, find, faulty_source(backend))
+        super().__init__(spec, settings.load_timeout, settings.timeout, find, faulty_source(spec.backend))
+
+    def plant(self, fault: str | None, where: Mapping[str, Any]) -> None:
+        """Have this fault from now on, or none."""
+        self._call("plant", fault, {**AT, **where})
 
     def wrong_tokens(self, fault: str | None, where: Mapping[str, Any]) -> int:
         """How many tokens are wrong with a fault, or without."""
-        self._call("plant", fault, {**AT, **where})
+        self.plant(fault, where)
         run = one_pass(self, ASKED)
         known = [expected_continuation(self.spec.target, each.prompt_ids, TOKENS) for each in ASKED.requests]
         answers = [generation.token_ids for generation in run.generations]
         return sum(map(differing, answers, known))
+
+
+def pair_in(backend: str, memory: str) -> EngineSpec:
+    """An engine with a pair."""
+    return EngineSpec(
+        backend=backend,
+        target=f"constructed:tiny{memory}",
+        draft=f"constructed:tiny:draft{memory}",
+        method="draft_model",
+        gamma=GAMMA,
+        dtype="float32",
+        max_model_len=128,
+        options=KITS[backend][2],
+        environment={"OMP_NUM_THREADS": "1"},
+    )
+
+
+class FaultyEngines:
+    """Answers to the engine "faulty": a worker with the fault that its environment names, and so has its target's."""
+
+    def pytest_specdec_start_engine(self, spec: EngineSpec, settings: Settings) -> FaultyWorker | None:
+        """Start one."""
+        if spec.backend != "faulty":
+            return None
+        worker = FaultyWorker(replace(spec, backend=spec.environment["FAULTY"]), settings)
+        worker.plant(spec.environment["FAULT"], json.loads(spec.environment["WHERE"]))
+        worker.spec = spec
+        return worker
 
 
 def faulty_source(backend: str) -> str:
@@ -92,7 +123,8 @@ def started(session: Session, backend: str) -> Iterator[Pairs]:
     """The pair without memory and the pair with it, in a worker each."""
     with ExitStack() as workers:
         plain, memory = (
-            workers.enter_context(closing(FaultyWorker(session, backend, query))) for query in (PLAIN, MEMORY)
+            workers.enter_context(closing(FaultyWorker(pair_in(backend, query), session.settings)))
+            for query in (PLAIN, MEMORY)
         )
         yield plain, memory
 
@@ -170,3 +202,44 @@ def test_an_entry_that_is_read_no_more_is_seen_by_neither(in_transformers: Pairs
     """`reads_of` knows which entries these are."""
     assert sum(layer[PROMPT - 26] for layer in reads_of("constructed:tiny?memory=24", PROMPT, TOKENS).prompt) == 0
     assert wrong_in_both(in_transformers, "zeroed", {"position": PROMPT - 26}) == UNSEEN
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Scenario:
+    """Prompts of the length that the faults are made for."""
+    path = tmp_path / "faults.toml"
+    path.write_text(
+        f'source = {{ format = "random", length = {PROMPT} }}\ncount = 4\nseed = 11\nmax_tokens = {TOKENS}\n'
+        "concurrency = 4\nrounds = 1\nwarmup_rounds = 0\n"
+    )
+    return load_scenario(path)
+
+
+def faulty(request: pytest.FixtureRequest, backend: str, fault: str, where: Mapping[str, Any]) -> EngineSpec:
+    """An engine whose two arms have this fault."""
+    engines, plugins = FaultyEngines(), request.config.pluginmanager
+    plugins.register(engines)
+    request.addfinalizer(partial(plugins.unregister, engines))
+    pair = pair_in(backend, MEMORY)
+    planted = {"FAULTY": backend, "FAULT": fault, "WHERE": json.dumps(where)}
+    return replace(pair, backend="faulty", environment={**pair.environment, **planted})
+
+
+@pytest.mark.parametrize("backend", KITS)
+def test_a_fault_of_both_arms_is_red(
+    request: pytest.FixtureRequest, specdec: Gate, asked: Scenario, backend: str
+) -> None:
+    """The gate itself holds both against the known truth: the target's cache is faulty with a drafter and without."""
+    with pytest.raises(pytest.fail.Exception, match=r"(?s)^divergent: .*from the known truth, both arms: token "):
+        specdec(faulty(request, backend, "zeroed", {}), asked)
+
+
+@pytest.mark.parametrize("backend", KITS)
+def test_a_fault_of_the_drafters_cache_is_draft_state(
+    request: pytest.FixtureRequest, specdec: Gate, asked: Scenario, backend: str
+) -> None:
+    """Every token is right, and fewer drafts are accepted than foretold."""
+    with pytest.raises(
+        pytest.fail.Exception, match=r"(?s)^draft state: .* identical of .*round 0: foretold .*; counted "
+    ):
+        specdec(faulty(request, backend, "zeroed", {"drafter": True}), asked)

@@ -33,6 +33,7 @@ COUNTERS = {
     "vllm:spec_decode_num_accepted_tokens": "accepted_tokens",
     "vllm:spec_decode_num_accepted_tokens_per_pos": "accepted_per_position",
 }
+FORETOLD = ("draft_model", "eagle")  # methods whose drafts follow from the drafter alone
 BY_REQUEST = "per_request_spec_decode_metrics"
 CHILD_FAILED = "See stack trace"
 REFUSED_IN_CHILD = re.compile(r"pid=\d+\).*\b((?:NotImplemented|Value)Error): (.+)")
@@ -135,6 +136,7 @@ class VllmBackend:
         self._llm = llm
         self._engine = llm.llm_engine
         self._speculates = config["method"] != "none"
+        self._counting = _counting(config)
         self._target = config["target"]
         self._requests: list[dict[str, Any]] = []
         self._concurrency = 1
@@ -179,6 +181,7 @@ class VllmBackend:
             "async_scheduling": getattr(scheduler, "async_scheduling", None),
             "cuda_graphs": getattr(getattr(config.compilation_config, "cudagraph_mode", None), "name", None),
             "draft_context": getattr(drafting, "max_model_len", None),
+            "counting": self._counting,
             "architecture": self._architecture(),
             "weights_bytes": self._weights_bytes(),
             "kv_cache_bytes": self._kv_cache_bytes(),
@@ -356,6 +359,11 @@ class VllmBackend:
         shutdown = getattr(self._engine.engine_core, "shutdown", None)
         if shutdown is not None:
             shutdown()
+
+
+def _counting(config: dict[str, Any]) -> str | None:
+    """The name of how vLLM counts; None where its drafts follow from more than the drafter, or options change them."""
+    return "vllm" if config["method"] in FORETOLD and not config["speculative_options"] else None
 
 
 def _no_second_bos(text: str, bos: str | None) -> dict[str, bool]:

@@ -18,14 +18,21 @@ from pytest_specdec.models.memory import Memory
 from pytest_specdec.models.recipe import DraftRecipe, EagleRecipe, Recipe, Shape, SmolLM2Recipe, TargetRecipe
 from pytest_specdec.models.reference import parse
 from pytest_specdec.models.truth import (
+    COUNTINGS,
+    Counting,
     Reads,
     expected_assistance,
     expected_continuation,
+    expected_counters,
     expected_speculation,
+    follower,
     reads_of,
+    why_unknown,
 )
 
 __all__ = [
+    "COUNTINGS",
+    "Counting",
     "DraftRecipe",
     "EagleRecipe",
     "Memory",
@@ -40,11 +47,14 @@ __all__ = [
     "default_root",
     "expected_assistance",
     "expected_continuation",
+    "expected_counters",
     "expected_speculation",
+    "follower",
     "next_map",
     "parse",
     "reads_of",
     "resolve",
     "runner_up_map",
     "where",
+    "why_unknown",
 ]

@@ -1,11 +1,13 @@
 """What is known without any engine: the tokens of an answer, what of its drafts is accepted, what of the cache is read.
 
-Exact means equal to what the engine counts, the last round included, which the length limit cuts. There engines differ:
+Exact means equal to what the engine counts, the last round included, which the length limit cuts. There engines differ,
+and each backend says of itself which of COUNTINGS is its own (`counting` of its description):
 
 - vLLM takes the first token from the prompt's own pass, drafts γ tokens in every later round, also where fewer are
   wanted, and counts all that agree, though the answer ends within them. (Near `max_model_len` it drafts fewer.)
 - Transformers drafts from the prompt on, and never more than one token less than the answer still wants; a round that
   drafts nothing is none. (Prompt lookup drafts up to γ there, and only what is kept counts as accepted.)
+- The fake engine drafts from the prompt on, counts γ tokens in every round and accepts none that is not wanted.
 """
 
 from __future__ import annotations
@@ -20,11 +22,20 @@ from pytest_specdec.models.errors import ModelError
 from pytest_specdec.models.maps import following
 from pytest_specdec.models.memory import Memory, readings
 from pytest_specdec.models.memory_maps import codes
-from pytest_specdec.models.recipe import Constructed, ConstructedRecipe, Recipe
+from pytest_specdec.models.recipe import Constructed, ConstructedRecipe, Recipe, TargetRecipe
 from pytest_specdec.models.reference import parse
 
 Next: TypeAlias = Callable[[Sequence[int], int], int]
 Round: TypeAlias = tuple[int, int]  # tokens drafted, and how many of them accepted
+Asked: TypeAlias = tuple[Sequence[int], int]  # a prompt, and how many tokens follow it
+
+
+@dataclass(frozen=True)
+class Counting:
+    """How an engine counts the rounds of one answer, and whether each counts γ drafts, whatever is still wanted."""
+
+    rounds: Callable[[Sequence[bool], int, int], Iterator[Round]]
+    whole: bool
 
 
 @dataclass(frozen=True)
@@ -39,6 +50,16 @@ class Reads:
     output: tuple[tuple[int, ...], ...]
 
 
+def why_unknown(model: str) -> str | None:
+    """Why nobody knows beforehand what follows a prompt in this model; None for one whose every choice is certain."""
+    recipe = parse(model)
+    if not isinstance(recipe, ConstructedRecipe):
+        return f"{model} is not a constructed model, so its right answers are not known beforehand"
+    if isinstance(recipe, TargetRecipe) and (recipe.margin is not None or recipe.layers_share is not None):
+        return f"{model} has a margin or a layers_share, so rounding decides some of its choices"
+    return None
+
+
 def expected_continuation(model: Recipe | str, prompt_ids: Sequence[int], n: int) -> list[int]:
     """The `n` token ids that the model greedily emits after `prompt_ids` (ids below its vocab).
 
@@ -47,7 +68,7 @@ def expected_continuation(model: Recipe | str, prompt_ids: Sequence[int], n: int
     """
     recipe = _constructed(model)
     _check_prompt(_label(model), recipe, prompt_ids)
-    after, ids = _next(recipe), list(prompt_ids)
+    after, ids = follower(recipe), list(prompt_ids)
     for _ in range(n):
         ids.append(after(ids, len(ids)))
     return ids[len(prompt_ids) :]
@@ -61,14 +82,34 @@ def expected_speculation(
     A round keeps the drafts before the first disagreement and emits one token of the target's. A target as its own
     drafter foretells whatever is always right, as lookup in a prompt that holds the answer.
     """
-    return _foretold(_rounds_of_vllm, (target, draft), prompts, n, gamma)
+    return expected_counters(COUNTINGS["vllm"], (target, draft), [(prompt, n) for prompt in prompts], gamma)
 
 
 def expected_assistance(
     target: Constructed | str, draft: Constructed | str, prompts: Sequence[Sequence[int]], n: int, gamma: int
 ) -> Speculation:
     """The same, as Transformers' assisted generation counts it."""
-    return _foretold(_rounds_of_transformers, (target, draft), prompts, n, gamma)
+    return expected_counters(COUNTINGS["transformers"], (target, draft), [(prompt, n) for prompt in prompts], gamma)
+
+
+def expected_counters(
+    counting: Counting, pair: tuple[Constructed | str, Constructed | str], asked: Sequence[Asked], gamma: int
+) -> Speculation:
+    """What an engine of this counting has counted after these answers of a target and its drafter.
+
+    Raises ModelError as `expected_continuation` does, and where the drafter lacks tokens of the target.
+    """
+    target, draft = pair
+    _refuse_smaller(_constructed(target), _constructed(draft))
+    drafting = follower(_constructed(draft))
+    rounds: list[Round] = []
+    for prompt, n in asked:
+        _check_prompt(_label(draft), _constructed(draft), prompt)
+        ids = [*prompt, *expected_continuation(target, prompt, n + gamma)]
+        agrees = [drafting(ids, at) == ids[at] for at in range(len(prompt), len(ids))]
+        rounds += counting.rounds(agrees, n, gamma)
+    positions = tuple(sum(accepted > position for _, accepted in rounds) for position in range(gamma))
+    return Speculation(len(rounds), sum(drafted for drafted, _ in rounds), sum(positions), positions)
 
 
 def reads_of(model: Recipe | str, prompt_tokens: int, output_tokens: int) -> Reads:
@@ -95,27 +136,13 @@ def _distances(recipe: Constructed) -> list[list[int]]:
     return [[reader.distance for reader in layer] for layer in readings(recipe.memory, recipe.shape)]
 
 
-def _foretold(
-    rounds_of: Callable[[Sequence[bool], int, int], Iterator[Round]],
-    pair: tuple[Constructed | str, Constructed | str],
-    prompts: Sequence[Sequence[int]],
-    n: int,
-    gamma: int,
-) -> Speculation:
-    target, draft = pair
-    drafting = _next(_constructed(draft))
-    rounds: list[Round] = []
-    for prompt in prompts:
-        _check_prompt(_label(draft), _constructed(draft), prompt)
-        ids = [*prompt, *expected_continuation(target, prompt, n + gamma)]
-        agrees = [drafting(ids, at) == ids[at] for at in range(len(prompt), len(ids))]
-        rounds += rounds_of(agrees, n, gamma)
-    positions = tuple(sum(accepted > position for _, accepted in rounds) for position in range(gamma))
-    return Speculation(len(rounds), sum(drafted for drafted, _ in rounds), sum(positions), positions)
+def _refuse_smaller(target: Constructed, draft: Constructed) -> None:
+    if draft.vocab < target.vocab:
+        raise ModelError(f"{draft.name} has {draft.vocab} tokens, fewer than the target's {target.vocab}")
 
 
-def _next(recipe: Constructed) -> Next:
-    """What the model emits after the ids before a place."""
+def follower(recipe: Constructed) -> Next:
+    """What the model emits after the ids before a place, which are more than it reads back."""
     maps = following(recipe)
     if recipe.memory is None:
         return lambda ids, place: maps[0][ids[place - 1]]
@@ -146,6 +173,21 @@ def _rounds_of_transformers(agrees: Sequence[bool], n: int, gamma: int) -> Itera
         accepted = _leading(agrees[emitted : emitted + drafted])
         yield drafted, accepted
         emitted += accepted + 1
+
+
+def _rounds_of_fake(agrees: Sequence[bool], n: int, gamma: int) -> Iterator[Round]:
+    emitted = 0
+    while emitted < n:
+        accepted = _leading(agrees[emitted : emitted + min(gamma, n - emitted - 1)])
+        yield gamma, accepted
+        emitted += accepted + 1
+
+
+COUNTINGS = {
+    "vllm": Counting(_rounds_of_vllm, whole=True),
+    "transformers": Counting(_rounds_of_transformers, whole=False),
+    "fake": Counting(_rounds_of_fake, whole=True),
+}
 
 
 def _leading(agrees: Sequence[bool]) -> int:

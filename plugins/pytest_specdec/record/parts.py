@@ -109,8 +109,9 @@ class FindingPart:
     gap_logits: Annotated[Figure[float], "logits", "the largest gap over all tokens"] = NOTHING
     suspects: Annotated[tuple[str, ...], "", "what stands near it"] = ()
     window_start: Annotated[int, "", "the place of the first token shown"] = 0
-    expected: Annotated[tuple[int, ...], "token ids", "of the target alone"] = ()
-    seen: Annotated[tuple[int, ...], "token ids", "of this engine"] = ()
+    sides: Annotated[tuple[str, ...], "", "whose tokens `expected` and `seen` are"] = ("target only", "this engine")
+    expected: Annotated[tuple[int, ...], "token ids", "of the first side"] = ()
+    seen: Annotated[tuple[int, ...], "token ids", "of the second side"] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,14 +126,32 @@ class SamplingPart:
 
 
 @dataclass(frozen=True, kw_only=True)
+class KnownTruthPart:
+    """Tokens held against what a constructed target must emit; null where that is not known."""
+
+    tokens: Annotated[Figure[int], "tokens", "compared, of the rounds and of the control"] = NOTHING
+    wrong: Annotated[Figure[int], "tokens", "of them that are others"] = NOTHING
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForetoldPart:
+    """What `acceptance` has to count with a constructed drafter, over the rounds; null where nothing is claimed."""
+
+    drafts: Annotated[Figure[int], "", "rounds in which something is drafted"] = NOTHING
+    draft_tokens: Annotated[Figure[int], "tokens", "proposed"] = NOTHING
+    accepted_tokens: Annotated[Figure[int], "tokens", "accepted"] = NOTHING
+    accepted_per_position: Annotated[Figure[tuple[int, ...]], "drafts", "by position in the draft"] = NOTHING
+
+
+@dataclass(frozen=True, kw_only=True)
 class VerdictPart:
     """Is the output the target's own? Gaps are in logits."""
 
     outcome: Annotated[
         str,
         "",
-        "identical, tie, divergent, length, inputs differ, engine error, undecidable; sampled: consistent, different, "
-        "underpowered",
+        "identical, tie, draft state, length, divergent, inputs differ, engine error, undecidable; sampled: "
+        "consistent, different, underpowered",
     ] = ""
     detail: Annotated[str | None, "", "an engine's own words where there is no verdict"] = None
     counts: Annotated[Counts, "answers", "of each outcome, over all requests of all rounds"] = field(
@@ -145,8 +164,31 @@ class VerdictPart:
     reference_versions: Annotated[Mapping[str, str], "", "packages of the target-only arm"] = field(
         default_factory=dict
     )
+    known_truth: Annotated[KnownTruthPart, "", "tokens that are known beforehand"] = field(
+        default_factory=KnownTruthPart
+    )
+    foretold: Annotated[ForetoldPart, "", "counters that are known beforehand"] = field(default_factory=ForetoldPart)
     findings: Annotated[tuple[FindingPart, ...], "", "red: the first of them"] = ()
     sampling: Annotated[SamplingPart | None, "", "null where decoding was greedy"] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadSharesPart:
+    """Shares of KV entries, over the layers and over each length of prompt and answer."""
+
+    once_min: Annotated[float, "", "read at least once, in the layer with the fewest"]
+    once_median: Annotated[float, "", "the same, in the median"]
+    twice_min: Annotated[float, "", "read at least twice, in the layer with the fewest"]
+    twice_median: Annotated[float, "", "the same, in the median"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoveragePart:
+    """How much of the target's KV cache a pair with memory read after it was written; what is not read is not seen."""
+
+    prompt: Annotated[Figure[ReadSharesPart], "", "of the prompts' entries, by steps after the prompt's own"] = NOTHING
+    output: Annotated[Figure[ReadSharesPart], "", "of the answers' entries, but for the last token's"] = NOTHING
+    low: Annotated[str | None, "", "where fewer than half were read in the median, and why"] = None
 
 
 @dataclass(frozen=True, kw_only=True)

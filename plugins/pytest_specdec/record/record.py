@@ -9,6 +9,7 @@ from pytest_specdec.record.parts import (
     AcceptancePart,
     AskedPart,
     BaselinePart,
+    CoveragePart,
     EnergyPart,
     EnginePart,
     HardwarePart,
@@ -47,6 +48,7 @@ class Record:
     workload: Annotated[WorkloadPart, "", ""] = field(default_factory=WorkloadPart)
     engine: Annotated[EnginePart, "", ""] = field(default_factory=EnginePart)
     verdict: Annotated[VerdictPart, "", ""] = field(default_factory=VerdictPart)
+    coverage: Annotated[CoveragePart, "", ""] = field(default_factory=CoveragePart)
     throughput: Annotated[ThroughputPart, "", ""] = field(default_factory=ThroughputPart)
     latency: Annotated[LatencyPart, "", ""] = field(default_factory=LatencyPart)
     acceptance: Annotated[AcceptancePart, "", ""] = field(default_factory=AcceptancePart)

@@ -155,6 +155,7 @@ def footnotes(records: Sequence[Record]) -> list[str]:
     notes += [note for record in sorted(records, key=_order) for note in _load_notes(record)]
     ties = [record for record in records if record.verdict.outcome == "tie"]
     notes += [_tie_note(record) for record in sorted(ties, key=_order)]
+    notes += list(dict.fromkeys(_coverage_note(record) for record in records if record.coverage.low))
     return notes
 
 
@@ -208,6 +209,11 @@ def _saturation(rate: Figure[float]) -> str:
 def _label(record: Record) -> str:
     asked = record.asked
     return f"{model_label(asked.target)} {asked.dtype} {asked.engine} {asked.method}"
+
+
+def _coverage_note(record: Record) -> str:
+    asked = record.asked
+    return f"coverage: {asked.scenario}, {model_label(asked.target)}: {record.coverage.low}"
 
 
 def _tie_note(record: Record) -> str:

@@ -112,7 +112,8 @@ def _divergence(finding: FindingPart) -> Divergence:
     if finding.position is None:
         return Divergence(heading, "", (), finding.suspects)
     at = finding.position - finding.window_start
-    sides = (_side("target only", finding.expected, at), _side("this engine", finding.seen, at))
+    windows = zip(finding.sides, (finding.expected, finding.seen), strict=True)
+    sides = tuple(_side(name, window, at) for name, window in windows)
     return Divergence(heading, f"first difference at token {finding.position}", sides, finding.suspects)
 
 

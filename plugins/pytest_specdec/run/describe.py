@@ -43,6 +43,7 @@ from pytest_specdec.record.parts import (
 from pytest_specdec.run.judge import Judgement
 from pytest_specdec.run.measure import Measured
 from pytest_specdec.run.sweep import Sweep
+from pytest_specdec.verdict.coverage import coverage_part
 from pytest_specdec.workloads.workload import Workload
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def _whole(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: 
         workload=workload_part(measured.arms.workload),
         engine=engine_part(measured.about),
         verdict=judgement.part,
+        coverage=coverage_part(spec.target, rounds.runs[0].generations),
         throughput=throughput_part(rounds),
         latency=latency_part(rounds),
         acceptance=acceptance_part(rounds, spec.gamma),

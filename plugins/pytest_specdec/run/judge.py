@@ -1,7 +1,8 @@
 """Judge: how one engine's output is judged: token by token under greedy decoding, by distribution under sampling.
 
-Either way the result is the same three things: whether it passes, what the record says of it, and what a person is
-told.
+Token by token each arm is held against the other, both against the truth where a constructed target has one, and the
+counters against those that a constructed drafter must give. Either way the result is the same three things: whether it
+passes, what the record says of it, and what a person is told.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from functools import partial
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.generation import Generation
 from pytest_specdec.metrics.rounds import Rounds
-from pytest_specdec.record.parts import VerdictPart
+from pytest_specdec.record import missing
+from pytest_specdec.record.parts import ForetoldPart, KnownTruthPart, VerdictPart
 from pytest_specdec.run.session import Arms, Session
-from pytest_specdec.verdict.equivalence import Outcome, judge
+from pytest_specdec.verdict.drafts import foretell, foretold_part, held_against_foretold
+from pytest_specdec.verdict.equivalence import Control, Outcome, Verdict, judge
 from pytest_specdec.verdict.part import findings_part, outcome_part, sampling_part
 from pytest_specdec.verdict.sampling import (
     Drawing,
@@ -29,8 +32,11 @@ from pytest_specdec.verdict.sampling import (
     rescored,
 )
 from pytest_specdec.verdict.suspects import explained
+from pytest_specdec.verdict.truth import held_against_truth, truth_of, truth_part
 from pytest_specdec.verdict.words import describe_verdict
 from pytest_specdec.workloads.workload import Request
+
+SAMPLED = "at a temperature above 0 there is no single right answer"
 
 
 @dataclass(frozen=True)
@@ -53,13 +59,26 @@ def judged(session: Session, arms: Arms, rounds: Rounds, about: Description) -> 
 def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Description) -> Judgement:
     reference, workload = session.reference(arms), arms.workload
     verdict = judge(workload, reference.control, rounds.runs, partial(session.rescore, arms))
-    part = outcome_part(verdict, reference)
+    verdict, known, foretold = _by_what_is_known(verdict, reference.control, arms, rounds, about)
+    part = replace(outcome_part(verdict, reference), known_truth=known, foretold=foretold)
     ties = verdict.counts.get(Outcome.TIE.value, 0) / sum(verdict.counts.values())
     if verdict.passes:
         return Judgement(True, part, tie_rate=ties)
     told = explained(verdict, workload, arms.spec.gamma, about, partial(session.alone, arms))
     part = replace(part, findings=findings_part(told))
     return Judgement(False, part, [describe_verdict(told, workload.name)], ties)
+
+
+def _by_what_is_known(
+    verdict: Verdict, control: Control, arms: Arms, rounds: Rounds, about: Description
+) -> tuple[Verdict, KnownTruthPart, ForetoldPart]:
+    """The verdict, held against the truth of the target and of its drafter as far as they are known."""
+    spec, runs = arms.spec, rounds.runs
+    truth = truth_of(spec.target, arms.workload.requests)
+    foretold = foretell(spec, about, arms.workload, truth)
+    verdict = held_against_truth(verdict, truth, control, runs, spec.speculates)
+    verdict = held_against_foretold(verdict, foretold, runs)
+    return verdict, truth_part(truth, control, runs), foretold_part(foretold, runs)
 
 
 def _by_distribution(session: Session, arms: Arms, rounds: Rounds) -> Judgement:
@@ -76,7 +95,8 @@ def _by_distribution(session: Session, arms: Arms, rounds: Rounds) -> Judgement:
         words.append(
             "every draft was accepted, so what is sampled after a rejection was never seen: use a poorer draft"
         )
-    return Judgement(not words, sampling_part(verdict), words)
+    known, foretold = missing(KnownTruthPart, SAMPLED), missing(ForetoldPart, SAMPLED)
+    return Judgement(not words, replace(sampling_part(verdict), known_truth=known, foretold=foretold), words)
 
 
 def _failed(rounds: Rounds) -> Iterator[tuple[int, Generation]]:

@@ -19,6 +19,7 @@ from pytest_specdec.verdict.limits import Facts, broken_limit, due, overdue_end,
 from pytest_specdec.verdict.noise import LEVEL, NearTies, NoiseFloor, compare_near_ties, largest_gap
 from pytest_specdec.workloads.workload import Request, Workload
 
+TARGET_ONLY, THIS_ENGINE = "target only", "this engine"
 Rescore = Callable[[Sequence[Request], Sequence[Sequence[int]]], Sequence[Sequence[Score]]]
 
 
@@ -27,6 +28,7 @@ class Outcome(str, Enum):
 
     IDENTICAL = "identical"
     TIE = "tie"
+    DRAFT_STATE = "draft state"
     LENGTH = "length"
     DIVERGENT = "divergent"
     INPUTS_DIFFER = "inputs differ"
@@ -66,7 +68,7 @@ class Finding:
     """One generation that is not identical: where it first differs, and how far the target rates it away.
 
     `position`: index of the first differing token, None if none differs. `expected`, `seen`: both sides' tokens;
-    `chunks`: how those seen arrived. `gap`:
+    `sides`: whose they are; `chunks`: how those seen arrived. `target_wrong`: whether the target alone errs. `gap`:
     the largest gap over all tokens of the request, in logits; None if it was not rescored. `worst`: the first token
     beyond the floor, or the one with the largest gap.
     """
@@ -82,11 +84,16 @@ class Finding:
     worst: int | None = None
     chunks: tuple[Chunk, ...] = ()
     suspects: tuple[str, ...] = ()
+    sides: tuple[str, str] = (TARGET_ONLY, THIS_ENGINE)
+    target_wrong: bool = False
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The judgement of all rounds of one engine on one workload; `counts` has each request of each round once."""
+    """The judgement of all rounds of one engine on one workload; `counts` has each request of each round once.
+
+    `drafts`: where accepted drafts are not the foretold ones, in lines of words.
+    """
 
     outcome: Outcome
     counts: dict[str, int]
@@ -94,6 +101,7 @@ class Verdict:
     max_gap: float
     floor: NoiseFloor
     near_ties: NearTies
+    drafts: tuple[str, ...] = ()
 
     @property
     def passes(self) -> bool:
@@ -113,7 +121,7 @@ def judge(workload: Workload, control: Control, runs: Sequence[Run], rescore: Re
     scores = {id(case): row for case, row in zip(differing, _rescored(differing, rescore), strict=True)}
     findings = [*settled.values(), *(case.rated(scores[id(case)]) for case in differing)]
     near_ties = _near_ties(control, [case for case in cases if id(case) not in settled], scores)
-    return _verdict(len(cases), findings, control.floor, near_ties)
+    return verdict_of(len(cases), findings, control.floor, near_ties)
 
 
 def _rescored(cases: Sequence[Case], rescore: Rescore) -> Sequence[Sequence[Score]]:
@@ -127,7 +135,10 @@ def _near_ties(control: Control, cases: Sequence[Case], scores: dict[int, Sequen
     return compare_near_ties(control.floor, sum(score.gap > 0 for row in rows for score in row), sum(map(len, rows)))
 
 
-def _verdict(judged: int, findings: Sequence[Finding], floor: NoiseFloor, near_ties: NearTies) -> Verdict:
+def verdict_of(
+    judged: int, findings: Sequence[Finding], floor: NoiseFloor, near_ties: NearTies, needs_control: bool = True
+) -> Verdict:
+    """The worst outcome of these findings among `judged` answers; one that needs the control is none without it."""
     counts = Counter(finding.outcome.value for finding in findings)
     counts[Outcome.IDENTICAL.value] = judged - len(findings)
     outcomes = [finding.outcome for finding in findings] or [Outcome.IDENTICAL]
@@ -135,7 +146,7 @@ def _verdict(judged: int, findings: Sequence[Finding], floor: NoiseFloor, near_t
     worst = max(outcomes, key=lambda outcome: outcome.severity)
     gaps = [finding.gap for finding in findings if finding.gap is not None]
     return Verdict(
-        outcome=Outcome.UNDECIDABLE if floor.insane else worst,
+        outcome=Outcome.UNDECIDABLE if floor.insane and needs_control else worst,
         counts=dict(counts),
         findings=tuple(sorted(findings, key=lambda each: (-each.outcome.severity, each.round, each.request))),
         max_gap=math.nan if any(map(math.isnan, gaps)) else max([*gaps, floor.gap]),
@@ -276,4 +287,17 @@ def agreement(one: Sequence[int], other: Sequence[int]) -> int:
     return shared
 
 
-__all__ = ["LEVEL", "Case", "Certified", "Control", "Finding", "Outcome", "Verdict", "agreement", "judge"]
+__all__ = [
+    "LEVEL",
+    "TARGET_ONLY",
+    "THIS_ENGINE",
+    "Case",
+    "Certified",
+    "Control",
+    "Finding",
+    "Outcome",
+    "Verdict",
+    "agreement",
+    "judge",
+    "verdict_of",
+]

@@ -64,6 +64,7 @@ def _finding(finding: Finding) -> FindingPart:
         outcome=finding.outcome.value,
         detail=finding.detail,
         position=finding.position,
+        sides=finding.sides,
         gap_logits=Figure(finding.gap, NOT_RESCORED),
         suspects=finding.suspects,
         window_start=first,

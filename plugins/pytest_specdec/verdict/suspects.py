@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.generation import Generation
-from pytest_specdec.verdict.equivalence import Finding, Verdict, agreement
+from pytest_specdec.verdict.equivalence import THIS_ENGINE, Finding, Verdict, agreement
 from pytest_specdec.verdict.limits import Facts, reshaping_fields
 from pytest_specdec.workloads.workload import Request, Workload
 
@@ -33,7 +33,7 @@ def explained(
         replace(finding, suspects=suspects(finding, workload.requests[finding.request], gamma, description))
         for finding in verdict.findings[:EXPLAINED]
     ]
-    if workload.concurrency > 1:
+    if workload.concurrency > 1 and told[0].sides[1] == THIS_ENGINE:
         told[0] = replace(told[0], suspects=(*told[0].suspects, occurs_alone(told[0], alone(told[0].request))))
     return replace(verdict, findings=(*told, *verdict.findings[EXPLAINED:]))
 

@@ -10,11 +10,15 @@ WINDOW = 4
 SHOWN = 3
 ADVICE = {
     Outcome.DIVERGENT: "try --specdec-dtype float32: numerics vanish there, a fault stays; then another method or γ",
+    Outcome.DRAFT_STATE: "look at the drafter's own KV cache and positions: tokens are right, its drafts are not",
     Outcome.LENGTH: "look at EOS, stop and max_tokens handling inside a speculation round of this engine",
     Outcome.INPUTS_DIFFER: "look at tokenizer, chat template and BOS handling: both arms must be sent the same ids",
     Outcome.ENGINE_ERROR: "look at what the engine says of the failed requests, and at its log",
     Outcome.UNDECIDABLE: "run the target-only test alone; until its output is stable, nothing can be said",
 }
+TARGET_WRONG = (
+    "look at the target's own KV cache, positions and attention in this engine: target-only decoding is wrong"
+)
 
 
 def describe_verdict(verdict: Verdict, workload: str) -> str:
@@ -24,13 +28,19 @@ def describe_verdict(verdict: Verdict, workload: str) -> str:
     lines = [f"{verdict.outcome.value}: {counts} of {judged} generations on {workload}"]
     if verdict.floor.insane:
         lines.append(f"the control failed: {verdict.floor.insane}")
+    lines += verdict.drafts
     lines += [line for finding in verdict.findings[:SHOWN] for line in describe_finding(finding)]
     if len(verdict.findings) > SHOWN:
         lines.append(f"… and {len(verdict.findings) - SHOWN} more")
     lines += _floor(verdict)
     if verdict.outcome in ADVICE:
-        lines.append(f"what to try: {ADVICE[verdict.outcome]}")
+        lines.append(f"what to try: {_advice(verdict)}")
     return "\n".join(lines)
+
+
+def _advice(verdict: Verdict) -> str:
+    first = verdict.findings[0] if verdict.findings else None
+    return TARGET_WRONG if first is not None and first.target_wrong else ADVICE[verdict.outcome]
 
 
 def describe_finding(finding: Finding) -> list[str]:
@@ -38,8 +48,8 @@ def describe_finding(finding: Finding) -> list[str]:
     lines = [f"request {finding.request}, round {finding.round}: {finding.outcome.value}: {finding.detail}"]
     if finding.position is not None:
         lines.append(f"  first difference at token {finding.position}")
-        lines.append(f"  target only  {window(finding.expected, finding.position)}")
-        lines.append(f"  this engine  {window(finding.seen, finding.position)}")
+        for side, tokens in zip(finding.sides, (finding.expected, finding.seen), strict=True):
+            lines.append(f"  {side}  {window(tokens, finding.position)}")
     return lines + [f"  suspect: {suspect}" for suspect in finding.suspects]
 
 

@@ -192,6 +192,8 @@ def test_nothing_is_done_unless_asked_or_not_red() -> None:
     workload = Workload("w", (REQUEST,), 1)
     assert handed_over(quiet, Arms(FAULTY, workload), red, ABOUT) == []
     assert handed_over(asked, Arms(FAULTY, workload), replace(red, findings=()), ABOUT) == []
+    known = replace(WRONG, sides=("known truth", "this engine"))  # which no comparison of the arms shows
+    assert handed_over(asked, Arms(FAULTY, workload), replace(red, findings=(known,)), ABOUT) == []
     assert quiet.pool.loads == asked.pool.loads == []
 
 

@@ -40,7 +40,7 @@ class FakeEngine:
         self._options = {**DEFAULTS, **spec.options}
         decoder = decoder_of(spec)
         self._pass("load_seconds")
-        self._model: LanguageModel = language_model(self._options)
+        self._model: LanguageModel = language_model(spec, self._options)
         self._decoder = decoder(spec, self._options, self._model)
         self.description = Description(
             vocabulary=self._model.vocabulary,
@@ -54,7 +54,8 @@ class FakeEngine:
 
     def _details(self) -> dict[str, Any]:
         ends = {"eos_token_ids": list(self._model.eos_ids)} if self._model.eos_ids else {}
-        return {**ends, **self._options["switches"], **self.spec.speculative_options.get("switches", {})}
+        counting = {"counting": "fake"} if self.spec.speculates else {}
+        return {**ends, **counting, **self._options["switches"], **self.spec.speculative_options.get("switches", {})}
 
     def _pass(self, option: str) -> None:
         TIME.advance(float(self._options[option]))

@@ -2,7 +2,8 @@
 
 The map is simple enough to follow by hand. It cannot show a fault of the cache, since only the last token matters. The
 context model can: its logits are drawn by a hash of the whole prefix, so a prefix with one token too few or too many
-gives other logits. It also has what real models have: near-ties that rounding decides, and an end of the answer.
+gives other logits. It also has what real models have: near-ties that rounding decides, and an end of the answer. A
+target by the name of a constructed model is that model.
 
 Between logits and a token lie bias, penalties and withheld ends; then the argmax is taken, or a draw.
 """
@@ -18,7 +19,11 @@ from functools import cache, lru_cache
 from random import Random
 from typing import Any, Protocol
 
+from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError
+from pytest_specdec.models import ModelError, follower, parse
+from pytest_specdec.models.recipe import Constructed, ConstructedRecipe
+from pytest_specdec.models.truth import Next
 
 EOS = 2
 FIRST_PLAIN_ID = 3
@@ -47,8 +52,10 @@ class LanguageModel(Protocol):
         """Whether a drafter that is right on a share `alpha` of prefixes is right on this one."""
 
 
-def language_model(options: Mapping[str, Any]) -> LanguageModel:
-    """The model that the options ask for. Raises EngineError for an unknown name."""
+def language_model(spec: EngineSpec, options: Mapping[str, Any]) -> LanguageModel:
+    """The constructed pair where the target is one, else what the options ask for. Raises EngineError."""
+    if (target := _constructed(spec.target)) is not None:
+        return ConstructedModel(target, _constructed(spec.draft or spec.target) or target)
     vocabulary = int(options["vocabulary"])
     if options["model"] == "map":
         return MapModel(vocabulary)
@@ -78,6 +85,40 @@ class MapModel:
     def agrees(self, prefix: tuple[int, ...], alpha: float) -> bool:
         """By the last token alone."""
         return (prefix[-1] * 37) % 100 < 100 * alpha
+
+
+def _constructed(reference: str) -> Constructed | None:
+    """The recipe of a constructed model; None for another name. Raises EngineError for a wrong reference."""
+    try:
+        recipe = parse(reference)
+    except ModelError as error:
+        raise EngineError(str(error)) from error
+    return recipe if isinstance(recipe, ConstructedRecipe) else None
+
+
+class ConstructedModel:
+    """A constructed pair: what the target emits is known, and its drafter is right where it would emit the same."""
+
+    eos_ids: tuple[int, ...] = ()
+
+    def __init__(self, target: Constructed, draft: Constructed) -> None:
+        self.vocabulary = target.vocab
+        self._target, self._draft = follower(target), follower(draft)
+        reaches = [model.memory.reach for model in (target, draft) if model.memory is not None]
+        self._before = (0,) * max(reaches, default=0)  # so that a short prompt is read too
+
+    def logits(self, prefix: tuple[int, ...], shape: str | None = None) -> Logits:
+        """10 for the known token, 2 for every other id."""
+        choice = self._after(self._target, prefix)
+        return tuple(MAP_TOP - MAP_GAP * (token != choice) for token in range(self.vocabulary))
+
+    def agrees(self, prefix: tuple[int, ...], alpha: float) -> bool:
+        """By the two models themselves; `alpha` is the reference's own."""
+        return self._after(self._target, prefix) == self._after(self._draft, prefix)
+
+    def _after(self, emits: Next, prefix: tuple[int, ...]) -> int:
+        ids = (*self._before, *prefix)
+        return emits(ids, len(ids))
 
 
 class ContextModel:

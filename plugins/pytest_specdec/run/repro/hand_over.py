@@ -14,6 +14,7 @@ from pytest_specdec.run.repro.look import Fault, Look
 from pytest_specdec.run.repro.script import header, script, unwritable
 from pytest_specdec.run.repro.shrink import shrunk
 from pytest_specdec.run.session import Arms, Session
+from pytest_specdec.verdict.truth import KNOWN
 from pytest_specdec.workloads.workload import Workload
 
 SHOWN_BY = ("divergent", "length")
@@ -50,8 +51,9 @@ def _report(session: Session, arms: Arms, verdict: VerdictPart, about: Descripti
 
 
 def _requests(verdict: VerdictPart) -> list[int]:
-    """The red requests that a script can show, worst first."""
-    return [finding.request for finding in verdict.findings if finding.outcome in SHOWN_BY]
+    """The red requests that a script can show by comparing both arms, worst first."""
+    shown = [finding for finding in verdict.findings if finding.outcome in SHOWN_BY and KNOWN not in finding.sides]
+    return [finding.request for finding in shown]
 
 
 def _smallest(session: Session, spec: EngineSpec, workload: Workload, floor: float, request: int) -> Fault:

@@ -1,0 +1,85 @@
+"""A gate on a constructed pair, which the fake engine decodes as its recipe says: the truth is judged too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_specdec.record import Figure
+
+if TYPE_CHECKING:
+    from tests.plugin.conftest import Project
+
+PAIR = """
+import pytest
+
+pytestmark = pytest.mark.specdec(
+    target="constructed:tiny?memory=6&vocab=64",
+    draft="constructed:tiny:draft?memory=6&vocab=64&alpha=0.7",
+    gamma=3,
+    scenario="scenarios/pair.toml",
+)
+"""
+SCENARIO = 'source = { format = "random", length = 20 }\ncount = 3\nmax_tokens = 30\nconcurrency = 2\nrounds = 2\n'
+BOTH_ARMS = """
+@pytest.mark.specdec(method="none", draft=None, gamma=None)
+def test_target_only(specdec, ar_engine, scenario):
+    specdec(ar_engine, scenario)
+
+def test_speculative(specdec, spec_engine, scenario):
+    specdec(spec_engine, scenario)
+"""
+WRONG_IN_BOTH = """{"fault": "wrong token"}"""
+
+
+@pytest.fixture
+def pair(project: Project) -> Project:
+    """A project whose gates have a pair with memory."""
+    project.scenario(SCENARIO, "pair")
+    return project
+
+
+def test_a_sound_pair_is_identical_and_its_counters_are_the_foretold_ones(pair: Project) -> None:
+    """The record has both, and how much of the cache was read."""
+    pair.tests(BOTH_ARMS, header=PAIR)
+    target, speculative = pair.records().values()
+    counted, foretold = speculative.acceptance, speculative.verdict.foretold
+    assert [each.verdict.outcome for each in (target, speculative)] == ["identical", "identical"]
+    assert [each.verdict.known_truth.wrong for each in (target, speculative)] == [Figure(0), Figure(0)]
+    assert (foretold.drafts, foretold.draft_tokens) == (counted.drafts, counted.draft_tokens)
+    assert foretold.accepted_per_position == counted.accepted_per_position
+    assert target.verdict.foretold.drafts == Figure(None, "the engine does not speculate")
+    assert speculative.coverage.output.value is not None
+
+
+def test_a_fault_of_both_arms_is_red(pair: Project) -> None:
+    """Each arm by itself agrees with the other."""
+    pair.tests(BOTH_ARMS, header=PAIR)
+    result = pair.run("--specdec-engine-options", WRONG_IN_BOTH)
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(["*divergent: from the known truth: token *"])
+    result.stdout.fnmatch_lines(["*divergent: from the known truth, both arms: token *"])
+
+
+def test_a_drafter_that_is_never_right_is_draft_state(pair: Project) -> None:
+    """Every token is right."""
+    pair.tests(
+        '@pytest.mark.specdec(speculative_options={"fault": "nothing accepted"})\n'
+        "def test_it(specdec, spec_engine, scenario):\n    specdec(spec_engine, scenario)\n",
+        header=PAIR,
+    )
+    result = pair.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["draft state: 6 identical of 6 generations on pair", "round 0: foretold *; counted 0 of *"]
+    )
+
+
+def test_low_coverage_is_a_footnote(pair: Project) -> None:
+    """With the reason."""
+    pair.scenario(SCENARIO.replace("length = 20", "length = 60"), "pair")
+    pair.tests(BOTH_ARMS, header=PAIR)
+    said = " ".join(str(pair.run().stdout).split())
+    assert "coverage: pair, tiny-memory6-vocab64: only " in said
+    assert "up to 6 tokens are read back, after prompts of 60 tokens and in answers of 30" in said
