@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -94,3 +95,23 @@ def test_an_import_that_runs_up_is_found() -> None:
     source = "if TYPE_CHECKING:\n    import pytest\ndef f():\n    from pytest_specdec.run.gate import Gate\n"
     assert imports(ast.parse(source)) == ["pytest_specdec.run.gate"]
     assert floor("pytest_specdec.run.gate") > floor("pytest_specdec.engines.pool")
+
+
+def test_all_modules_stand_in_one_line() -> None:
+    """Within a room and its sub-rooms too no module leads back to itself, imports inside functions included."""
+    assert in_one_line({name(path): set(imports(ast.parse(path.read_text()))) for path in own_modules()})
+
+
+def test_two_modules_that_import_each_other_are_found() -> None:
+    """The check itself, on a circle of two."""
+    assert in_one_line({"a": {"b"}, "b": set()})
+    assert not in_one_line({"a": {"b"}, "b": {"a"}})
+
+
+def in_one_line(needs: dict[str, set[str]]) -> bool:
+    """Whether the modules can be put in an order in which each comes after what it imports."""
+    try:
+        tuple(TopologicalSorter({module: known & set(needs) for module, known in needs.items()}).static_order())
+    except CycleError:
+        return False
+    return True
