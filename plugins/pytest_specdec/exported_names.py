@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.settings import BY_NAME, OPTIONS, Found, Settings, Texts, switched
+from pytest_specdec.settings import BY_NAME, OPTIONS, Found, Settings, Texts, parse_switch
 
 DTYPES = {"half": "float16", "float": "float32", "float16": "float16", "float32": "float32", "bfloat16": "bfloat16"}
 ARMS = {"speculative": "speculative", "target_ar": "target"}
@@ -94,7 +94,7 @@ NAMES = (
     ExportedName("TARGET_MODEL", "target", str, "export a path or a hub id"),
     ExportedName("DRAFTER_MODEL", "draft", _one, "export a path or a hub id"),
     ExportedName("GAMMA_VALUE", "gamma", _gamma, "export a number of draft tokens, 1 or more"),
-    ExportedName("VLLM_ENABLE_SPECULATIVE", "", switched, "export true or false", "vllm"),
+    ExportedName("VLLM_ENABLE_SPECULATIVE", "", parse_switch, "export true or false", "vllm"),
     ExportedName(
         "VLLM_NUM_SPECULATIVE_TOKENS",
         "gamma",
@@ -129,10 +129,10 @@ NAMES = (
         "vllm",
     ),
     ExportedName(
-        "VLLM_DTYPE", "dtype", _word(DTYPES), "export the dtype by name: ties are counted in its spacings", "vllm"
+        "VLLM_DTYPE", "dtype", _word(DTYPES), "export the dtype by name: ties are counted in its ULPs", "vllm"
     ),
     ExportedName("VLLM_QUANTIZATION", "engine_options.quantization", str, "export vLLM's name of it", "vllm"),
-    ExportedName("VLLM_DISABLE_LOG_STATS", "", switched, "export true or false", "vllm"),
+    ExportedName("VLLM_DISABLE_LOG_STATS", "", parse_switch, "export true or false", "vllm"),
     ExportedName("VLLM_USE_V2_BLOCK_MANAGER", "", str, "unset it", "vllm"),
     ExportedName(
         "NUM_PROMPTS", "set.count", _whole(0), "export a number of prompts, or 0 for a duration", direct=False
@@ -140,9 +140,9 @@ NAMES = (
     ExportedName("AUTO_RATE", "set.load", _number(), "export requests a second, above 0", direct=False),
     ExportedName("AUTO_DURATION", "set.load", _number(), "export seconds, above 0", direct=False),
     ExportedName("GENERATION_LENGTH", "set.max_tokens", _whole(1), "export a number of tokens, 1 or more"),
-    ExportedName("ENABLE_BATCH", "set.concurrency", switched, "export true or false", direct=False),
+    ExportedName("ENABLE_BATCH", "set.concurrency", parse_switch, "export true or false", direct=False),
     ExportedName("BATCH_SIZE", "set.concurrency", _whole(1), "export a number of requests, 1 or more", direct=False),
-    ExportedName("ENABLE_GPU_MONITOR", "monitor", switched, "export true or false", direct=False),
+    ExportedName("ENABLE_GPU_MONITOR", "monitor", parse_switch, "export true or false", direct=False),
     ExportedName("GPU_MONITOR_INTERVAL", "monitor", _number(), "export seconds, above 0", direct=False),
     ExportedName(
         "GPU_STRATEGY",
@@ -162,7 +162,7 @@ def settings_with_exported_names(
 
     Raises ConfigurationError for all names whose values cannot be read, and for names that contradict each other.
     """
-    said = _said(environment)
+    said = _read_environment(environment)
     choice = {row.to: Found(row.name, said[row.name]) for row in NAMES[:2] if row.name in said}
     chosen = Settings.resolve(command_line, environment, ini, choice)
     _refuse_speculation_that_would_not_happen(said, chosen)
@@ -173,7 +173,7 @@ def settings_with_exported_names(
     return Settings.resolve(command_line, environment, ini, exported.layer), exported
 
 
-def _said(environment: Mapping[str, str]) -> dict[str, Any]:
+def _read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     """The value of each name that is exported and not empty."""
     values: dict[str, Any] = {}
     mistakes = []
@@ -283,11 +283,11 @@ def _rows(name: str, settings: Settings) -> list[tuple[str, str, str]]:
     value = getattr(settings, name)
     if isinstance(value, Mapping):
         places = settings.places(name)
-        return [(f"{name}.{key}", _shown(each), places[key]) for key, each in value.items()]
-    return [(name, _shown(value), settings.origins[name])]
+        return [(f"{name}.{key}", _format(each), places[key]) for key, each in value.items()]
+    return [(name, _format(value), settings.origins[name])]
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "-"}[value]
     return ", ".join(map(str, value)) or "-" if isinstance(value, tuple) else str(value)

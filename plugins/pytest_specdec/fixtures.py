@@ -75,9 +75,9 @@ def _placement(request: pytest.FixtureRequest) -> Placement | None:
     worker = getattr(request.config, "workerinput", None)
     if worker is None or not gpus().visible:
         return None
-    from pytest_specdec.gpu_locks import Placement, claim, gpus_wanted
+    from pytest_specdec.gpu_locks import Placement, claim, count_gpus
 
-    wanted = gpus_wanted(*_demands(request.session.items))
+    wanted = count_gpus(*_demands(request.session.items))
     timeout = request.config.stash[SETTINGS].load_timeout
     return Placement(lambda: claim(gpus().visible, wanted, str(worker["testrunuid"]), timeout))
 
@@ -105,7 +105,7 @@ def _starter(config: pytest.Config, progress: Progress) -> Callable[[EngineSpec]
     return start
 
 
-def found_baselines(config: pytest.Config, named: str) -> Baselines:
+def find_baselines(config: pytest.Config, named: str) -> Baselines:
     """Where pytest-benchmark keeps its results, and the run that was named. Raises ConfigurationError."""
     from pytest_specdec.history.baselines import baselines
     from pytest_specdec.history.saved import storage_folder
@@ -114,7 +114,7 @@ def found_baselines(config: pytest.Config, named: str) -> Baselines:
 
 
 def _regression(config: pytest.Config) -> RegressionGate | None:
-    """The gate against a baseline, where one was asked for."""
+    """The gate against a baseline run, where one was asked for."""
     found = config.stash.get(BASELINES, None)
     if found is None:
         return None
@@ -239,7 +239,7 @@ def specdec(
         request.node.user_properties.append((PROPERTY, json.dumps(told, sort_keys=True)))
         request.node.user_properties.extend(flat(record))
 
-    benchmark.params = _labelled(benchmark.params)
+    benchmark.params = _label_params(benchmark.params)
     gate = Gate(specdec_session, benchmark, keep)
     gated: list[str] = []
 
@@ -259,7 +259,7 @@ def specdec(
     return check
 
 
-def _labelled(params: dict[str, Any] | None) -> dict[str, Any] | None:
+def _label_params(params: dict[str, Any] | None) -> dict[str, Any] | None:
     """A test's parameters as its id has them: engines and scenarios by name, others as they are."""
     if params is None:
         return None

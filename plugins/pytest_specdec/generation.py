@@ -66,7 +66,7 @@ class Generation:
 class Speculation:
     """What the engine counted during one run, as differences of its counters around the run.
 
-    `drafts`: rounds in which something was drafted. `draft_tokens`: tokens proposed. `accepted_tokens`: proposed tokens
+    `drafts`: steps in which something was drafted. `draft_tokens`: tokens proposed. `accepted_tokens`: proposed tokens
     that the target accepted. `accepted_per_position`: for each draft position, how often it was accepted (empty where
     the engine does not tell).
     """
@@ -130,7 +130,7 @@ class Score:
     """How the target alone rates one emitted token, given the prefix that the engine had.
 
     `gap`: the target's highest logit minus this token's logit, 0.0 when the token is the argmax. `top`: the highest
-    logit itself, from which the spacing of the dtype at that magnitude follows; None where the engine reports log
+    logit itself, from which the ULP at that magnitude follows; None where the engine reports log
     probabilities only. `argmax`: the token that the target prefers.
     """
 

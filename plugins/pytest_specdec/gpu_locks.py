@@ -77,7 +77,7 @@ def _try(gpus: Sequence[Gpu], wanted: int, run: str, folder: Path) -> Claim | No
     """All that are wanted at once, or none."""
     held: dict[Gpu, FileLock] = {}
     for gpu in gpus:
-        if len(held) < wanted and (lock := _locked(gpu, folder)):
+        if len(held) < wanted and (lock := _try_lock(gpu, folder)):
             held[gpu] = lock
     claimed = Claim(tuple(held), tuple(held.values()))
     if len(held) < wanted:
@@ -88,7 +88,7 @@ def _try(gpus: Sequence[Gpu], wanted: int, run: str, folder: Path) -> Claim | No
     return claimed
 
 
-def _locked(gpu: Gpu, folder: Path) -> FileLock | None:
+def _try_lock(gpu: Gpu, folder: Path) -> FileLock | None:
     """The GPU's lock, ours now; None if somebody has it."""
     lock = FileLock(folder / f"{gpu.uuid}.lock")
     try:
@@ -117,7 +117,7 @@ def _queue(folder: Path, timeout: float) -> Iterator[None]:
 
 def _refuse_vain_waiting(gpus: Sequence[Gpu], wanted: int, run: str, folder: Path) -> None:
     """Workers of one run hold their GPUs until all of them are done, so none can wait for another."""
-    ours = sum(_noted(gpu, folder).get("run") == run for gpu in gpus if _is_held(gpu, folder))
+    ours = sum(_read_note(gpu, folder).get("run") == run for gpu in gpus if _is_held(gpu, folder))
     if len(gpus) - ours < wanted:
         raise EngineError(
             f"{len(gpus)} visible GPUs are too few for so many workers with {wanted} each: use -n {len(gpus) // wanted}"
@@ -125,13 +125,13 @@ def _refuse_vain_waiting(gpus: Sequence[Gpu], wanted: int, run: str, folder: Pat
 
 
 def _is_held(gpu: Gpu, folder: Path) -> bool:
-    lock = _locked(gpu, folder)
+    lock = _try_lock(gpu, folder)
     if lock is not None:
         lock.release()
     return lock is None
 
 
-def _noted(gpu: Gpu, folder: Path) -> dict[str, object]:
+def _read_note(gpu: Gpu, folder: Path) -> dict[str, object]:
     """What the last holder wrote; empty where it is just being written."""
     with contextlib.suppress(OSError, ValueError):
         return dict(json.loads(_note(gpu, folder).read_text("utf-8")))
@@ -140,7 +140,7 @@ def _noted(gpu: Gpu, folder: Path) -> dict[str, object]:
 
 def _holders(gpus: Iterable[Gpu], folder: Path) -> str:
     held = [gpu for gpu in gpus if _is_held(gpu, folder)]
-    return ", ".join(f"{gpu.uuid} is held by process {_noted(gpu, folder).get('pid', '?')}" for gpu in held)
+    return ", ".join(f"{gpu.uuid} is held by process {_read_note(gpu, folder).get('pid', '?')}" for gpu in held)
 
 
 class Placement:
@@ -166,6 +166,6 @@ class Placement:
             self._claim = None
 
 
-def gpus_wanted(specs: Iterable[EngineSpec], multi_gpu: Iterable[int]) -> int:
+def count_gpus(specs: Iterable[EngineSpec], multi_gpu: Iterable[int]) -> int:
     """GPUs that the most demanding of these engines and of these `multi_gpu` marks needs, 1 at least."""
     return max([1, *(spec.gpus for spec in specs), *multi_gpu])

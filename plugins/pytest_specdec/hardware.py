@@ -64,21 +64,21 @@ def visible_gpus(present: tuple[Gpu, ...], environment: Mapping[str, str]) -> tu
         return present
     visible: list[Gpu] = []
     for entry in listed.split(","):
-        chosen = _chosen(present, entry.strip())
+        chosen = _choose(present, entry.strip())
         if chosen is None or chosen in visible:
             break
         visible.append(chosen)
     return tuple(visible)
 
 
-def _chosen(present: tuple[Gpu, ...], entry: str) -> Gpu | None:
+def _choose(present: tuple[Gpu, ...], entry: str) -> Gpu | None:
     if entry.isdigit():
         return next((gpu for gpu in present if gpu.index == int(entry)), None)
     matching = [gpu for gpu in present if entry.startswith("GPU-") and gpu.uuid.startswith(entry)]
     return matching[0] if len(matching) == 1 else None
 
 
-def opened_nvml() -> Any:
+def open_nvml() -> Any:
     """The initialised module `pynvml`. Raises ImportError or NVMLError where there is no driver."""
     import pynvml
 
@@ -88,7 +88,7 @@ def opened_nvml() -> Any:
 
 @contextlib.contextmanager
 def _nvml() -> Iterator[Any]:
-    nvml = opened_nvml()
+    nvml = open_nvml()
     try:
         yield nvml
     finally:

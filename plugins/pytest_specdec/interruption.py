@@ -88,9 +88,9 @@ class Interruption:
     def partial(self, recorded: int = 0) -> str:
         """The same words as `ended`; empty where no gate is missing."""
         lacks = not self._gates <= self._finished if self._gates else self._broken_off or self._gates is None
-        return self.ended(recorded) if lacks else ""
+        return self.describe(recorded) if lacks else ""
 
-    def ended(self, recorded: int = 0) -> str:
+    def describe(self, recorded: int = 0) -> str:
         """What ended the session before its time, "ended by SIGTERM after 1 of 3 gates"; empty if nothing did.
 
         `recorded`: how many gates have left a record, for the controller of pytest-xdist, which has no tests itself.

@@ -98,7 +98,7 @@ def _find_the_baseline(config: pytest.Config) -> None:
             "--specdec-compare and --specdec-fail compare nothing with --benchmark-disable: drop one"
         )
     try:
-        config.stash[BASELINES] = fixtures.found_baselines(config, named)
+        config.stash[BASELINES] = fixtures.find_baselines(config, named)
     except ConfigurationError as error:
         raise pytest.UsageError(f"--specdec-compare: {error}") from None
 
@@ -193,26 +193,26 @@ def _specdec_marks(definition: pytest.Item) -> list[dict[str, Any]]:
 
 
 def _specs(fixture: str, marks: list[dict[str, Any]], settings: Settings) -> list[EngineSpec]:
-    from pytest_specdec.engines.choice import chosen_engines
+    from pytest_specdec.engines.choice import choose_engines
 
     backend, speculates = ENGINE_FIXTURES[fixture]
     backends = (backend,) if backend is not None else settings.engine
     if not backends:
         raise ConfigurationError(f"the fixture {fixture} needs to know its engine: give --specdec-engine NAME")
-    return [spec for name in backends for spec in chosen_engines(name, speculates, marks, settings)]
+    return [spec for name in backends for spec in choose_engines(name, speculates, marks, settings)]
 
 
 def _scenario_paths(metafunc: pytest.Metafunc, marks: list[dict[str, Any]], settings: Settings) -> list[Any]:
     from pytest_specdec.workloads.scenario import discover
 
-    named = [name for mark in marks for name in _listed(mark.get("scenario", ()))] or settings.scenario
+    named = [name for mark in marks for name in _as_list(mark.get("scenario", ()))] or settings.scenario
     if not named:
         raise ConfigurationError("no scenario: give --specdec-scenario FILE, or @pytest.mark.specdec(scenario=…)")
     base = metafunc.config.rootpath if marks or not metafunc.config.getoption("specdec_scenario") else None
     return discover(dict.fromkeys(base / name if base else name for name in named))
 
 
-def _listed(value: Any) -> list[str]:
+def _as_list(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
@@ -352,11 +352,11 @@ def pytest_benchmark_group_stats(config: pytest.Config, benchmarks: list[Any]) -
 @pytest.hookimpl(optionalhook=True)
 def pytest_benchmark_update_json(output_json: dict[str, Any]) -> None:
     """What the first γ of a sweep could not predict alone, its later ones tell."""
-    from pytest_specdec.metrics.speedup import explained_in_hindsight
+    from pytest_specdec.metrics.speedup import explain_in_hindsight
     from pytest_specdec.record import from_json, to_json
 
     kept = [each["extra_info"] for each in output_json["benchmarks"] if "specdec" in each["extra_info"]]
-    records = explained_in_hindsight([from_json(each["specdec"]) for each in kept])
+    records = explain_in_hindsight([from_json(each["specdec"]) for each in kept])
     for each, record in zip(kept, records, strict=True):
         each["specdec"] = to_json(record)
 
@@ -366,7 +366,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     records = _records(terminalreporter)
     if records:
         _tell_gates(terminalreporter, config, records)
-    if ended := config.stash[INTERRUPTION].ended(len(records)):
+    if ended := config.stash[INTERRUPTION].describe(len(records)):
         terminalreporter.write_line(f"partial: {ended}" if _partial(config, records) else ended, yellow=True)
 
 
@@ -436,7 +436,7 @@ def _report(config: pytest.Config, records: list[Record], file: Path) -> str:
 def _records(terminalreporter: Any) -> list[Record]:
     reports = [report for kind in ("passed", "failed", "skipped") for report in terminalreporter.stats.get(kind, [])]
     return [
-        _shown_record(report, json.loads(value))
+        _place_record(report, json.loads(value))
         for report in reports
         if report.when == "call"
         for name, value in report.user_properties
@@ -444,8 +444,8 @@ def _records(terminalreporter: Any) -> list[Record]:
     ]
 
 
-def _shown_record(report: Any, told: dict[str, Any]) -> Record:
-    """A record with its test's place; red where the test failed for another reason than its baseline."""
+def _place_record(report: Any, told: dict[str, Any]) -> Record:
+    """A record with its test's place; red where the test failed for another reason than its baseline run."""
     from pytest_specdec.record import RED, REGRESSED, Place, from_json
 
     record, (file, line, _) = from_json(told), report.location

@@ -28,7 +28,7 @@ class Activity:
     so_far: Callable[[], str]
     began: float
 
-    def told(self, now: float) -> str:
+    def describe(self, now: float) -> str:
         """What is being done, how far it has come, and for how long."""
         return ", ".join(filter(None, (self.what, self.so_far(), f"{now - self.began:.0f} s")))
 
@@ -91,4 +91,4 @@ class Progress:
         """Say what is being done if nothing has been said for a while."""
         activity, now = self._now, self._clock()
         if activity is not None and now - self._said >= SILENCE_S:
-            self.announce(activity.told(now))
+            self.announce(activity.describe(now))

@@ -113,7 +113,7 @@ def _arm(text: str) -> str:
     return text
 
 
-def switched(text: str) -> bool:
+def parse_switch(text: str) -> bool:
     """Whether a word switches on or off. Raises ValueError for any other."""
     if text.strip().lower() not in SWITCHED:
         raise ValueError(f"write one of {', '.join(SWITCHED)}")
@@ -174,7 +174,7 @@ OPTIONS = (
         "NAME[,NAME]",
         "speculation methods under the engine's own names, e.g. draft_model, ngram, eagle, prompt_lookup",
     ),
-    Option("gamma", _gammas, (3,), "N[,N]", "draft tokens a round (vLLM: num_speculative_tokens); default 3"),
+    Option("gamma", _gammas, (3,), "N[,N]", "draft tokens a step (vLLM: num_speculative_tokens); default 3"),
     Option(
         "dtype",
         str,
@@ -217,7 +217,7 @@ OPTIONS = (
     Option("monitor", _seconds, None, "SECONDS", "sample the engine's GPUs so often, for the report; default: never"),
     Option("series", str, ".benchmarks/series", "FOLDER", "where those samples are kept; default .benchmarks/series"),
     Option(
-        "control",
+        "calibration",
         _positive,
         8,
         "PROMPTS",
@@ -261,7 +261,7 @@ OPTIONS = (
         _thresholds,
         (),
         "METRIC:MOST",
-        "fail a test whose figure is worse than its baseline by more, e.g. ttft_p99:10ms, or a percentage; "
+        "fail a test whose figure is worse than its baseline run by more, e.g. ttft_p99:10ms, or a percentage; "
         "may be repeated",
         {"action": "append"},
     ),
@@ -270,14 +270,14 @@ OPTIONS = (
         _fail_on,
         (),
         "NAME[,NAME]",
-        "fail a test also where its baseline or figure is missing, or its rounds are inconclusive",
+        "fail a test also where its baseline run or figure is missing, or its rounds are inconclusive",
     ),
     Option("repro", str, None, "FOLDER", "for a red gate, write a bug report: a script that stands alone, made small"),
     Option("repro_seconds", _seconds, 120.0, "SECONDS", "limit for making a bug report's request small; default 120"),
     Option("report", str, None, "FILE", "write a report of this session, red gates too: FILE.html, .md, .csv or .json"),
     Option(
         "env",
-        switched,
+        parse_switch,
         False,
         "yes|no",
         "take settings from names that benchmark scripts export, as TARGET_MODEL; print all settings with their origin",
@@ -322,7 +322,7 @@ class Settings:
     time_budget: float
     monitor: float | None
     series: str
-    control: int
+    calibration: int
     python: str | None
     reference_python: str | None
     server_url: str | None
@@ -344,7 +344,7 @@ class Settings:
 
     @property
     def baseline(self) -> str | None:
-        """Which run is the baseline: the named one, or the latest where a gate needs one; None: nothing is compared."""
+        """Which run is the baseline run: the named one, or the latest where a gate needs one; None: nothing is compared."""
         return self.compare or (LATEST if self.fail or self.fail_on else None)
 
     @classmethod
@@ -360,7 +360,7 @@ class Settings:
         values: dict[str, Any] = {}
         origins: dict[str, str] = {}
         for option in OPTIONS:
-            above = _first(option, ((option.flag, _joined(command_line.get(option.name))), _in(environment, option)))
+            above = _first(option, ((option.flag, _join(command_line.get(option.name))), _in(environment, option)))
             below = _first(option, ((f"{option.ini} in the ini file", ini.get(option.name) or None),))
             told = _by_key if isinstance(option.default, Mapping) else _whole
             values[option.name], places = told(option, above, exported or {}, below)
@@ -379,7 +379,7 @@ def _in(environment: Mapping[str, str], option: Option) -> tuple[str, str | None
 
 def _first(option: Option, sources: Sequence[tuple[str, str | None]]) -> Found | None:
     """What the first source with a text says."""
-    return next((Found(place, _parsed(option, place, text)) for place, text in sources if text is not None), None)
+    return next((Found(place, _parse(option, place, text)) for place, text in sources if text is not None), None)
 
 
 def _whole(option: Option, above: Found | None, exported: Layer, below: Found | None) -> tuple[Any, dict[str, str]]:
@@ -399,12 +399,12 @@ def _keys(table: Found | None) -> dict[str, Found]:
     return {key: replace(table, value=value) for key, value in table.value.items()} if table else {}
 
 
-def _joined(given: str | list[str] | None) -> str | None:
+def _join(given: str | list[str] | None) -> str | None:
     """An option that was repeated, as the one text that the other sources have."""
     return ",".join(given) if isinstance(given, list) else given
 
 
-def _parsed(option: Option, place: str, text: str) -> Any:
+def _parse(option: Option, place: str, text: str) -> Any:
     try:
         return option.parse(text)
     except ValueError as error:
@@ -423,4 +423,4 @@ def _refuse_unknown(environment: Mapping[str, str]) -> None:
         if name.startswith("SPECDEC_") and name not in (*known, *NO_SETTINGS):
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
-            raise ConfigurationError(f"the environment variable {name} is no setting of pytest-specdec; {hint}")
+            raise ConfigurationError(f"unknown option {name} in the environment; {hint}")

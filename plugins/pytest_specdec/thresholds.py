@@ -51,7 +51,7 @@ USUAL = ("tokens_per_second", "joules_per_token", "mean_accepted_length", "ttft_
 
 @dataclass(frozen=True)
 class Threshold:
-    """The most that a metric may be worse: a share of the baseline if `relative`, else in the record's own unit.
+    """The most that a metric may be worse: a share of the baseline run if `relative`, else in the record's own unit.
 
     `text`: as it was written. `gates`: whether missing it fails the test, or the change is only shown.
     """
@@ -68,7 +68,7 @@ class Threshold:
         name, colon, amount = (part.strip() for part in written.partition(":"))
         if not colon or not amount:
             raise ValueError(f"{written!r} is not of the form metric:threshold, e.g. tokens_per_second:5%")
-        metric = _known(name)
+        metric = _metric_named(name)
         most, relative = _amount(metric, amount)
         return cls(metric, most, relative, amount)
 
@@ -76,11 +76,11 @@ class Threshold:
 SHOWN = tuple(Threshold(METRICS[name], 0.0, True, "", gates=False) for name in USUAL)
 
 
-def _known(name: str) -> Metric:
+def _metric_named(name: str) -> Metric:
     if name in METRICS:
         return METRICS[name]
     near = difflib.get_close_matches(name, METRICS, n=1)
-    raise ValueError(f"{name!r} is no metric; " + (f"did you mean {near[0]}?" if near else f"known: {_names()}"))
+    raise ValueError(f"unknown metric {name!r}; " + (f"did you mean {near[0]}?" if near else f"known: {_names()}"))
 
 
 def _names() -> str:

@@ -22,7 +22,7 @@ TARGET = f"constructed:tiny?memory={REACH}"
 DRAFT = f"constructed:tiny:draft?memory={REACH}&alpha=0.8"
 HEAD = f"constructed:tiny:eagle?memory={REACH}&alpha=0.9"
 GAMMA = 4
-TOKENS = 65  # of each answer; whole rounds, where everything is accepted
+TOKENS = 65  # of each answer; whole steps, where everything is accepted
 
 pytestmark = [
     pytest.mark.cpu,
@@ -53,7 +53,7 @@ PROMPTS = random_prompts([REACH + 1 + 9 * number for number in range(16)])  # th
 MANY = random_prompts([REACH + 1 + number for number in range(160)])
 
 
-def decoded(session: Session, engine: EngineSpec, prompts: Sequence[Sequence[int]]) -> Run:
+def decode_known(session: Session, engine: EngineSpec, prompts: Sequence[Sequence[int]]) -> Run:
     """A run of which every token is the known one."""
     asked = Workload("memory", tuple(Request(tuple(ids), TOKENS) for ids in prompts), concurrency=8)
     with session.pool.using(engine) as loaded:
@@ -65,12 +65,12 @@ def decoded(session: Session, engine: EngineSpec, prompts: Sequence[Sequence[int
 
 def test_vllm_alone(specdec_session: Session, vllm_ar: EngineSpec) -> None:
     """Every one of the tokens."""
-    decoded(specdec_session, vllm_ar, PROMPTS)
+    decode_known(specdec_session, vllm_ar, PROMPTS)
 
 
 def test_vllm_with_a_drafter(specdec_session: Session, vllm_spec: EngineSpec) -> None:
     """Every counter too."""
-    run = decoded(specdec_session, vllm_spec, PROMPTS)
+    run = decode_known(specdec_session, vllm_spec, PROMPTS)
     assert run.speculation == expected_speculation(TARGET, DRAFT, PROMPTS, TOKENS, GAMMA)
 
 
@@ -78,45 +78,45 @@ def test_vllm_with_a_drafter(specdec_session: Session, vllm_spec: EngineSpec) ->
 def test_vllm_by_ngrams(specdec_session: Session, vllm_spec: EngineSpec) -> None:
     """What is looked up is always right."""
     prompts = prompts_that_hold_their_answers(len(PROMPTS))
-    run = decoded(specdec_session, vllm_spec, prompts)
+    run = decode_known(specdec_session, vllm_spec, prompts)
     assert run.speculation == expected_speculation(TARGET, TARGET, prompts, TOKENS, GAMMA)
 
 
 @pytest.mark.specdec(method="eagle", draft=HEAD)
 def test_vllm_with_an_eagle_head(specdec_session: Session, vllm_spec: EngineSpec) -> None:
     """The head's acceptance shows that its own cache is right."""
-    run = decoded(specdec_session, vllm_spec, PROMPTS)
+    run = decode_known(specdec_session, vllm_spec, PROMPTS)
     assert run.speculation == expected_speculation(TARGET, HEAD, PROMPTS, TOKENS, GAMMA)
 
 
 def test_transformers_alone(specdec_session: Session, transformers_ar: EngineSpec) -> None:
     """Every one of the tokens."""
-    decoded(specdec_session, transformers_ar, PROMPTS)
+    decode_known(specdec_session, transformers_ar, PROMPTS)
 
 
 def test_transformers_with_a_drafter(specdec_session: Session, transformers_spec: EngineSpec) -> None:
     """Every counter too, as Transformers counts."""
-    run = decoded(specdec_session, transformers_spec, PROMPTS)
+    run = decode_known(specdec_session, transformers_spec, PROMPTS)
     assert run.speculation == expected_assistance(TARGET, DRAFT, PROMPTS, TOKENS, GAMMA)
 
 
 @pytest.mark.specdec(method="prompt_lookup", draft=None, speculative_options={"max_matching_ngram_size": 5})
 def test_transformers_by_lookup_in_the_prompt(specdec_session: Session, transformers_spec: EngineSpec) -> None:
-    """What is looked up is always right; the answer ends with a whole round."""
+    """What is looked up is always right; the answer ends with a whole step."""
     prompts = prompts_that_hold_their_answers(len(PROMPTS))
-    run = decoded(specdec_session, transformers_spec, prompts)
+    run = decode_known(specdec_session, transformers_spec, prompts)
     assert run.speculation == expected_assistance(TARGET, TARGET, prompts, TOKENS, GAMMA)
 
 
 @pytest.mark.thorough
 def test_ten_thousand_tokens_of_vllm(specdec_session: Session, vllm_spec: EngineSpec) -> None:
     """Prompts of every length from the shortest on, so that every place of a block is an end."""
-    run = decoded(specdec_session, vllm_spec, MANY)
+    run = decode_known(specdec_session, vllm_spec, MANY)
     assert run.speculation == expected_speculation(TARGET, DRAFT, MANY, TOKENS, GAMMA)
 
 
 @pytest.mark.thorough
 def test_ten_thousand_tokens_of_transformers(specdec_session: Session, transformers_spec: EngineSpec) -> None:
     """The same prompts."""
-    run = decoded(specdec_session, transformers_spec, MANY)
+    run = decode_known(specdec_session, transformers_spec, MANY)
     assert run.speculation == expected_assistance(TARGET, DRAFT, MANY, TOKENS, GAMMA)

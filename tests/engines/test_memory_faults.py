@@ -119,7 +119,7 @@ def random_requests(count: int) -> tuple[Request, ...]:
 ASKED = Workload("faults", random_requests(4), concurrency=4)
 
 
-def started(session: Session, backend: str) -> Iterator[Pairs]:
+def start_pairs(session: Session, backend: str) -> Iterator[Pairs]:
     """The pair without memory and the pair with it, in a worker each."""
     with ExitStack() as workers:
         plain, memory = (
@@ -132,13 +132,13 @@ def started(session: Session, backend: str) -> Iterator[Pairs]:
 @pytest.fixture(scope="module")
 def in_transformers(specdec_session: Session) -> Iterator[Pairs]:
     """Both pairs in Transformers."""
-    yield from started(specdec_session, "transformers")
+    yield from start_pairs(specdec_session, "transformers")
 
 
 @pytest.fixture(scope="module")
 def in_vllm(specdec_session: Session) -> Iterator[Pairs]:
     """Both pairs in vLLM."""
-    yield from started(specdec_session, "vllm")
+    yield from start_pairs(specdec_session, "vllm")
 
 
 def wrong_in_both(pairs: Pairs, fault: str | None, where: Mapping[str, Any]) -> tuple[int, bool]:

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 from tests.engines.mutations import MUTATIONS
-from tests.mutants.kills import Kill, committed, rewrite_if_asked, section
-from tests.mutants.trial import RED, SURVIVED, Trial, put_to_the_gate
+from tests.mutants.kills import Kill, read_committed, rewrite_if_asked, section
+from tests.mutants.trial import RED, SURVIVED, Trial, run_trial
 
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.run.session import Session
@@ -103,7 +103,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 
 
 @pytest.fixture(scope="module")
-def tried(specdec_session: Session, pair: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Try:
+def run_case(specdec_session: Session, pair: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Try:
     """Put a mutant, or the sound engine, to the gate on a scenario; each once."""
     folder = tmp_path_factory.mktemp("scenarios")
     trials: dict[tuple[str | None, str], Trial] = {}
@@ -113,7 +113,7 @@ def tried(specdec_session: Session, pair: tuple[str, str], tmp_path_factory: pyt
         if (fault, text) not in trials:
             path = folder / f"s{len(trials)}.toml"
             path.write_text(text, "utf-8")
-            trials[fault, text] = put_to_the_gate(specdec_session, mutant(pair, fault), load_scenario(path))
+            trials[fault, text] = run_trial(specdec_session, mutant(pair, fault), load_scenario(path))
         return trials[fault, text]
 
     return once
@@ -143,23 +143,23 @@ def toml(scenario: Mapping[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.fault)
-def test_a_mutant_is_killed_under_its_own_name(tried: Try, case: Case) -> None:
+def test_a_mutant_is_killed_under_its_own_name(run_case: Try, case: Case) -> None:
     """The outcome is the one demanded, and the message says what is wrong."""
-    trial = tried(case.fault, case.scenario)
+    trial = run_case(case.fault, case.scenario)
     assert (trial.outcome, case.says in trial.message) == (case.outcome, True), trial.message
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.fault)
-def test_the_sound_engine_passes_on_its_scenario(tried: Try, case: Case) -> None:
+def test_the_sound_engine_passes_on_its_scenario(run_case: Try, case: Case) -> None:
     """The same worker without the fault: else the kill would prove nothing. Some drafts are accepted, and some not."""
-    trial = tried(None, case.scenario)
+    trial = run_case(None, case.scenario)
     assert trial.outcome == SURVIVED, trial.message
     assert 0 < trial.record.acceptance.rate.value < 1
 
 
-def test_a_wrong_position_is_right_before_it(tried: Try) -> None:
+def test_a_wrong_position_is_right_before_it(run_case: Try) -> None:
     """The mutant of position 256 passes where no answer reaches it."""
-    assert tried("wrong past position 256", SHORT).outcome == SURVIVED
+    assert run_case("wrong past position 256", SHORT).outcome == SURVIVED
 
 
 def test_every_mutation_is_tried() -> None:
@@ -167,14 +167,14 @@ def test_every_mutation_is_tried() -> None:
     assert {case.fault for case in CASES} == set(MUTATIONS)
 
 
-def test_the_table_of_kills_is_up_to_date(tried: Try) -> None:
+def test_the_table_of_kills_is_up_to_date(run_case: Try) -> None:
     """docs/evidence/mutants.md has what this suite found; MUTANTS=write rewrites it."""
-    rows = [(case, tried(case.fault, case.scenario).outcome) for case in CASES]
-    table = section(Kill(case.fault, broken(case), "speculation", case.outcome, got) for case, got in rows)
+    rows = [(case, run_case(case.fault, case.scenario).outcome) for case in CASES]
+    table = section(Kill(case.fault, describe_mutation(case), "speculation", case.outcome, got) for case, got in rows)
     rewrite_if_asked(TITLE, table)
-    assert table == committed(TITLE)
+    assert table == read_committed(TITLE)
 
 
-def broken(case: Case) -> str:
+def describe_mutation(case: Case) -> str:
     """What is broken, in the words of the mutation itself."""
     return (MUTATIONS[case.fault].__doc__ or "").partition("\n")[0]

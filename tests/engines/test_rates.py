@@ -32,13 +32,13 @@ def test_where_both_arms_saturate(specdec, vllm_spec, scenario):
     arms = ((sweep.target_points, sweep.target_saturation_per_second), (sweep.points, sweep.saturation_per_second))
     for points, found in arms:
         assert [(point.asked, point.verdict) for point in points] == [(LOW, "identical"), (HIGH, "identical")]
-        assert [point.sustained is True for point in points] == [completed(point, sweep) for point in points]
+        assert [point.sustained is True for point in points] == [keeps_up(point, sweep) for point in points]
         assert points[1].sustained is not True
         assert (found.value, found.reason) == saturation(*points)
     assert record.load.played["rate"] == LOW
 
 
-def completed(point, sweep):
+def keeps_up(point, sweep):
     """Whether as many requests a second were completed as a sustained rate needs."""
     return point.completed >= sweep.sustained_share * point.asked
 

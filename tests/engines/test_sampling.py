@@ -28,7 +28,7 @@ from pytest_specdec.verdict.sampling import (
     SamplingPlan,
     SamplingVerdict,
     judge_sampling,
-    rescored,
+    rescore,
 )
 from pytest_specdec.workloads.workload import Request
 
@@ -72,7 +72,7 @@ def known_target(session: Session, target: EngineSpec, temperature: float = TEMP
     """The target's distribution at a temperature; kept, since each prefix costs a rating of every token."""
     if temperature not in known:
         request = replace(REQUEST, sampling={"temperature": temperature})
-        known[temperature] = KnownTarget(rescored(partial(session.pool.using, target), request, VOCABULARY))
+        known[temperature] = KnownTarget(rescore(partial(session.pool.using, target), request, VOCABULARY))
     return known[temperature]
 
 

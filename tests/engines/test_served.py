@@ -84,4 +84,4 @@ def test_a_drafter_behind_a_server_against_a_second_one(specdec, openai_server, 
     """The reference is a server of the target alone, whose log-probabilities rate what differs."""
     record = specdec(openai_server, walks)
     assert 0.3 < record.acceptance.rate.value < 0.9
-    assert record.verdict.calibration.dtype_spacing_logits.value is not None
+    assert record.verdict.calibration.ulp_logits.value is not None

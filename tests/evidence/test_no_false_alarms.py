@@ -19,7 +19,7 @@ import pytest
 from pytest_specdec.engines.engine import one_pass
 from pytest_specdec.hardware import cores, processor
 from pytest_specdec.verdict.equivalence import Outcome, Verdict, judge
-from pytest_specdec.verdict.reference import Reference, take_control
+from pytest_specdec.verdict.reference import Reference, calibrate
 from pytest_specdec.workloads.workload import Request, Workload
 
 PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "false-alarms.md"
@@ -81,22 +81,24 @@ def never_red(session, spec, prompts, max_tokens: int, concurrency: int) -> None
     with session.pool.using(spec) as engine:
         requests = tuple(Request(ids, max_tokens) for ids in prompts(engine))
         workload = Workload("false alarms", requests, concurrency)
-        reference = take_control(engine, workload, one_pass(engine, workload), 8, time.perf_counter)
-        verdicts = {name: judged(engine, other, reference, workload) for name, other in variations(workload).items()}
+        reference = calibrate(engine, workload, one_pass(engine, workload), 8, time.perf_counter)
+        verdicts = {
+            name: judge_variation(engine, other, reference, workload) for name, other in variations(workload).items()
+        }
     tell(spec.label, workload, reference, verdicts)
     assert {name: verdict.outcome for name, verdict in verdicts.items() if not verdict.passes} == {}
     assert sum(verdict.counts.get(Outcome.TIE.value, 0) for verdict in verdicts.values()) > 0
 
 
-def judged(engine, variation: Workload, reference: Reference, workload: Workload) -> Verdict:
+def judge_variation(engine, variation: Workload, reference: Reference, workload: Workload) -> Verdict:
     order = [workload.requests.index(request) for request in variation.requests]
-    control = replace(reference.control, certified=tuple(reference.control.certified[at] for at in order))
-    return judge(variation, control, [one_pass(engine, variation)], engine.score)
+    calibration = replace(reference.calibration, certified=tuple(reference.calibration.certified[at] for at in order))
+    return judge(variation, calibration, [one_pass(engine, variation)], engine.score)
 
 
 def tell(label: str, workload: Workload, reference: Reference, verdicts: dict[str, Verdict]) -> None:
     """Write or replace this workload's section of the page."""
-    floor = reference.control.floor
+    floor = reference.calibration.floor
     section = SECTION.format(
         label=label,
         requests=len(workload.requests),
@@ -105,7 +107,7 @@ def tell(label: str, workload: Workload, reference: Reference, verdicts: dict[st
         floor=floor,
         versions=", ".join(f"{name} {version}" for name, version in sorted(reference.versions.items())),
         machine=f"{processor()}, {cores()} cores",
-        histogram=", ".join(f"{spacings}: {tokens}" for spacings, tokens in floor.histogram),
+        histogram=", ".join(f"{ulps}: {tokens}" for ulps, tokens in floor.histogram),
         rows="\n".join(row(name, verdict) for name, verdict in verdicts.items()),
     )
     sections = re.split(r"(?m)^(?=## )", PAGE.read_text()) if PAGE.exists() else [INTRODUCTION]
@@ -115,10 +117,10 @@ def tell(label: str, workload: Workload, reference: Reference, verdicts: dict[st
 
 def row(name: str, verdict: Verdict) -> str:
     ties = f"{verdict.near_ties.judged} of {verdict.near_ties.judged_tokens} | {verdict.near_ties.p_value:.2g}"
-    return f"| {name} | {verdict.outcome.value} | {counted(verdict)} | {verdict.max_gap:.4g} | {ties} |"
+    return f"| {name} | {verdict.outcome.value} | {count_outcomes(verdict)} | {verdict.max_gap:.4g} | {ties} |"
 
 
-def counted(verdict: Verdict) -> str:
+def count_outcomes(verdict: Verdict) -> str:
     return ", ".join(f"{count} {name}" for name, count in Counter(verdict.counts).items() if count)
 
 
@@ -132,8 +134,8 @@ SECTION = """## {label}
 
 {requests} prompts of {max_tokens} tokens, concurrency {concurrency}, {floor.dtype}; {versions}; {machine}.
 
-Control: {floor.tokens} tokens, {floor.near_ties} of them not the argmax, largest gap {floor.gap:.4g} logits;
-{floor.disagreements} of {floor.compared} prompts differ at batch 1; tokens by gap in spacings: {histogram}.
+Calibration: {floor.tokens} tokens, {floor.near_ties} of them not the argmax, largest gap {floor.gap:.4g} logits;
+{floor.disagreements} of {floor.compared} prompts differ at batch 1; tokens by gap in ULPs: {histogram}.
 
 | target-only against itself | verdict | answers | largest gap | near-ties | p |
 |---|---|---|---|---|---|

@@ -70,7 +70,7 @@ def pytest_specdec_start_engine(spec):
 def test_a_slowdown_of_a_tenth_is_found_and_no_repeat_alarms(tmp_path: Path) -> None:
     """Not one alarm among the repeats; every slowed run is worse."""
     project(tmp_path)
-    assert finished(tmp_path, "--benchmark-save=base") == 0
+    assert run_session(tmp_path, "--benchmark-save=base") == 0
     repeats = [change(tmp_path, planted=False) for _ in range(REPEATS)]
     slowed = [change(tmp_path, planted=True) for _ in range(SLOWED)]
     PAGE.write_text(page(repeats, slowed))
@@ -86,7 +86,7 @@ def project(path: Path) -> None:
     (path / "conftest.py").write_text(CONFTEST)
 
 
-def finished(path: Path, *options: str, planted: bool = False) -> int:
+def run_session(path: Path, *options: str, planted: bool = False) -> int:
     """One pytest session in a process of its own; its exit code."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPECDEC_", "PYTEST_"))}
     environment |= {"PYTHONPATH": str(Path(pytest_specdec.__file__).parents[1]), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
@@ -101,7 +101,7 @@ def change(path: Path, planted: bool) -> ChangePart:
     """The change of tokens/s against the saved run; the exit code follows the outcome."""
     setting = ["--specdec-max-model-len=512"] if planted else []
     options = ["--specdec-compare=1", f"--specdec-fail={THRESHOLD}", "--junit-xml=out.xml", *setting]
-    code = finished(path, *options, planted=planted)
+    code = run_session(path, *options, planted=planted)
     (kept,) = ElementTree.parse(path / "out.xml").iterfind(".//property[@name='specdec']")
     baseline = from_json(json.loads(str(kept.get("value")))).baseline
     assert baseline is not None

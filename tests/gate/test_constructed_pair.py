@@ -24,7 +24,7 @@ def is_known(record):
 
 
 def test_vllm_target_only(specdec, vllm_ar, scenario):
-    """Every token of target-only decoding is the known one, and it is the base line of vLLM."""
+    """Every token of target-only decoding is the known one, and it is the target-only baseline of vLLM."""
     assert specdec(vllm_ar, scenario).verdict.known_truth.wrong.value == 0
 
 
@@ -43,7 +43,7 @@ def test_vllm_eagle(specdec, vllm_spec, scenario):
 
 
 def test_transformers_target_only(specdec, transformers_ar, scenario):
-    """Every token of target-only decoding is the known one, and it is the base line of Transformers."""
+    """Every token of target-only decoding is the known one, and it is the target-only baseline of Transformers."""
     assert specdec(transformers_ar, scenario).verdict.known_truth.wrong.value == 0
 
 

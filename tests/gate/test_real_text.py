@@ -11,7 +11,7 @@ thorough = pytest.mark.thorough
 
 
 def test_vllm_target_only(specdec, vllm_ar, scenario):
-    """Target-only decoding, the base line."""
+    """The target-only baseline."""
     specdec(vllm_ar, scenario)
 
 
@@ -24,7 +24,7 @@ def test_vllm_ngram(specdec, vllm_spec, scenario):
 
 @one_by_one
 def test_transformers_target_only(specdec, transformers_ar, scenario):
-    """Target-only decoding, the base line of Transformers."""
+    """The target-only baseline of Transformers."""
     specdec(transformers_ar, scenario)
 
 

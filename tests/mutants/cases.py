@@ -108,7 +108,7 @@ CASES = (
         {**ENDS, "min_tokens": 6},
         BOTH_ARMS,
         {"eos_rate": 0.2, "near_tie_rate": 0.0, "close_rate": 1.0},
-        variant="by three spacings",
+        variant="by three ULPs",
     ),
     Case(
         "wrong where an end was withheld",

@@ -37,7 +37,7 @@ def section(kills: Iterable[Kill]) -> str:
     return "\n".join([*head, *(kill.row() for kill in kills)])
 
 
-def committed(title: str) -> str:
+def read_committed(title: str) -> str:
     """The table under this title as it stands in the document."""
     return "\n".join(line for line in _under(title)[1] if _is_row(line))
 

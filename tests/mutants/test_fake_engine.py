@@ -20,7 +20,7 @@ from pytest_specdec.engines.fake.models import (
     argmax,
     is_near_tie,
     probabilities,
-    spacings_between,
+    ulps_between,
 )
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError
@@ -44,7 +44,7 @@ def prefixes(count: int) -> list[tuple[int, ...]]:
     return [(*PROMPT, number) for number in range(count)]
 
 
-def decoded(spec: EngineSpec, *requests: Request, concurrency: int = 1) -> Run:
+def decode(spec: EngineSpec, *requests: Request, concurrency: int = 1) -> Run:
     """One pass of a fresh engine."""
     engine = FakeEngine(spec)
     engine.prepare(Workload("w", requests, concurrency))
@@ -53,7 +53,7 @@ def decoded(spec: EngineSpec, *requests: Request, concurrency: int = 1) -> Run:
 
 
 def answer(spec: EngineSpec, request: Request) -> Generation:
-    return decoded(spec, request).generations[0]
+    return decode(spec, request).generations[0]
 
 
 @pytest.mark.parametrize("other", [(9, 23), (5, 9), (5, 9, 9, 23), (9, 5, 23)], ids=str)
@@ -72,12 +72,12 @@ def test_rates_are_what_they_are_called() -> None:
     """Near-ties, close decisions and EOS, within four standard deviations of 2000 draws."""
     rated = [model(0.1, 0.2, 0.3).logits(prefix) for prefix in prefixes(2000)]
     assert abs(sum(map(is_near_tie, rated)) - 200) < 54
-    assert abs(sum(spacings_between(logits) == 3 for logits in rated) - 400) < 72
+    assert abs(sum(ulps_between(logits) == 3 for logits in rated) - 400) < 72
     assert abs(sum(argmax(logits) == EOS for logits in rated) - 600) < 82
 
 
 def test_rounding_flips_near_ties_and_nothing_else() -> None:
-    """With a shape the runner-up of a near-tie wins; by the exact logits it lies one bfloat16 spacing below."""
+    """With a shape the runner-up of a near-tie wins; by the exact logits it lies one bfloat16 ULP below."""
     wavering = model(near_tie_rate=0.5)
     for prefix in prefixes(100):
         exact, rounded = wavering.logits(prefix), wavering.logits(prefix, "4x3")
@@ -88,7 +88,7 @@ def test_rounding_flips_near_ties_and_nothing_else() -> None:
 def test_speculation_changes_nothing_without_near_ties() -> None:
     """Both arms give the same tokens, and some drafts are accepted and some not."""
     exact = {"model": "context", "near_tie_rate": 0.0}
-    target, drafted = (decoded(replace(spec, options=exact), Request(PROMPT, 64)) for spec in (TARGET, DRAFTED))
+    target, drafted = (decode(replace(spec, options=exact), Request(PROMPT, 64)) for spec in (TARGET, DRAFTED))
     assert target.generations[0].token_ids == drafted.generations[0].token_ids
     assert drafted.speculation is not None
     assert 0 < drafted.speculation.accepted_tokens < drafted.speculation.draft_tokens
@@ -133,7 +133,7 @@ def test_a_fault_of_ones_own_is_told_by_its_name(monkeypatch: pytest.MonkeyPatch
 
     @fault("says 17")
     class Says17(Decoder):
-        def emitted(self, progress: Progress, burst: Sequence[int], token: int) -> int:
+        def emit(self, progress: Progress, burst: Sequence[int], token: int) -> int:
             return 17
 
     faulty = replace(DRAFTED, speculative_options={"fault": "says 17"})
@@ -161,7 +161,7 @@ def first_tokens_p_value(fault: str | None) -> float:
     options = {"model": "context", "vocabulary": 8, "near_tie_rate": 0.0}
     spec = replace(DRAFTED, gamma=1, options=options, speculative_options={"alpha": 0.0, "fault": fault})
     requests = [Request(PROMPT, 2, sampling={"temperature": TEMPERATURE, "seed": seed}) for seed in range(SAMPLES)]
-    seen = Counter(each.token_ids[0] for each in decoded(spec, *requests).generations)
+    seen = Counter(each.token_ids[0] for each in decode(spec, *requests).generations)
     expected = [share * SAMPLES for share in probabilities(model(vocabulary=8).logits(PROMPT), TEMPERATURE)]
     assert min(expected) >= 5, "too few for a chi-square test"
     return float(chisquare([seen[token] for token in range(8)], expected).pvalue)

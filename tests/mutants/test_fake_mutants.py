@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 from tests.mutants.cases import CASES, PLAIN, Case
-from tests.mutants.kills import Kill, committed, rewrite_if_asked, section
-from tests.mutants.trial import SURVIVED, Trial, put_to_the_gate
+from tests.mutants.kills import Kill, read_committed, rewrite_if_asked, section
+from tests.mutants.trial import SURVIVED, Trial, run_trial
 
 from pytest_specdec.engines.fake import FAULTS, clock
 from pytest_specdec.run.session import Session
@@ -23,7 +23,7 @@ Try = Callable[[Case, bool], Trial]
 
 
 @pytest.fixture(scope="session")
-def tried(fake_session: Session, tmp_path_factory: pytest.TempPathFactory) -> Try:
+def run_case(fake_session: Session, tmp_path_factory: pytest.TempPathFactory) -> Try:
     """Put a case's mutant, or its sound twin, to the gate; each once."""
     folder = tmp_path_factory.mktemp("scenarios")
     trials: dict[tuple[str, str], Trial] = {}
@@ -33,23 +33,23 @@ def tried(fake_session: Session, tmp_path_factory: pytest.TempPathFactory) -> Tr
         if key not in trials:
             path = folder / f"s{len(trials)}.toml"
             path.write_text(case.toml(), "utf-8")
-            trials[key] = put_to_the_gate(fake_session, case.spec(faulty), load_scenario(path), clock)
+            trials[key] = run_trial(fake_session, case.spec(faulty), load_scenario(path), clock)
         return trials[key]
 
     return once
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_mutant_is_killed_under_its_own_name(tried: Try, case: Case) -> None:
+def test_a_mutant_is_killed_under_its_own_name(run_case: Try, case: Case) -> None:
     """The outcome is the one demanded, and the message says what is wrong."""
-    trial = tried(case, True)
+    trial = run_case(case, True)
     assert (trial.outcome, case.says in trial.message) == (case.outcome, True), trial.message
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_its_sound_twin_passes(tried: Try, case: Case) -> None:
+def test_its_sound_twin_passes(run_case: Try, case: Case) -> None:
     """The same engine on the same scenario without the fault: else the kill would prove nothing."""
-    trial = tried(case, False)
+    trial = run_case(case, False)
     assert (trial.outcome, trial.record.gate) == (SURVIVED, "green"), trial.message
 
 
@@ -58,62 +58,66 @@ def test_every_fault_is_tried() -> None:
     assert {case.fault for case in CASES} == set(FAULTS) - NOT_THE_GATES
 
 
-def test_a_drafter_that_is_never_right_is_seen_in_the_record(tried: Try) -> None:
+def test_a_drafter_that_is_never_right_is_seen_in_the_record(run_case: Try) -> None:
     """Slow and right is green where the scenario sets no limit, and the record says that nothing was accepted."""
-    case = replace(named("nothing accepted"), scenario=PLAIN)
-    trial = tried(case, True)
+    case = replace(case_of("nothing accepted"), scenario=PLAIN)
+    trial = run_case(case, True)
     assert (trial.outcome, trial.record.acceptance.rate.value) == (SURVIVED, 0.0)
     assert trial.record.acceptance.drafts.value > 0
 
 
-def test_company_alone_is_what_corrupts(tried: Try) -> None:
+def test_company_alone_is_what_corrupts(run_case: Try) -> None:
     """At concurrency 1 the same engine passes."""
-    assert tried(replace(named("wrong in company"), scenario={**PLAIN, "concurrency": 1}), True).outcome == SURVIVED
+    assert (
+        run_case(replace(case_of("wrong in company"), scenario={**PLAIN, "concurrency": 1}), True).outcome == SURVIVED
+    )
 
 
-def test_a_first_round_is_not_enough(tried: Try) -> None:
+def test_a_first_round_is_not_enough(run_case: Try) -> None:
     """The stale cache is right as long as nothing is in it: every finding is of the second round."""
-    case = named("stale prefix cache")
-    assert "round 0: divergent" not in tried(case, True).message
-    tried(named("wrong in company"), True)  # another engine, so that the next one begins with an empty cache
-    assert tried(replace(case, scenario={**PLAIN, "rounds": 1}), True).outcome == SURVIVED
+    case = case_of("stale prefix cache")
+    assert "round 0: divergent" not in run_case(case, True).message
+    run_case(case_of("wrong in company"), True)  # another engine, so that the next one begins with an empty cache
+    assert run_case(replace(case, scenario={**PLAIN, "rounds": 1}), True).outcome == SURVIVED
 
 
-def test_a_single_token_in_ten_thousand_is_found(tried: Try) -> None:
+def test_a_single_token_in_ten_thousand_is_found(run_case: Try) -> None:
     """Ten thousand tokens, all within the floor but one."""
-    trial = tried(named("runner-up once"), True)
+    trial = run_case(case_of("runner-up once"), True)
     assert trial.record.throughput.tokens == 10_000
     assert trial.record.verdict.counts["divergent"] == 1
     assert "; 1 of 250 tokens are beyond the floor" in trial.message
 
 
-def test_flipped_near_ties_are_each_within_the_floor(tried: Try) -> None:
+def test_flipped_near_ties_are_each_within_the_floor(run_case: Try) -> None:
     """No token alone convicts this mutant; their number does."""
-    counts = tried(named("every near-tie flipped"), True).record.verdict.counts
+    counts = run_case(case_of("every near-tie flipped"), True).record.verdict.counts
     assert set(counts) <= {"identical", "tie"}
     assert counts["tie"] > 0
 
 
-def test_the_noise_is_noise(tried: Try) -> None:
+def test_the_noise_is_noise(run_case: Try) -> None:
     """The sound engine disagrees with the target at some near-ties, and passes by the floor, not by being identical."""
-    counts = tried(named("every near-tie flipped"), False).record.verdict.counts
+    counts = run_case(case_of("every near-tie flipped"), False).record.verdict.counts
     assert counts["tie"] > 0
 
 
-def test_flips_among_few_tokens_cannot_be_told_from_noise(tried: Try) -> None:
+def test_flips_among_few_tokens_cannot_be_told_from_noise(run_case: Try) -> None:
     """What the count of near-ties does not show: at 512 tokens the same mutant stays within what chance allows."""
-    case = named("every near-tie flipped")
+    case = case_of("every near-tie flipped")
     few = replace(case, scenario={**case.scenario, "count": 8})
-    assert tried(few, True).outcome == SURVIVED
+    assert run_case(few, True).outcome == SURVIVED
 
 
-def test_the_table_of_kills_is_up_to_date(tried: Try) -> None:
+def test_the_table_of_kills_is_up_to_date(run_case: Try) -> None:
     """docs/evidence/mutants.md has what this suite found; MUTANTS=write rewrites it."""
-    table = section(Kill(case.name, case.broken, case.where, case.outcome, tried(case, True).outcome) for case in CASES)
+    table = section(
+        Kill(case.name, case.broken, case.where, case.outcome, run_case(case, True).outcome) for case in CASES
+    )
     rewrite_if_asked(TITLE, table)
-    assert table == committed(TITLE)
+    assert table == read_committed(TITLE)
 
 
-def named(fault: str) -> Case:
+def case_of(fault: str) -> Case:
     """The case of this fault."""
     return next(case for case in CASES if case.fault == fault)

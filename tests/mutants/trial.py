@@ -60,7 +60,7 @@ class Stopwatch:
             teardown()
 
 
-def put_to_the_gate(
+def run_trial(
     session: Session, spec: EngineSpec, scenario: Scenario, clock: Callable[[], float] = time.perf_counter
 ) -> Trial:
     """Gate the engine; a gate that is not green is a result, and not an error."""

@@ -65,7 +65,7 @@ def every_record(project: Project) -> dict[str, dict[str, Any]]:
     for name, text in SCENARIOS.items():
         project.scenario(text, name)
     project.tests(TESTS, header="")
-    project.run("--junit-xml=out.xml", "--specdec-control=2")
+    project.run("--junit-xml=out.xml", "--specdec-calibration=2")
     cases = ElementTree.parse(project.path / "out.xml").iterfind(".//testcase")
     told = {str(case.get("name")): case.find(".//property[@name='specdec']") for case in cases}
     return {name: json.loads(str(each.get("value"))) for name, each in told.items() if each is not None}

@@ -55,7 +55,7 @@ class FakeServer:
         elif asked == "GET /metrics":
             whole(writer, 200, self._page())
         elif asked == "POST /v1/completions" and "prompt_logprobs" in body:
-            whole(writer, 200, json.dumps(rated(body)))
+            whole(writer, 200, json.dumps(rate(body)))
         elif asked == "POST /v1/completions":
             await self._complete(body, writer)
         else:
@@ -87,7 +87,7 @@ class FakeServer:
             writer.write(b"0\r\n\r\n")
 
     async def _events(self, body: dict[str, Any], fault: str | None) -> AsyncIterator[bytes]:
-        tokens = decoded(body["prompt"][-1], body["max_tokens"])
+        tokens = decode(body["prompt"][-1], body["max_tokens"])
         if fault == "wrong token":
             tokens[3] = tokens[3] - 1 if tokens[3] > 3 else tokens[3] + 1
         burst = BURST if self._options.drafts else 1
@@ -127,7 +127,7 @@ class FakeServer:
         return event({"model": "another" if fault == "other model" else body["model"], "choices": [choice]})
 
 
-def decoded(last: int, count: int) -> list[int]:
+def decode(last: int, count: int) -> list[int]:
     """What the target alone says after `last`."""
     tokens: list[int] = []
     for _ in range(count):
@@ -136,7 +136,7 @@ def decoded(last: int, count: int) -> list[int]:
     return tokens
 
 
-def rated(body: dict[str, Any]) -> dict[str, Any]:
+def rate(body: dict[str, Any]) -> dict[str, Any]:
     """Each prompt token beside the choice of the map, as logits."""
     ids = body["prompt"]
     rows = [

@@ -106,7 +106,7 @@ def test_a_figure_that_is_not_a_number_is_null_in_strict_json(project: Project) 
     project.tests(BOTH_ARMS)
     result = project.run("--junit-xml=out.xml")
     result.assert_outcomes(failed=3)
-    result.stdout.fnmatch_lines(["*the control failed: the target's own logits are not numbers"])
+    result.stdout.fnmatch_lines(["*the calibration failed: the target's own logits are not numbers"])
     assert "NaN" not in (project.path / "out.xml").read_text()
     assert project.records() == {}
 

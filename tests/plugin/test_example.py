@@ -23,7 +23,7 @@ def example(project: Project) -> Project:
     return project
 
 
-def kept(example: Project) -> list[dict[str, Any]]:
+def read_records(example: Project) -> list[dict[str, Any]]:
     """The records that pytest-benchmark wrote."""
     saved = json.loads((example.path / "out.json").read_text())
     return [each["extra_info"]["specdec"] for each in saved["benchmarks"]]
@@ -34,7 +34,7 @@ def test_a_sound_engine_is_green(example: Project) -> None:
     result = example.run_apart("test_exact.py", "--benchmark-json=out.json")
     result.assert_outcomes(passed=3)
     assert result.ret == pytest.ExitCode.OK
-    assert [(each["gate"], each["verdict"]["outcome"], each["asked"]["gamma"]) for each in kept(example)] == [
+    assert [(each["gate"], each["verdict"]["outcome"], each["asked"]["gamma"]) for each in read_records(example)] == [
         ("green", "identical", None),
         ("green", "identical", 2),
         ("green", "identical", 4),
@@ -47,4 +47,4 @@ def test_a_faulty_engine_is_red(example: Project) -> None:
     result.assert_outcomes(failed=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["divergent: * of 24 generations on numbers", "  first difference at token *"])
-    assert kept(example) == []
+    assert read_records(example) == []

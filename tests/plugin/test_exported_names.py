@@ -35,7 +35,7 @@ def modes(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     return project
 
 
-def told(lines: list[str]) -> set[str]:
+def settings_in(lines: list[str]) -> set[str]:
     return {re.sub(r" +", " ", line.strip()) for line in lines}
 
 
@@ -62,7 +62,7 @@ def test_the_configuration_is_printed_with_where_it_came_from(
         "gamma = 2 (--specdec-gamma)",
         "engine = fake (specdec_engine in the ini file)",
         "dtype = - (default)",
-    } <= told(result.outlines)
+    } <= settings_in(result.outlines)
 
 
 @pytest.mark.parametrize(

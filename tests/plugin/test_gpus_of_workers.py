@@ -66,7 +66,7 @@ def cards(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     return project
 
 
-def noted(project: Project) -> list[list[str]]:
+def read_notes(project: Project) -> list[list[str]]:
     """For each engine: the worker, what the worker shows, what the engine is shown."""
     return sorted(line.split() for line in (project.path / "gpus.txt").read_text().splitlines())
 
@@ -74,7 +74,7 @@ def noted(project: Project) -> list[list[str]]:
 def test_two_workers_use_two_cards(cards: Project) -> None:
     """Each engine sees one card by its UUID; the workers' own variable stays what the caller said."""
     cards.run_apart("-n", "2", "--specdec-engine=mine").assert_outcomes(passed=2)
-    engines = noted(cards)
+    engines = read_notes(cards)
     assert [own for _, own, _ in engines] == ["2,1", "2,1"]
     assert {shown for _, _, shown in engines} == {"GPU-bbbbbbbb", "GPU-cccccccc"}
 
@@ -82,14 +82,14 @@ def test_two_workers_use_two_cards(cards: Project) -> None:
 def test_without_workers_an_engine_sees_what_the_caller_shows(cards: Project) -> None:
     """Nothing is set."""
     cards.run_apart("--specdec-engine=mine").assert_outcomes(passed=2)
-    assert {shown for _, _, shown in noted(cards)} == {"None"}
+    assert {shown for _, _, shown in read_notes(cards)} == {"None"}
 
 
 def test_an_engine_that_spans_two_cards_gets_both(cards: Project) -> None:
     """One worker is all that two cards can serve, and a second one says so."""
     cards.tests(TWO_TARGETS.replace('target="u"', 'target="u", options={"tensor_parallel_size": 2}'))
     cards.run_apart("-n", "1", "--specdec-engine=mine").assert_outcomes(passed=2)
-    assert {shown for _, _, shown in noted(cards)} == {"GPU-cccccccc,GPU-bbbbbbbb"}
+    assert {shown for _, _, shown in read_notes(cards)} == {"GPU-cccccccc,GPU-bbbbbbbb"}
     result = cards.run_apart("-n", "2", "--specdec-engine=mine")
     result.assert_outcomes(passed=1, failed=1)
     assert re.search(r"2 visible GPUs are too few for so many workers with 2 each: use -n 1", result.stdout.str())

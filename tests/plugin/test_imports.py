@@ -32,7 +32,7 @@ def pytest_unconfigure(config):
 """
 
 
-def imported(project: Project, *options: str) -> set[str]:
+def list_imports(project: Project, *options: str) -> set[str]:
     """The modules that a run in a process of its own has at its end."""
     project.conftest(NOTES_MODULES)
     result = project.run_apart(*options)
@@ -43,7 +43,7 @@ def imported(project: Project, *options: str) -> set[str]:
 def test_collecting_imports_no_heavy_package(project: Project) -> None:
     """Every fixture and mark is used, and nothing is loaded."""
     project.tests(ALL_FIXTURES, header="")
-    modules = imported(project, "--collect-only")
+    modules = list_imports(project, "--collect-only")
     assert "pytest_specdec.workloads.scenario" in modules
     assert modules & HEAVY == set()
 
@@ -52,7 +52,7 @@ def test_a_run_without_the_fixtures_imports_next_to_nothing(project: Project) ->
     """The plugin is installed, other tests run: it costs its own file, the settings and how a session is ended."""
     project.write("pytest.ini", "[pytest]\n")
     project.tests("def test_other():\n    pass\n", header="import pytest\n")
-    modules = imported(project)
+    modules = list_imports(project)
     assert modules & (HEAVY | {"pydantic"}) == set()
     assert {name for name in modules if name.split(".")[0] == "pytest_specdec"} == {
         "pytest_specdec",
@@ -68,4 +68,4 @@ def test_a_run_without_the_fixtures_imports_next_to_nothing(project: Project) ->
 def test_a_gate_on_the_fake_engine_imports_no_engine(project: Project) -> None:
     """Neither does the table at the end, beyond rich."""
     project.tests("def test_it(specdec, spec_engine, scenario):\n    specdec(spec_engine, scenario)\n")
-    assert imported(project) & {"torch", "vllm", "transformers"} == set()
+    assert list_imports(project) & {"torch", "vllm", "transformers"} == set()

@@ -47,7 +47,7 @@ def note_threads(name):
 SLOW = """
 class Slow(FakeEngine):
     rounds = iter(["warm-up round 1, ", "warm-up round 2, ", "round 1, ", "round 2, 1.0 tokens/s, "])
-    scores = iter(["takes the control of short, ", "rescores 16 tokens, "])
+    scores = iter(["calibrates on short, ", "rescores 16 tokens, "])
 
     def __init__(self, spec):
         super().__init__(spec)
@@ -99,7 +99,7 @@ TOLD_AGAIN = [
     "specdec: t-target decodes short, warm-up round 2, N s",
     "specdec: t-target decodes short, round 1, N s",
     "specdec: t-target decodes short, round 2, 1.0 tokens/s, N s",
-    "specdec: t-target takes the control of short, N s",
+    "specdec: t-target calibrates on short, N s",
     "specdec: t-target rescores 16 tokens, N s",
 ]
 TITLE = "speculative decoding: is it exact, is it faster"
@@ -131,7 +131,7 @@ def test_loading_and_decoding_are_told_as_they_happen(project: Project) -> None:
     assert said[0] == "specdec: loading t-target (fake, bfloat16)"
     assert said[1].startswith("specdec: t-target is ready after ")
     assert said[2] == "specdec: t-target decodes short, 2 rounds of 2 requests"
-    assert said[3] == "specdec: t-target takes the control of short"
+    assert said[3] == "specdec: t-target calibrates on short"
     assert said[4] == "specdec: loading t-draft_model-g3 (fake, bfloat16)"
     assert len(said) == 7
 

@@ -66,7 +66,11 @@ def test_the_target_alone_has_no_speculation(project: Project) -> None:
     assert (record.asked.draft, record.asked.gamma) == (None, None)
     assert record.acceptance.drafts == record.acceptance.rate == Figure(None, "the engine does not speculate")
     assert record.acceptance.mean_accepted_length.value is None
-    assert record.speedup.ratio == record.target_alone.tokens_per_second == Figure(None, "target-only is the base line")
+    assert (
+        record.speedup.ratio
+        == record.target_alone.tokens_per_second
+        == Figure(None, "this is the target-only baseline")
+    )
 
 
 def test_what_was_not_measured_is_null_with_a_reason(project: Project) -> None:

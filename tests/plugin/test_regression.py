@@ -34,14 +34,14 @@ def saved(project: Project) -> Project:
     return project
 
 
-def stored(project: Project) -> list[Path]:
+def list_stored(project: Project) -> list[Path]:
     """The saved runs, oldest first."""
     return sorted((project.path / ".benchmarks").rglob("*.json"))
 
 
 def rewrite(project: Project, change: Callable[[dict[str, Any]], object], number: int = 0) -> None:
     """Change every record of a saved run."""
-    path = stored(project)[number]
+    path = list_stored(project)[number]
     content = json.loads(path.read_text())
     for bench in content["benchmarks"]:
         change(bench["extra_info"]["specdec"])
@@ -49,7 +49,7 @@ def rewrite(project: Project, change: Callable[[dict[str, Any]], object], number
 
 
 def faster(record: dict[str, Any]) -> None:
-    """As if the baseline had taken nine tenths of the time."""
+    """As if the baseline run had taken nine tenths of the time."""
     rounds = record["throughput"]["per_round"]
     rounds["seconds"] = [0.9 * each for each in rounds["seconds"]]
     record["throughput"]["tokens_per_second"]["value"] /= 0.9
@@ -78,7 +78,7 @@ def test_a_slower_run_is_not_stored_so_that_it_becomes_no_baseline(saved: Projec
     """Else the second slow run would pass."""
     rewrite(saved, faster)
     saved.run(GATE, ROUNDS, "--benchmark-autosave").assert_outcomes(failed=2)
-    assert json.loads(stored(saved)[-1].read_text())["benchmarks"] == []
+    assert json.loads(list_stored(saved)[-1].read_text())["benchmarks"] == []
     saved.run(GATE, ROUNDS).assert_outcomes(failed=2)
 
 
@@ -95,7 +95,7 @@ def test_a_run_is_named_by_number_or_file(saved: Project, named: str) -> None:
     """Whatever is saved later."""
     saved.run("--benchmark-autosave", ROUNDS)
     rewrite(saved, faster)
-    name = str(stored(saved)[0]) if named == "file" else named
+    name = str(list_stored(saved)[0]) if named == "file" else named
     saved.run(f"--specdec-compare={name}", GATE, ROUNDS).assert_outcomes(failed=2)
     saved.run("--specdec-compare=2", GATE, ROUNDS).assert_outcomes(passed=2)
 
@@ -124,24 +124,24 @@ def test_a_wrong_threshold_is_a_usage_error(saved: Project, written: str) -> Non
 
 
 def test_a_missing_baseline_is_a_visible_note_or_a_failure_by_choice(project: Project) -> None:
-    """The first run of a repository passes; a CI that expects a baseline asks for one."""
+    """The first run of a repository passes; a CI that expects a baseline run asks for one."""
     project.tests(TWO)
     result = project.run(GATE, ROUNDS)
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines(["*not compared: no run in *.benchmarks has this measurement*"])
     strict = project.run(GATE, ROUNDS, "--specdec-fail-on=missing")
     strict.assert_outcomes(failed=2)
-    strict.stdout.fnmatch_lines(["*no baseline: no run in *"])
+    strict.stdout.fnmatch_lines(["*no baseline run: no run in *"])
 
 
 def test_a_truncated_or_foreign_baseline_is_a_named_error_never_a_silent_pass(saved: Project) -> None:
-    """pytest-benchmark warns and exits 0 where a baseline is cut off or comes from another host."""
+    """pytest-benchmark warns and exits 0 where a baseline run is cut off or comes from another host."""
     rewrite(saved, lambda record: record["hardware"].update(processor="another", cores=64))
     elsewhere = saved.run(GATE, ROUNDS)
     elsewhere.assert_outcomes(failed=2)
-    elsewhere.stdout.fnmatch_lines(["*is no baseline: other hardware: processor another*"])
-    whole = stored(saved)[0].read_text()
-    stored(saved)[0].write_text(whole[: len(whole) // 2])
+    elsewhere.stdout.fnmatch_lines(["*is no baseline run: other hardware: processor another*"])
+    whole = list_stored(saved)[0].read_text()
+    list_stored(saved)[0].write_text(whole[: len(whole) // 2])
     cut = saved.run(GATE, ROUNDS)
     cut.assert_outcomes(failed=2)
     cut.stdout.fnmatch_lines(["*0001_*.json: is cut off or no JSON*"])

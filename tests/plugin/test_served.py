@@ -281,7 +281,7 @@ def _what_is_told_of(fault: str, printed: str) -> str:
     ("said", "words"),
     [
         ({"url": "http://127.0.0.1:1"}, "nothing says what this server's target alone answers"),
-        ({"comand": ["x"]}, "a server has no key 'comand'; did you mean 'command'?"),
+        ({"comand": ["x"]}, "server: unknown key 'comand'; did you mean 'command'?"),
         ({"protocol": "vlm"}, "it must be one of vllm, sglang, trtllm, llamacpp, dynamo"),
         ({"url": "127.0.0.1:8000"}, "it must begin with http:// or https://"),
         ({"command": "serve"}, "it must be a list or tuple"),

@@ -44,11 +44,11 @@ def pytest_start_short_lived(spec):
 """
 
 
-def left_behind(project: Project, *options: str) -> tuple[list[str], list[str], list[str]]:
+def list_left(project: Project, *options: str) -> tuple[list[str], list[str], list[str]]:
     """The names of the tests in the JSON, in the storage, and in the table of pytest-benchmark."""
     result = project.run("--benchmark-json=out.json", "--benchmark-autosave", *options)
     stored = next((project.path / ".benchmarks").rglob("*.json"))
-    return names(project, "out.json"), names(project, str(stored)), ranked(result)
+    return names(project, "out.json"), names(project, str(stored)), read_ranking(result)
 
 
 def names(project: Project, file: str) -> list[str]:
@@ -56,7 +56,7 @@ def names(project: Project, file: str) -> list[str]:
     return [bench["name"] for bench in json.loads((project.path / file).read_text())["benchmarks"]]
 
 
-def ranked(result: pytest.RunResult) -> list[str]:
+def read_ranking(result: pytest.RunResult) -> list[str]:
     """The first column of pytest-benchmark's table."""
     lines = result.outlines
     start = next((at for at, line in enumerate(lines) if line.startswith("Name (time in ")), len(lines))
@@ -69,7 +69,7 @@ def test_a_red_gate_is_withheld_and_the_others_stay(project: Project, options: d
     """Whatever made it red; the green test of the same run keeps its timing in all three places."""
     red = f"@pytest.mark.specdec(gamma=4, speculative_options={options})"
     project.tests(f"{GREEN}\n{red}\n{RED}")
-    assert left_behind(project) == (KEPT, KEPT, KEPT)
+    assert list_left(project) == (KEPT, KEPT, KEPT)
 
 
 @pytest.mark.parametrize("limit", ["speedup = 1000.0", "acceptance_rate = 0.99", "mean_accepted_length = 9.0"])
@@ -78,7 +78,7 @@ def test_a_missed_limit_is_withheld(project: Project, limit: str) -> None:
     project.scenario((project.path / "scenarios/short.toml").read_text() + f"min_{limit}", name="strict")
     strict = '@pytest.mark.specdec(gamma=4, scenario="scenarios/strict.toml")'
     project.tests(f"{GREEN}\n{strict}\n{RED}")
-    assert left_behind(project) == (KEPT, KEPT, KEPT)
+    assert list_left(project) == (KEPT, KEPT, KEPT)
 
 
 @pytest.mark.parametrize("mark", ["", "@pytest.mark.xfail", "@pytest.mark.xfail(strict=True)"])
@@ -88,7 +88,7 @@ def test_a_test_that_fails_after_a_green_gate_is_withheld(project: Project, mark
         f"{GREEN}\n{mark}\n@pytest.mark.specdec(gamma=4)\ndef test_own(specdec, spec_engine, scenario):\n"
         "    assert specdec(spec_engine, scenario).speedup.ratio.value > 1000\n"
     )
-    assert left_behind(project) == (KEPT, KEPT, KEPT)
+    assert list_left(project) == (KEPT, KEPT, KEPT)
 
 
 def test_a_test_that_skips_after_a_green_gate_is_withheld(project: Project) -> None:
@@ -102,7 +102,7 @@ def test_skips(specdec, spec_engine, scenario):
     pytest.skip("after measuring")
 """
     )
-    assert left_behind(project) == (KEPT, KEPT, KEPT)
+    assert list_left(project) == (KEPT, KEPT, KEPT)
 
 
 def test_an_engine_that_dies_between_rounds_is_withheld(project: Project) -> None:
@@ -116,7 +116,7 @@ def test_dies(specdec, spec_engine, scenario):
     specdec(spec_engine, scenario)
 """
     )
-    assert left_behind(project) == (KEPT, KEPT, KEPT)
+    assert list_left(project) == (KEPT, KEPT, KEPT)
 
 
 @pytest.mark.parametrize("timed", [0, 1])
@@ -154,7 +154,7 @@ def test_expects(specdec, spec_engine, scenario):
         specdec(spec_engine, scenario)
 """
     )
-    assert left_behind(project) == (KEPT, KEPT, KEPT)
+    assert list_left(project) == (KEPT, KEPT, KEPT)
 
 
 def test_benchmarks_of_others_are_left_alone(project: Project) -> None:
@@ -166,4 +166,4 @@ def test_benchmarks_of_others_are_left_alone(project: Project) -> None:
             assert False
         """
     )
-    assert left_behind(project, "--benchmark-timer=time.perf_counter") == (["test_other"],) * 3
+    assert list_left(project, "--benchmark-timer=time.perf_counter") == (["test_other"],) * 3

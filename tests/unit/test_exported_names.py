@@ -28,7 +28,7 @@ def settings(environment: dict[str, str], command_line: dict[str, str] | None = 
     return settings_with_exported_names(command_line or {}, environment, ini)[0]
 
 
-def exported(environment: dict[str, str]) -> Exported:
+def read_exported(environment: dict[str, str]) -> Exported:
     return settings_with_exported_names({}, environment, {})[1]
 
 
@@ -152,20 +152,20 @@ def test_speculation_asked_for_and_not_enabled_is_refused(enabled: dict[str, str
 def test_what_has_no_meaning_any_more_is_warned_of() -> None:
     """The block manager; and statistics that the acceptance rate is counted from are kept."""
     names = SPECULATIVE | {"VLLM_USE_V2_BLOCK_MANAGER": "true", "VLLM_DISABLE_LOG_STATS": "true"}
-    warnings = exported(names).warnings
+    warnings = read_exported(names).warnings
     assert [warning.partition(" ")[0] for warning in warnings] == [
         "VLLM_USE_V2_BLOCK_MANAGER",
         "VLLM_DISABLE_LOG_STATS=true",
     ]
     assert "no meaning any more" in warnings[0]
     assert settings(names).engine_options == {}
-    assert exported(SPECULATIVE).warnings == []
+    assert read_exported(SPECULATIVE).warnings == []
 
 
 def test_speculation_without_a_drafter_is_warned_of() -> None:
     """Drafts are then looked up in the prompt, which the scripts do not do."""
     names = {name: text for name, text in SPECULATIVE.items() if name != "DRAFTER_MODEL"}
-    (warning,) = exported(names).warnings
+    (warning,) = read_exported(names).warnings
     assert "without DRAFTER_MODEL" in warning
 
 

@@ -18,7 +18,7 @@ from pytest_specdec.engines.fake import FakeEngine
 from pytest_specdec.engines.pool import Pool
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineDied, EngineError
-from pytest_specdec.gpu_locks import Claim, Placement, claim, gpus_wanted
+from pytest_specdec.gpu_locks import Claim, Placement, claim, count_gpus
 from pytest_specdec.hardware import Gpu, visible_gpus
 
 UNTIL_KILLED = 3600.0
@@ -189,4 +189,4 @@ def test_a_worker_needs_what_its_most_demanding_test_needs(
     options: list[dict[str, int]], marks: list[int], wanted: int
 ) -> None:
     """Tensor times pipeline times data parallelism, or the mark."""
-    assert gpus_wanted([replace(SPEC, options=each) for each in options], marks) == wanted
+    assert count_gpus([replace(SPEC, options=each) for each in options], marks) == wanted

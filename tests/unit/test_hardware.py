@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_specdec import hardware as machine
-from pytest_specdec.engines.choice import chosen_engines
+from pytest_specdec.engines.choice import choose_engines
 from pytest_specdec.hardware import Gpu, lacks_bfloat16, missing_engine, visible_gpus
 from pytest_specdec.run.describe import hardware_part
 from pytest_specdec.settings import Settings
@@ -77,6 +77,6 @@ def test_the_default_dtype_is_what_the_machine_computes_in(
     found = []
     for driver in (False, True):
         monkeypatch.setattr(machine, "has_nvidia_driver", lambda driver=driver: driver)
-        (engine,) = chosen_engines(backend, False, [{"target": "m", **mark}], Settings.resolve({}, {}, {}))
+        (engine,) = choose_engines(backend, False, [{"target": "m", **mark}], Settings.resolve({}, {}, {}))
         found.append(engine.dtype)
     assert tuple(found) == dtypes

@@ -23,7 +23,7 @@ def links(text: str) -> list[str]:
     return [link for link in LINK.findall(CODE.sub("", text)) if not link.startswith(ELSEWHERE)]
 
 
-def broken(page: Path) -> list[str]:
+def find_broken(page: Path) -> list[str]:
     return [link for link in links(page.read_text("utf-8")) if not (page.parent / link.split("#")[0]).exists()]
 
 
@@ -31,11 +31,11 @@ def broken(page: Path) -> list[str]:
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_no_link_is_broken(page: Path) -> None:
     """A page that moves takes its links along, and those that lead to it."""
-    assert broken(page) == []
+    assert find_broken(page) == []
 
 
 def test_a_broken_link_is_found(tmp_path: Path) -> None:
     """Relative to its page, with and without a part of the page; code, and links to other places, are left alone."""
     page = tmp_path / "page.md"
     page.write_text("[a](page.md#part) [b](gone.md#part) ![c](gone.png) [d](https://example.org) `[e](f)`", "utf-8")
-    assert broken(page) == ["gone.md#part", "gone.png"]
+    assert find_broken(page) == ["gone.md#part", "gone.png"]

@@ -32,15 +32,15 @@ def tox() -> dict[str, dict[str, str]]:
     read = configparser.ConfigParser(interpolation=None)
     read.read(ROOT / "tox.ini")
     sections = {name.removeprefix("testenv:"): dict(read[name]) for name in read if name.startswith("testenv:")}
-    return {name: keys for written, keys in sections.items() for name in expanded(written)}
+    return {name: keys for written, keys in sections.items() for name in expand(written)}
 
 
-def expanded(name: str) -> list[str]:
+def expand(name: str) -> list[str]:
     braces = re.search(r"\{([^}]*)\}", name)
     return [name.replace(braces.group(), each) for each in braces.group(1).split(",")] if braces else [name]
 
 
-def claimed() -> list[str]:
+def claimed_versions() -> list[str]:
     """The versions of Python that the classifiers name, as "3.10"."""
     return re.findall(rf"^{PYTHON}(3\.\d+)$", "\n".join(PROJECT["classifiers"]), re.MULTILINE)
 
@@ -54,11 +54,11 @@ def commands(workflow: dict[str, Any]) -> list[str]:
     found = []
     for job in workflow["jobs"].values():
         rows = job.get("strategy", {}).get("matrix", {}).get("include", [{}])
-        found += [filled(step["run"], row) for step in job["steps"] if "run" in step for row in rows]
+        found += [fill(step["run"], row) for step in job["steps"] if "run" in step for row in rows]
     return found
 
 
-def filled(command: str, row: dict[str, str]) -> str:
+def fill(command: str, row: dict[str, str]) -> str:
     return re.sub(r"\$\{\{ matrix\.(\w+) \}\}", lambda name: row[name.group(1)], command)
 
 
@@ -81,18 +81,18 @@ def test_every_python_that_is_claimed_has_an_environment() -> None:
     """And the oldest of them is the one that pip demands."""
     environments = tox()
     assert [name for name in environments if name.startswith("unit-py")] == [
-        f"unit-py{version.replace('.', '')}" for version in claimed()
+        f"unit-py{version.replace('.', '')}" for version in claimed_versions()
     ]
     interpreters = re.findall(r"py(\d+): python([\d.]+)", environments["unit-py310"]["base_python"])
-    assert interpreters == [(version.replace(".", ""), version) for version in claimed()]
-    assert PROJECT["requires-python"] == f">={claimed()[0]}"
+    assert interpreters == [(version.replace(".", ""), version) for version in claimed_versions()]
+    assert PROJECT["requires-python"] == f">={claimed_versions()[0]}"
 
 
 def test_the_workflow_has_every_python_that_is_claimed() -> None:
     """Each in its own environment."""
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
     assert workflow["jobs"]["unit"]["strategy"]["matrix"]["include"] == [
-        {"python": version, "environment": f"unit-py{version.replace('.', '')}"} for version in claimed()
+        {"python": version, "environment": f"unit-py{version.replace('.', '')}"} for version in claimed_versions()
     ]
 
 

@@ -14,13 +14,13 @@ PAGE = TESTS.parent / "docs" / "suite.md"
 ROW = re.compile(r"^\| `(\S+)`( \(thorough\))? \|", re.MULTILINE)
 
 
-def told(room: str) -> dict[str, bool]:
+def rows_of(room: str) -> dict[str, bool]:
     """The rows of a room of the page: whether each is marked thorough."""
     section = PAGE.read_text("utf-8").partition(f"## tests/{room}\n")[2].partition("\n## ")[0]
     return {test: bool(thorough) for test, thorough in ROW.findall(section)}
 
 
-def written(room: str) -> Iterator[tuple[str, bool]]:
+def list_tests(room: str) -> Iterator[tuple[str, bool]]:
     """The tests of its files, and whether each is marked thorough."""
     for path in sorted((TESTS / room).glob("test_*.py")):
         body = ast.parse(path.read_text("utf-8")).body
@@ -37,4 +37,4 @@ def _assigns_marks(node: ast.Assign) -> bool:
 
 @pytest.mark.parametrize("room", ["gate", "engines"])
 def test_each_test_of_a_real_engine_has_its_row(room: str) -> None:
-    assert told(room) == dict(written(room))
+    assert rows_of(room) == dict(list_tests(room))

@@ -56,7 +56,7 @@ def _gpu_energy(uuid: str) -> str:
     import pynvml as nvml
 
     try:
-        hardware.opened_nvml()
+        hardware.open_nvml()
         nvml.nvmlDeviceGetTotalEnergyConsumption(nvml.nvmlDeviceGetHandleByUUID(uuid))
     except nvml.NVMLError as error:
         return f"no energy counter ({error}): power would be sampled, an estimate"

@@ -20,7 +20,7 @@ PLAIN_WIDTH = 160
 def list_runs(options: argparse.Namespace) -> int:
     """One line a run; one that cannot be read says so in its line, and makes the command fail."""
     unreadable = 0
-    for path in _saved(options.storage)[-options.number :]:
+    for path in _list_saved(options.storage)[-options.number :]:
         try:
             print(_line(read_run(path)))
         except UnreadableRun as error:
@@ -52,7 +52,7 @@ def show(options: argparse.Namespace) -> int:
 
 
 def compare(options: argparse.Namespace) -> int:
-    """Every gate of one run against another run; 1 if a threshold is missed or a baseline refused."""
+    """Every gate of one run against another run; 1 if a threshold is missed or a baseline run refused."""
     then, now = _run(options.then, options.storage), _run(options.now, options.storage)
     print("".join(f"run {run.id} is partial: {run.partial}\n" for run in (then, now) if run.partial), end="")
     gate = RegressionGate(OneRun(then), options.fail)
@@ -72,7 +72,7 @@ def report(options: argparse.Namespace) -> int:
     from pytest_specdec.report import format_of, write_report
 
     form = options.format or format_of(options.output)
-    paths = [_path(name, options.storage) for name in options.runs] or _saved(options.storage)
+    paths = [_path(name, options.storage) for name in options.runs] or _list_saved(options.storage)
     write_report([read_run(path) for path in paths], options.output, form)
     print(f"wrote {options.output}")
     return 0
@@ -83,10 +83,10 @@ def _run(name: str, storage: Path) -> SavedRun:
 
 
 def _path(name: str, storage: Path) -> Path:
-    return _saved(storage)[-1] if name == LATEST else run_path(name, storage)
+    return _list_saved(storage)[-1] if name == LATEST else run_path(name, storage)
 
 
-def _saved(storage: Path) -> list[Path]:
+def _list_saved(storage: Path) -> list[Path]:
     """The storage's files, oldest first. Raises ConfigurationError for none."""
     paths = saved_paths(storage)
     if not paths:

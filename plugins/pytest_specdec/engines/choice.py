@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pytest_specdec.engines.server.plan import SERVED, served, what_a_server_decides
+from pytest_specdec.engines.server.plan import SERVED, what_a_server_decides, with_server
 from pytest_specdec.engines.spec import NO_SPECULATION, EngineSpec
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.settings import Settings
@@ -39,7 +39,7 @@ MARK_KEYS = frozenset(
 )
 
 
-def chosen_engines(
+def choose_engines(
     backend: str, speculates: bool, marks: Sequence[Mapping[str, Any]], settings: Settings
 ) -> list[EngineSpec]:
     """The engines for one fixture of one test, without repetitions. Raises ConfigurationError."""
@@ -57,7 +57,7 @@ def refuse_unknown_keys(mark: Mapping[str, Any]) -> None:
         if key not in MARK_KEYS:
             near = difflib.get_close_matches(key, MARK_KEYS, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(sorted(MARK_KEYS))}"
-            raise ConfigurationError(f"@pytest.mark.specdec has no key {key!r}; {hint}")
+            raise ConfigurationError(f"@pytest.mark.specdec: unknown key {key!r}; {hint}")
 
 
 def _base(backend: str, mark: Mapping[str, Any], settings: Settings) -> EngineSpec:
@@ -75,7 +75,7 @@ def _base(backend: str, mark: Mapping[str, Any], settings: Settings) -> EngineSp
         reference_python=mark.get("reference_python", settings.reference_python),
         gateway=mark.get("gateway"),
     )
-    return served(base, mark, settings) if backend == SERVED else base
+    return with_server(base, mark, settings) if backend == SERVED else base
 
 
 def _default_dtype(backend: str, gateway: str | None) -> str:

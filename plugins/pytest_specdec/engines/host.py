@@ -96,7 +96,7 @@ class WorkerEngine:
 
     def _withheld(self, request: Request) -> tuple[int, list[int]]:
         """How many tokens at the start must not be ends, and which ids are ends."""
-        ends = request.ends(self.description.details.get("eos_token_ids") or ())
+        ends = request.stop_tokens(self.description.details.get("eos_token_ids") or ())
         return request.min_tokens if ends else 0, sorted(ends)
 
     def park(self) -> None:
@@ -139,7 +139,7 @@ class WorkerEngine:
         try:
             self._channel.send((command, arguments))
         except OSError as error:
-            raise self._died(command) from error
+            raise self._death(command) from error
         return self._receive(self._timeout, command)
 
     def _receive(self, timeout: float, doing: str) -> Any:
@@ -149,24 +149,26 @@ class WorkerEngine:
             self._busy = False
         except self._channel.TimeoutError:
             self._end_process_group()
-            raise EngineDied(self._told(f"gave no answer within {timeout:g} s while {doing}; it was ended")) from None
+            raise EngineDied(
+                self._message(f"gave no answer within {timeout:g} s while {doing}; it was ended")
+            ) from None
         except self._channel.RemoteError as error:
             raise EngineDied(
-                self._told(f"lost its worker while {doing}: {str(error).strip().splitlines()[-1]}")
+                self._message(f"lost its worker while {doing}: {str(error).strip().splitlines()[-1]}")
             ) from error
         except (EOFError, OSError) as error:
-            raise self._died(doing) from error
+            raise self._death(doing) from error
         if kind == "unsupported":
             raise Unsupported(f"{self.spec.label} ({self.spec.backend}) refuses: {value}")
         if kind == "error":
-            raise EngineError(self._told(f"failed while {doing}: {value}"))
+            raise EngineError(self._message(f"failed while {doing}: {value}"))
         return value
 
-    def _died(self, doing: str) -> EngineDied:
+    def _death(self, doing: str) -> EngineDied:
         self._end_process_group()
-        return EngineDied(self._told(f"died while {doing}"))
+        return EngineDied(self._message(f"died while {doing}"))
 
-    def _told(self, what: str) -> str:
+    def _message(self, what: str) -> str:
         message = f"engine {self.spec.label} ({self.spec.backend}) {what}"
         if self.spec.gateway is not None:
             return (
@@ -194,7 +196,7 @@ def _open_worker(spec: EngineSpec) -> tuple[Any, Any]:
     python = spec.python or (sys.executable if spec.gateway is None else "python3")
     group = execnet.Group()
     try:
-        gateway = group.makegateway(f"{where}//python={_forked(spec, python) or python}")
+        gateway = group.makegateway(f"{where}//python={_fork_command(spec, python) or python}")
     except Exception as error:
         raise EngineError(
             f"no worker could be started for {spec.label} as {where}//python={python}: {error}"
@@ -202,7 +204,7 @@ def _open_worker(spec: EngineSpec) -> tuple[Any, Any]:
     return group, gateway.remote_exec(worker)
 
 
-def _forked(spec: EngineSpec, python: str) -> str | None:
+def _fork_command(spec: EngineSpec, python: str) -> str | None:
     """A command that forks the worker from a process which has imported the engine; None where there may be a GPU."""
     from pytest_specdec.engines.fork_server import command_for
     from pytest_specdec.hardware import INSTALL, has_nvidia_driver

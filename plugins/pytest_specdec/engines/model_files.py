@@ -58,7 +58,7 @@ def compare_tokenizers(target: str, draft: str) -> Tokenizers:
         return Tokenizers(f"not compared: no tokenizer.json in {draft if ours else target}")
     for token in sorted(ours.keys() | theirs.keys()):
         if ours.get(token) != theirs.get(token):
-            return Tokenizers(f"token {token} is {_named(ours, token)} and {_named(theirs, token)}", fatal=True)
+            return Tokenizers(f"token {token} is {_name(ours, token)} and {_name(theirs, token)}", fatal=True)
     sizes = [_read(model, "config.json").get("vocab_size") for model in (target, draft)]
     return Tokenizers("identical" if sizes[0] == sizes[1] else f"padded only: {sizes[0]} and {sizes[1]} logits")
 
@@ -89,7 +89,7 @@ def _tokens(model: str) -> dict[int, str]:
     return {int(token): str(text) for text, token in pairs} | added
 
 
-def _named(tokens: Mapping[int, str], token: int) -> str:
+def _name(tokens: Mapping[int, str], token: int) -> str:
     return repr(tokens[token]) if token in tokens else "missing"
 
 

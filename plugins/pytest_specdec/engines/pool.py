@@ -50,7 +50,7 @@ class Pool:
         other = self._engines.get(self._place(spec.target_only()).key)
         return other if spec.speculates and other is not None and not other.description.parks else None
 
-    def described(self, spec: EngineSpec) -> Description | None:
+    def describe(self, spec: EngineSpec) -> Description | None:
         """What the engine of this specification said of itself; None while it is not loaded."""
         engine = self._engines.get(self._place(spec).key)
         return engine.description if engine is not None else None

@@ -20,7 +20,7 @@ class EngineSpec:
 
     `backend`: "vllm", "transformers", or a name that another plugin answers to. `target`, `draft`: a path, a hub id, or
     a model reference such as "constructed:tiny". `method`: "none" decodes with the target only; otherwise the engine's
-    own name of the speculation method. `gamma`: draft tokens a round (vLLM's `num_speculative_tokens`). `options` and
+    own name of the speculation method. `gamma`: draft tokens a step (vLLM's `num_speculative_tokens`). `options` and
     `speculative_options` pass through to the engine as they are; `environment` is set before the engine is imported.
     `python`: the interpreter of the worker; None is the one that runs pytest. `reference_python`: another one for the
     target-only engine that this one is compared with, so that two versions of an engine stand side by side. `gateway`:

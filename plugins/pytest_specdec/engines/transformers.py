@@ -6,10 +6,10 @@ torch and Transformers is installed. So it imports nothing of this package, and 
 
 Assisted decoding takes one sequence at a time, so requests are decoded one after another, with and without
 speculation. Greedy is forced: the model's own generation settings are put aside, only its EOS ids are kept. γ is exact:
-every round drafts γ tokens, fewer only where the drafter reaches an EOS or stop token, where the length limit is near,
+every step drafts γ tokens, fewer only where the drafter reaches an EOS or stop token, where the length limit is near,
 or where prompt lookup finds a shorter continuation.
 
-Rounds are counted at the candidate generator, not inferred: what it proposed, and how many of these Transformers says
+Steps are counted at the candidate generator, not inferred: what it proposed, and how many of these Transformers says
 it accepted. Transformers counts the last token of every block as the target's own. So in a block that ended the answer
 with a drafted token (an EOS or stop token), that token is delivered, but it is not among the accepted ones.
 """
@@ -88,8 +88,8 @@ class Decoded(NamedTuple):
     started_s: float | None = None
 
 
-class Rounds:
-    """Counts of the rounds of one run. A round that proposed nothing is not a draft."""
+class Steps:
+    """Counts of the steps of one run. A step that proposed nothing is not a draft."""
 
     def __init__(self, gamma: int) -> None:
         self.drafts = 0
@@ -97,7 +97,7 @@ class Rounds:
         self.accepted_per_position = [0] * gamma
 
     def record(self, proposed: int, accepted: int) -> None:
-        """Add one round: tokens proposed, and how many of the first of them the target accepted."""
+        """Add one step: tokens proposed, and how many of the first of them the target accepted."""
         if proposed == 0:
             return
         self.drafts += 1
@@ -115,7 +115,7 @@ class Rounds:
         }
 
     def watch(self, generator: Any) -> Any:
-        """The same candidate generator, which from now on reports each of its rounds here."""
+        """The same candidate generator, which from now on reports each of its steps here."""
         propose, learn, proposed = generator.get_candidates, generator.update_candidate_strategy, [0]
 
         def get_candidates(input_ids: Any, *args: Any, **kwargs: Any) -> Any:
@@ -219,7 +219,7 @@ def dtype_argument(dtype: str) -> dict[str, Any]:
 
 
 def load_draft(config: Mapping[str, Any], device: str, options: Mapping[str, Any]) -> Any:
-    """The drafter, told to draft exactly γ tokens a round; None where the method has none."""
+    """The drafter, told to draft exactly γ tokens a step; None where the method has none."""
     if config["draft"] is None:
         return None
     shared = {name: options[name] for name in LOADING_SHARED_WITH_DRAFT if name in options}
@@ -229,7 +229,7 @@ def load_draft(config: Mapping[str, Any], device: str, options: Mapping[str, Any
 
 
 def drafting_config(config: Mapping[str, Any]) -> Any:
-    """Generation settings of a drafter: γ tokens in every round, and no early end for want of confidence."""
+    """Generation settings of a drafter: γ tokens in every step, and no early end for want of confidence."""
     from transformers import GenerationConfig
 
     drafting = GenerationConfig()
@@ -343,23 +343,23 @@ class TransformersBackend:
         self._planned: list[Planned] = []
         self._decoded: list[Decoded] = []
         self._seconds = 0.0
-        self._rounds: Rounds | None = None
+        self._steps: Steps | None = None
         if config["method"] != "none":
-            self._watch_rounds()
+            self._watch_steps()
 
     @property
     def _models(self) -> list[Any]:
         return [model for model in (self._target, self._draft) if model is not None]
 
-    def _watch_rounds(self) -> None:
-        """Have every candidate generator that the target makes report to the rounds of the run under way."""
+    def _watch_steps(self) -> None:
+        """Have every candidate generator that the target makes report to the steps of the run under way."""
         make: Callable[..., Any] = self._target._get_candidate_generator
 
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            assert self._rounds is not None
-            return self._rounds.watch(make(*args, **kwargs))
+        def watch(*args: Any, **kwargs: Any) -> Any:
+            assert self._steps is not None
+            return self._steps.watch(make(*args, **kwargs))
 
-        self._target._get_candidate_generator = watched
+        self._target._get_candidate_generator = watch
 
     def describe(self) -> dict[str, Any]:
         """Vocabulary (ids), context (tokens), device, versions, and details under the engine's own names."""
@@ -496,7 +496,7 @@ class TransformersBackend:
 
     def run(self) -> None:
         """Decode everything prepared, request after request. Only this call is timed, and it prints nothing."""
-        self._rounds = Rounds(self._config["gamma"]) if self._config["method"] != "none" else None
+        self._steps = Steps(self._config["gamma"]) if self._config["method"] != "none" else None
         started = time.perf_counter()
         decoded = [self._decode(planned, started) for planned in self._planned]
         self._synchronise()
@@ -524,7 +524,7 @@ class TransformersBackend:
         if len(self._decoded) != len(self._planned):
             raise RuntimeError("nothing was run since prepare: call run first")
         generations = list(map(self._generation, self._planned, self._decoded))
-        speculation = self._rounds.wire() if self._rounds is not None else None
+        speculation = self._steps.wire() if self._steps is not None else None
         return {"generations": generations, "speculation": speculation, "seconds": self._seconds}
 
     def _generation(self, planned: Planned, decoded: Decoded) -> dict[str, Any]:
@@ -602,7 +602,7 @@ class TransformersBackend:
 
 
 def counting(config: Mapping[str, Any]) -> str | None:
-    """The name of how rounds are counted here; None where drafts follow from more than the drafter and γ."""
+    """The name of how steps are counted here; None where drafts follow from more than the drafter and γ."""
     foretold = config["method"] == "draft_model" and not config.get("speculative_options")
     return "transformers" if foretold else None
 

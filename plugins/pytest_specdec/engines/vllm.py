@@ -66,11 +66,11 @@ def load(config: dict[str, Any]) -> VllmBackend:
     try:
         return VllmBackend(llm(**_constructor_arguments(config)), config)
     except Exception as error:
-        refusal = _refused_in_a_child() if CHILD_FAILED in str(error) else None
+        refusal = _refusal_in_child() if CHILD_FAILED in str(error) else None
         raise ValueError(refusal) if refusal else error from None
 
 
-def _refused_in_a_child(log: str = "/proc/self/fd/2") -> str | None:
+def _refusal_in_child(log: str = "/proc/self/fd/2") -> str | None:
     """What a process of vLLM's said when it refused: of that vLLM's own error has but a pointer to the log."""
     with open(log, encoding="utf-8", errors="replace") as lines:
         said = (REFUSED_IN_CHILD.search(line) for line in lines)
@@ -95,11 +95,11 @@ def _constructor_arguments(config: dict[str, Any]) -> dict[str, Any]:
     arguments |= _platform_arguments(config["method"] != "none")
     arguments |= config["options"]
     if config["method"] != "none":
-        arguments = _counted_by_request() | arguments | {"speculative_config": _speculative_config(config)}
+        arguments = _count_by_request() | arguments | {"speculative_config": _speculative_config(config)}
     return arguments
 
 
-def _counted_by_request() -> dict[str, Any]:
+def _count_by_request() -> dict[str, Any]:
     """Newer versions count acceptance by request as well, when asked to."""
     from vllm.engine.arg_utils import EngineArgs
 
@@ -107,7 +107,7 @@ def _counted_by_request() -> dict[str, Any]:
 
 
 def _platform_arguments(speculates: bool) -> dict[str, Any]:
-    """Sleep mode and CUDA graphs need a GPU; raw logits let gaps be told in spacings of the dtype."""
+    """Sleep mode and CUDA graphs need a GPU; raw logits let gaps be told in ULPs."""
     scores = {} if speculates else {"logprobs_mode": "raw_logits"}
     from vllm.platforms import current_platform
 
@@ -423,7 +423,7 @@ class _Answer:
     def _acceptance(self) -> dict[str, int]:
         if self.counted is None:
             return {}
-        accepted = sum(tokens * rounds for tokens, rounds in enumerate(self.counted.histogram))
+        accepted = sum(tokens * steps for tokens, steps in enumerate(self.counted.histogram))
         return {"draft_tokens": self.counted.num_draft_tokens, "accepted_tokens": accepted}
 
 

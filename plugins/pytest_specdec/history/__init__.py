@@ -1,1 +1,1 @@
-"""Saved runs, which of them is a baseline, and how a change is judged."""
+"""Saved runs, which of them is a baseline run, and how a change is judged."""

@@ -26,7 +26,7 @@ REMEMBERED = 16
 
 @dataclass(frozen=True)
 class Found:
-    """What the search gave: a baseline with its run, or a problem in words.
+    """What the search gave: a baseline run with its run, or a problem in words.
 
     `refused`: whether there was something and it was refused, or there was nothing. `passed_over`: newer runs that hold
     the measurement and were refused, by name.
@@ -40,10 +40,10 @@ class Found:
 
 
 class Baselines(Protocol):
-    """Something that finds the baseline of a record."""
+    """Something that finds the baseline run of a record."""
 
     def find(self, now: Record, test: str) -> Found:
-        """The baseline of this record of `test`, or the reason why there is none."""
+        """The baseline run of this record of `test`, or the reason why there is none."""
 
 
 def baselines(named: str, storage: Path) -> Baselines:
@@ -62,12 +62,14 @@ def run_path(named: str, storage: Path) -> Path:
     if len(numbered) == 1:
         return numbered[0]
     if not numbered:
-        raise ConfigurationError(f"{named!r} is neither a file nor the number of a run in {storage}{_known(storage)}")
+        raise ConfigurationError(
+            f"{named!r} is neither a file nor the number of a run in {storage}{_describe_known(storage)}"
+        )
     several = ", ".join(f"{path.parent.name}/{number}" for path in numbered)
     raise ConfigurationError(f"{named!r} names several runs in {storage}: say one of {several}")
 
 
-def _known(storage: Path) -> str:
+def _describe_known(storage: Path) -> str:
     known = saved_paths(storage)
     return (
         f"; the latest is {run_id(known[-1])}" if known else ", which holds no run: measure with --benchmark-autosave"
@@ -82,11 +84,11 @@ class OneRun:
 
     def find(self, now: Record, test: str) -> Found:
         """Its record of the same measurement."""
-        return judged_in(self._run, now, test)
+        return find_in_run(self._run, now, test)
 
 
 class LatestRuns:
-    """The newest run in a storage that holds the measurement and may be its baseline."""
+    """The newest run in a storage that holds the measurement and may be its baseline run."""
 
     def __init__(self, storage: Path) -> None:
         self._storage = storage
@@ -97,7 +99,7 @@ class LatestRuns:
         missing: list[str] = []
         try:
             for run in runs_that_may_hold(now, test, self._storage):
-                found = judged_in(run, now, test)
+                found = find_in_run(run, now, test)
                 if found.record is not None:
                     return Found(found.run, found.record, passed_over=tuple(refused))
                 (refused if found.refused else missing).append(found.problem)
@@ -115,8 +117,8 @@ def _none(storage: Path, refused: Sequence[str], missing: Sequence[str]) -> Foun
     return Found(problem=f"no run in {storage} has this measurement: save one with --benchmark-autosave")
 
 
-def judged_in(run: SavedRun, now: Record, test: str) -> Found:
-    """The baseline in this run, or why it has none."""
+def find_in_run(run: SavedRun, now: Record, test: str) -> Found:
+    """The baseline run in this run, or why it has none."""
     then = counterpart(now, test, run.records)
     if then is None:
         partial = f", and is partial: {run.partial}" if run.partial else ""
@@ -124,7 +126,7 @@ def judged_in(run: SavedRun, now: Record, test: str) -> Found:
         return Found(run, problem=f"run {run.id} ({run.path}): {why}")
     reasons = list(refusals(now, then))
     if reasons:
-        return Found(run, problem=f"run {run.id} ({run.path}) is no baseline: {'; '.join(reasons)}", refused=True)
+        return Found(run, problem=f"run {run.id} ({run.path}) is no baseline run: {'; '.join(reasons)}", refused=True)
     return Found(run, then)
 
 

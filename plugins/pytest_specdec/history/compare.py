@@ -1,4 +1,4 @@
-"""One figure against its baseline: better or the same, worse, or not yet decided.
+"""One figure against its baseline run: better or the same, worse, or not yet decided.
 
 The change is judged by its interval (resampling.py), not by its middle. It is worse when the whole interval lies beyond
 the threshold, and good when the whole interval lies within it; else the rounds do not decide, and it is said how many
@@ -31,7 +31,7 @@ class Outcome(str, Enum):
     SHOWN = "shown"
 
 
-def compared(now: Record, then: Record, threshold: Threshold) -> ChangePart | None:
+def compare_figure(now: Record, then: Record, threshold: Threshold) -> ChangePart | None:
     """The change of one figure; None where neither run could have it, as the target alone has no acceptance."""
     metric = threshold.metric
     figures = figure_of(now, metric), figure_of(then, metric)
@@ -42,14 +42,14 @@ def compared(now: Record, then: Record, threshold: Threshold) -> ChangePart | No
     samples = sample_of(now, metric), sample_of(then, metric)
     if samples[0] is None or samples[1] is None:
         return _plain(figures[0], figures[1], threshold)
-    return _sampled(samples[0], samples[1], threshold)
+    return _compare_samples(samples[0], samples[1], threshold)
 
 
 ACCEPTANCE = ("acceptance_rate", "mean_accepted_length", "speedup")
 
 
 def _missing(now: Record, then: Record, threshold: Threshold, figures: tuple[float | None, float | None]) -> ChangePart:
-    side, record = ("this run", now) if figures[0] is None else ("the baseline", then)
+    side, record = ("this run", now) if figures[0] is None else ("the baseline run", then)
     why = f"{side} has no {threshold.metric.name}: {reason_of(record, threshold.metric)}"
     outcome = Outcome.MISSING if threshold.gates else Outcome.SHOWN
     return ChangePart(
@@ -77,10 +77,10 @@ def _plain(now: float, then: float, threshold: Threshold) -> ChangePart:
     )
 
 
-def _sampled(now: Sample, then: Sample, threshold: Threshold) -> ChangePart:
+def _compare_samples(now: Sample, then: Sample, threshold: Threshold) -> ChangePart:
     losses, ratios = changes(now, then, partial(_loss, threshold), _ratio) or (None, None)
     rounds = min(now.rounds, then.rounds)
-    outcome, wanted = _decided(losses, _loss(threshold, now.figure, then.figure), threshold.most, rounds)
+    outcome, wanted = _decide(losses, _loss(threshold, now.figure, then.figure), threshold.most, rounds)
     return ChangePart(
         metric=threshold.metric.name,
         outcome=(outcome if threshold.gates else Outcome.SHOWN).value,
@@ -97,7 +97,7 @@ def _sampled(now: Sample, then: Sample, threshold: Threshold) -> ChangePart:
     )
 
 
-def _decided(losses: tuple[float, float] | None, middle: float, most: float, rounds: int) -> tuple[Outcome, int | None]:
+def _decide(losses: tuple[float, float] | None, middle: float, most: float, rounds: int) -> tuple[Outcome, int | None]:
     """The outcome, and how many rounds would decide if it is inconclusive."""
     if losses is None:
         return Outcome.INCONCLUSIVE, FEWEST
@@ -106,10 +106,10 @@ def _decided(losses: tuple[float, float] | None, middle: float, most: float, rou
         return Outcome.WORSE, None
     if high <= most:
         return Outcome.GOOD, None
-    return Outcome.INCONCLUSIVE, _wanted(high - low, abs(middle - most), rounds)
+    return Outcome.INCONCLUSIVE, _rounds_to_decide(high - low, abs(middle - most), rounds)
 
 
-def _wanted(width: float, distance: float, rounds: int) -> int | None:
+def _rounds_to_decide(width: float, distance: float, rounds: int) -> int | None:
     """Rounds a side after which half the interval is shorter than the way to the threshold; it shrinks as 1/√n."""
     if distance * 2 * math.sqrt(MOST_ROUNDS) <= width * math.sqrt(rounds):
         return None
@@ -117,7 +117,7 @@ def _wanted(width: float, distance: float, rounds: int) -> int | None:
 
 
 def _loss(threshold: Threshold, now: Any, then: Any) -> Any:
-    """How much worse, never mind which way is worse; a share of the baseline or in the record's unit."""
+    """How much worse, never mind which way is worse; a share of the baseline run or in the record's unit."""
     worse_by = then - now if threshold.metric.more_is_better else now - then
     return worse_by / then if threshold.relative else worse_by
 
@@ -154,7 +154,7 @@ def _remedy(change: ChangePart) -> str:
     if change.outcome != Outcome.INCONCLUSIVE.value:
         return f"; {change.why}" if change.why else ""
     if change.why:
-        return f"; {change.why} (--specdec-rounds {FEWEST} or more, here and for the baseline)"
+        return f"; {change.why} (--specdec-rounds {FEWEST} or more, here and for the baseline run)"
     if change.wanted is None:
         return f"; it is too near the threshold for {MOST_ROUNDS} rounds to decide"
     return f"; about {change.wanted} rounds on each side would decide, there were {change.rounds}"

@@ -26,7 +26,7 @@ NAMES = {
 MEASURED = ("scenario_digest", "engine", "target", "draft", "method", "gamma", "dtype")
 
 
-def measured(record: Record) -> dict[str, Any]:
+def measurement(record: Record) -> dict[str, Any]:
     """What was measured: two records that agree in all of this answer the same question."""
     asked = {key: getattr(record.asked, key) for key in MEASURED}
     return {**asked, "concurrency": record.workload.concurrency, "load_asked": record.asked.load}
@@ -48,10 +48,10 @@ def circumstances(record: Record) -> dict[str, Any]:
 def differences(now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
     """In words, "vllm 0.26.0 → 0.32.0", for each key in which the two differ."""
     keys = [key for key in dict.fromkeys((*now, *then)) if now.get(key) != then.get(key)]
-    return [f"{NAMES.get(key, key)} {_shown(then.get(key))} → {_shown(now.get(key))}" for key in keys]
+    return [f"{NAMES.get(key, key)} {_format(then.get(key))} → {_format(now.get(key))}" for key in keys]
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(f"{value.count(each)} × {each}" for each in dict.fromkeys(value)) or "none"
     if isinstance(value, Mapping):
@@ -61,7 +61,7 @@ def _shown(value: Any) -> str:
 
 def counterpart(now: Record, test: str, records: Sequence[Record]) -> Record | None:
     """The record among these of the same measurement; of several the one with the same engine options, then name."""
-    same = [record for record in records if measured(record) == measured(now)]
+    same = [record for record in records if measurement(record) == measurement(now)]
     if not same:
         return None
     return max(same, key=lambda then: _likeness(then, now, test))
@@ -72,15 +72,15 @@ def _likeness(then: Record, now: Record, test: str) -> tuple[bool, bool]:
 
 
 def changed_question(now: Record, test: str, records: Sequence[Record]) -> str | None:
-    """Why a test's own earlier record is no baseline: it measured something else. None if there is none."""
+    """Why a test's own earlier record is no baseline run: it measured something else. None if there is none."""
     namesake = next((record for record in records if record.place.test == test), None)
-    if namesake is None or measured(namesake) == measured(now):
+    if namesake is None or measurement(namesake) == measurement(now):
         return None
-    return f"{test} measured something else then: {'; '.join(differences(measured(now), measured(namesake)))}"
+    return f"{test} measured something else then: {'; '.join(differences(measurement(now), measurement(namesake)))}"
 
 
 def refusals(now: Record, then: Record) -> Iterator[str]:
-    """Why a record of the same measurement is no baseline."""
+    """Why a record of the same measurement is no baseline run."""
     elsewhere = differences(place(now), place(then))
     if elsewhere:
         yield f"other hardware: {'; '.join(elsewhere)}"
@@ -90,7 +90,7 @@ def refusals(now: Record, then: Record) -> Iterator[str]:
 
 
 def unfit(record: Record) -> Iterator[str]:
-    """Why a record can be nobody's baseline."""
+    """Why a record can be nobody's baseline run."""
     if not record.passes:
         yield f"its verdict is {record.verdict.outcome}"
     elif record.gate != GREEN:

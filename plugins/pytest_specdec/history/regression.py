@@ -1,7 +1,7 @@
-"""The gate of a test against its baseline: which figures changed, by how much, and whether that fails the test.
+"""The gate of a test against its baseline run: which figures changed, by how much, and whether that fails the test.
 
 Equality comes first: only a record whose own gate is green is held against anything. What fails: a figure that is
-worse, and a baseline that was refused; by choice (`--specdec-fail-on`) also one that is missing, or rounds that do not
+worse, and a baseline run that was refused; by choice (`--specdec-fail-on`) also one that is missing, or rounds that do not
 decide. All else is a note. Nothing is passed over in silence.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from pytest_specdec.history.baselines import Baselines, Found
-from pytest_specdec.history.compare import Outcome, compared, in_words
+from pytest_specdec.history.compare import Outcome, compare_figure, in_words
 from pytest_specdec.history.history import circumstances, differences
 from pytest_specdec.record import Record
 from pytest_specdec.record.parts import BaselinePart, ChangePart
@@ -49,14 +49,14 @@ class RegressionGate:
     def _changes(self, now: Record, found: Found) -> tuple[ChangePart, ...]:
         if found.record is None:
             return ()
-        each = (compared(now, found.record, threshold) for threshold in self.thresholds or SHOWN)
+        each = (compare_figure(now, found.record, threshold) for threshold in self.thresholds or SHOWN)
         return tuple(change for change in each if change is not None)
 
     def _about(self, found: Found) -> list[str]:
-        """The complaint about a baseline that is not there."""
+        """The failure that there is no baseline run."""
         if found.record is not None or not ((found.refused and self.thresholds) or MISSING in self.fail_on):
             return []
-        return [f"no baseline: {found.problem}"]
+        return [f"no baseline run: {found.problem}"]
 
     def _fails(self, change: ChangePart) -> bool:
         return change.outcome == Outcome.WORSE.value or change.outcome in self.fail_on

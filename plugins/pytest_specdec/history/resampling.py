@@ -28,7 +28,7 @@ ALARM_LEVEL = (1 - LEVEL) / 2
 RESAMPLES = 10_000
 SEED = 20_151_004
 FEWEST = 4
-CELLS_AT_ONCE = 4_000_000
+MAX_CELLS = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -70,15 +70,14 @@ def _percentiles(values: Array, round_of: Array, counts: Array, share: float) ->
     """By linear interpolation between the two nearest, as if each value stood there as often as its round was drawn."""
     import numpy
 
-    at_once = max(1, CELLS_AT_ONCE // len(values))
+    batch = max(1, MAX_CELLS // len(values))
     parts = [
-        _weighted(values, counts[first : first + at_once][:, round_of], share)
-        for first in range(0, len(counts), at_once)
+        _weigh(values, counts[first : first + batch][:, round_of], share) for first in range(0, len(counts), batch)
     ]
     return numpy.concatenate(parts)
 
 
-def _weighted(values: Array, weights: Array, share: float) -> Array:
+def _weigh(values: Array, weights: Array, share: float) -> Array:
     import numpy
 
     upto = weights.cumsum(axis=1)

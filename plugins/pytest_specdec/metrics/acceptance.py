@@ -112,7 +112,7 @@ def per_token(counted: Speculation | None) -> float | None:
 def acceptance_part(rounds: Rounds, gamma: int | None) -> AcceptancePart:
     """The record's speculation: raw counters over the timed rounds, rates, and delivered tokens a step.
 
-    `gamma`: draft tokens asked for a round, None without speculation. Raises Contradiction.
+    `gamma`: draft tokens asked for a step, None without speculation. Raises Contradiction.
     """
     counted = rounds.speculation
     rates = acceptance(counted)
@@ -177,11 +177,11 @@ def _delivery_part(rounds: Rounds, counted: Speculation | None, why: str) -> Acc
         return part
     delivery = Delivery(rounds.tokens, steps, counted.drafts, counted.accepted_tokens)
     if delivery.discarded < 0 or delivery.undrafted_steps < 0:
-        return replace(part, discarded_tokens=Figure(None, _unexplained(delivery)))
+        return replace(part, discarded_tokens=Figure(None, _explain(delivery)))
     return replace(part, discarded_tokens=Figure(delivery.discarded), delivered_explained=delivery.in_words())
 
 
-def _unexplained(delivery: Delivery) -> str:
+def _explain(delivery: Delivery) -> str:
     if delivery.discarded < 0:
         return SEVERAL_STEPS
     return f"{-delivery.undrafted_steps} drafts delivered no token at all, so chunks are not the engine's steps"

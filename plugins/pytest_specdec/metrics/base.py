@@ -17,7 +17,7 @@ ALTERNATED = "alternated"
 AROUND = "before and after"
 BEFORE = "before"
 ONCE = "target-only was timed once, so its drift is not known"
-BASE_LINE = "target-only is the base line"
+IS_BASELINE = "this is the target-only baseline"
 TARGET_NOT_TIMED = "target-only was not timed"
 
 
@@ -65,7 +65,7 @@ def warnings_of(rounds: Rounds, base: Base | None) -> list[str]:
 def target_alone_part(base: Base | None) -> TargetAlonePart:
     """The record's word on the target's rounds, by which a reader can recompute the ratios."""
     if base is None:
-        return missing(TargetAlonePart, BASE_LINE)
+        return missing(TargetAlonePart, IS_BASELINE)
     energy = base.rounds.energy
     return TargetAlonePart(
         tokens_per_second=Figure(base.rounds.tokens_per_second, TARGET_NOT_TIMED),

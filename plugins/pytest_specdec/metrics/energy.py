@@ -15,11 +15,11 @@ def energy_ratio(mine: EnergyPart, base: EnergyPart) -> Figure[float]:
 
 def incomparable(mine: EnergyPart, base: EnergyPart) -> str | None:
     """Why these two must not be compared, or None."""
-    for side, energy in (("this engine", mine), ("the base line", base)):
+    for side, energy in (("this engine", mine), ("the target-only baseline", base)):
         if energy.joules_per_token.value is None:
             return f"{side} has no energy: {energy.joules_per_token.reason}"
     if mine.method != base.method:
-        return f"methods are not mixed: {mine.method} here, {base.method} in the base line"
+        return f"methods are not mixed: {mine.method} here, {base.method} in the target-only baseline"
     if len(mine.scope) != len(base.scope):
-        return f"{len(mine.scope)} device(s) here, {len(base.scope)} in the base line"
+        return f"{len(mine.scope)} device(s) here, {len(base.scope)} in the target-only baseline"
     return None

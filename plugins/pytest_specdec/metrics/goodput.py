@@ -23,7 +23,7 @@ FAILED = "failed"
 LONGEST_ERROR = 200
 
 
-def missed(answer: Generation, objectives: Mapping[str, float]) -> list[str]:
+def missed_objectives(answer: Generation, objectives: Mapping[str, float]) -> list[str]:
     """Which objectives (longest times in ms) the request misses; FAILED alone where there is no whole answer."""
     if answer.error is not None or not answer.token_ids:
         return [FAILED]
@@ -41,8 +41,8 @@ def goodput_part(objectives: Mapping[str, float], rounds: Rounds) -> GoodputPart
     reason = _why_none(objectives, rounds, answers)
     if reason is not None:
         return replace(missing(GoodputPart, reason), slo=dict(objectives))
-    outcomes = [missed(answer, objectives) for answer in answers]
-    at_best = [missed(answer, _later(objectives, run)) for run in rounds.runs for answer in run.generations]
+    outcomes = [missed_objectives(answer, objectives) for answer in answers]
+    at_best = [missed_objectives(answer, _later(objectives, run)) for run in rounds.runs for answer in run.generations]
     counts = Counter(key for each in outcomes for key in each)
     return GoodputPart(
         share=Figure(outcomes.count([]) / len(outcomes)),
@@ -72,7 +72,7 @@ def _why_none(objectives: Mapping[str, float], rounds: Rounds, answers: list[Gen
 
 
 def too_little_goodput(goodput: GoodputPart, asked: float | None, path: Path) -> list[str]:
-    """The complaint that fewer requests than `asked`, a share, met the objectives, or that nobody can tell."""
+    """The failure that fewer requests than `asked`, a share, met the objectives, or that nobody can tell."""
     share, reason = goodput.share.value, goodput.share.reason
     at_best = goodput.at_best.value or 0.0
     if asked is None or reason in (WITHHELD, NOT_TIMED) or (share is not None and max(share, at_best) >= asked):

@@ -126,7 +126,7 @@ def latency_part(rounds: Rounds) -> LatencyPart:
     ttft_s, tpot_s, e2e_s, queue_s: one value a request. itl_s: one a token after the first chunk. chunk_gap_s: one a
     chunk after the first. tokens_per_chunk: how many chunks carried how many tokens.
     """
-    answers = [answer for run in rounds.runs for answer in answered(run)]
+    answers = [answer for run in rounds.runs for answer in completed_answers(run)]
     reason = _why_none(answers)
     return LatencyPart(
         ttft_s=_one_each(answers, ttft_s, reason or NO_START),
@@ -139,7 +139,7 @@ def latency_part(rounds: Rounds) -> LatencyPart:
     )
 
 
-def answered(run: Run) -> list[Generation]:
+def completed_answers(run: Run) -> list[Generation]:
     """The answers of the requests that did not fail."""
     return [answer for answer in run.generations if answer.error is None]
 
@@ -219,11 +219,11 @@ def _refuse_times(where: str, run: Run, concurrency: int) -> None:
         return
     if last > _at_most(run.engine_seconds):
         raise Contradiction(f"{where}: a token arrived after {last:.6g} s of a run of {run.engine_seconds:.6g} s")
-    spent = sum(seconds for answer in answered(run) if (seconds := e2e_s(answer)) is not None)
+    spent = sum(seconds for answer in completed_answers(run) if (seconds := e2e_s(answer)) is not None)
     if spent > _at_most(run.engine_seconds * concurrency):
         under_way = spent / run.engine_seconds
         raise Contradiction(
-            f"{where}: latencies need {under_way:.3g} requests at once for this throughput, "
+            f"{where}: latencies need a concurrency of {under_way:.3g} for this throughput, "
             f"but at most {concurrency} were under way"
         )
 
@@ -248,7 +248,7 @@ def _ends_long_after(run: Run) -> bool:
 
 
 def _last_arrival_s(run: Run) -> float | None:
-    return max((answer.chunks[-1].at_s for answer in answered(run) if answer.chunks), default=None)
+    return max((answer.chunks[-1].at_s for answer in completed_answers(run) if answer.chunks), default=None)
 
 
 def _refuse_clocks(where: str, engine_s: float, measured_s: float) -> None:

@@ -27,7 +27,7 @@ from pytest_specdec.metrics.goodput import failed_part, goodput_part
 from pytest_specdec.metrics.latency import (
     NO_START,
     NO_TIMES,
-    answered,
+    completed_answers,
     e2e_s,
     held_up_s,
     percentile,
@@ -47,7 +47,7 @@ SUSTAINED_SHARE = 0.95
 RATE_TOLERANCE = 0.01
 LAG_TOLERANCE_S = 0.005
 NO_MOMENTS = "this load sets no moments at which requests are due"
-NO_TARGET = "target-only is the base line"
+IS_BASELINE = "this is the target-only baseline"
 RATE_BOUND = (
     "the load's rate, not the engine, sets tokens/s below saturation: compare latencies, or measure a closed load"
 )
@@ -73,7 +73,7 @@ class Flow:
         return cls(
             _rate([each.scheduled_s for each in run.generations] for run in rounds.runs),
             _rate([each.started_s for each in run.generations] for run in rounds.runs),
-            _ratio_of_totals(_completion(answered(run)) for run in rounds.runs),
+            _ratio_of_totals(_completion(completed_answers(run)) for run in rounds.runs),
             _ratio_of_totals(map(_completion_at_best, rounds.runs)),
             max(map(held_up_s, rounds.runs), default=0.0),
         )
@@ -128,7 +128,7 @@ def _ratio_of_totals(runs: Iterable[tuple[int, float]]) -> float | None:
 
 def _completion_at_best(run: Run) -> tuple[int, float]:
     """What `_completion` would have been, at best: no sooner than the last request was due."""
-    gaps, seconds = _completion(answered(run))
+    gaps, seconds = _completion(completed_answers(run))
     due = [each.scheduled_s for each in run.generations if each.scheduled_s is not None]
     return gaps, max(seconds - held_up_s(run), max(due) - min(due) if due else 0.0)
 
@@ -147,7 +147,7 @@ def load_part(scenario: Scenario, rounds: Rounds, base: Rounds | None) -> LoadPa
     flow, lags = Flow.of(rounds), send_lags_s(rounds)
     return LoadPart(
         played=scenario.load.model_dump(mode="json", exclude_none=True),
-        requests_left_out=_left_out(scenario),
+        requests_left_out=_count_left_out(scenario),
         asked_per_second=Figure(flow.asked, NO_MOMENTS),
         sent_per_second=Figure(flow.sent if flow.is_open else None, NO_START if flow.is_open else NO_MOMENTS),
         completed_per_second=Figure(flow.completed, NO_TIMES),
@@ -159,7 +159,7 @@ def load_part(scenario: Scenario, rounds: Rounds, base: Rounds | None) -> LoadPa
     )
 
 
-def _left_out(scenario: Scenario) -> int:
+def _count_left_out(scenario: Scenario) -> int:
     """Requests that were not due within the load's `max_seconds`."""
     due = scenario.due_s
     return scenario.prompt_count - len(due) if due else 0
@@ -197,7 +197,7 @@ def rate_bound(*arms: Rounds) -> str | None:
 def _over_target(rounds: Rounds, base: Rounds | None, flow: Flow) -> Figure[Mapping[str, Mapping[str, float | None]]]:
     """Latencies of this arm over those of the target under the same load, by percentile; below 1 is faster."""
     if not flow.is_open or base is None:
-        return Figure(None, NO_MOMENTS if not flow.is_open else NO_TARGET)
+        return Figure(None, NO_MOMENTS if not flow.is_open else IS_BASELINE)
     ours, theirs = ({name: _spread(each, figure) for name, figure in COMPARED.items()} for each in (rounds, base))
     return Figure(
         {name: {at: _ratio(ours[name].at(at), theirs[name].at(at)) for at in ("p50", "p99")} for name in COMPARED}
@@ -205,7 +205,7 @@ def _over_target(rounds: Rounds, base: Rounds | None, flow: Flow) -> Figure[Mapp
 
 
 def _spread(rounds: Rounds, figure: Callable[[Generation], float | None]) -> Spread:
-    told = [value for run in rounds.runs for answer in answered(run) if (value := figure(answer)) is not None]
+    told = [value for run in rounds.runs for answer in completed_answers(run) if (value := figure(answer)) is not None]
     return spread(told, 0, NO_TIMES)
 
 

@@ -1,9 +1,9 @@
 """The speed-up over the target alone: measured, predicted by the model of speculative decoding, and taken apart.
 
-The model (Leviathan et al. 2023, arXiv 2211.17192, section 3): if each draft token is accepted with chance α, a round
+The model (Leviathan et al. 2023, arXiv 2211.17192, section 3): if each draft token is accepted with chance α, a step
 of γ drafts gives (1-α^(γ+1))/(1-α) tokens on average and costs c·γ + 1 steps of the target, where c is a draft step's
-time over a target step's. α comes from the engine's counters. c cannot be read off one arm, since a round's time
-contains both drafting and verifying; a sweep over γ tells them apart: round = verify + γ · draft, a line through the
+time over a target step's. α comes from the engine's counters. c cannot be read off one arm, since a step's time
+contains both drafting and verifying; a sweep over γ tells them apart: step = verify + γ · draft, a line through the
 median chunk gaps. Target step: the median chunk gap of the target-only arm at the same concurrency.
 
 A speed-up compares two arms that differ in nothing but speculation. Where they differ in GPU, dtype, token counts or
@@ -18,7 +18,7 @@ from typing import Any
 
 from pytest_specdec.generation import Run
 from pytest_specdec.metrics.acceptance import per_token
-from pytest_specdec.metrics.base import BASE_LINE, TARGET_NOT_TIMED
+from pytest_specdec.metrics.base import IS_BASELINE, TARGET_NOT_TIMED
 from pytest_specdec.metrics.contradiction import Contradiction
 from pytest_specdec.metrics.energy import energy_ratio
 from pytest_specdec.metrics.interval import ratio_interval
@@ -42,7 +42,7 @@ NO_CHUNKS = "the engine does not tell in which steps tokens came"
 
 @dataclass(frozen=True)
 class Arm:
-    """One side of a comparison. `gamma`: draft tokens a round, 0 for the target alone."""
+    """One side of a comparison. `gamma`: draft tokens a step, 0 for the target alone."""
 
     rounds: Rounds
     gamma: int
@@ -65,12 +65,12 @@ class Arm:
 
     @property
     def step_s(self) -> float | None:
-        """Median seconds from chunk to chunk: a step of the target, or a whole round of drafting and verifying."""
+        """Median seconds from chunk to chunk: a step of the target, or of drafting and verifying."""
         return median_chunk_gap_s(self.rounds.runs)
 
     @property
     def joules_per_step(self) -> float | None:
-        """Energy of a request's share in one step or round, in joules."""
+        """Energy of a request's share in one step, in joules."""
         pace = Pace.of(self.rounds)
         return self.joules_per_token * pace.length if pace and self.joules_per_token is not None else None
 
@@ -99,7 +99,7 @@ class Pace:
         return self.tokens / self.steps
 
 
-def decomposed(before: Pace, after: Pace) -> Decomposition:
+def decompose(before: Pace, after: Pace) -> Decomposition:
     """The change of seconds a request as a product of three factors; each is above 1 where it made things slower.
 
     `output_length`: tokens a request. `tokens_per_step`: fewer tokens a step need more steps. `step_time`: seconds a
@@ -114,7 +114,7 @@ def decomposed(before: Pace, after: Pace) -> Decomposition:
 
 
 def expected_tokens(alpha: float, gamma: int) -> float:
-    """Tokens a round, the target's own included: 1 + α + … + α^γ."""
+    """Tokens a step, the target's own included: 1 + α + … + α^γ."""
     return float(sum(alpha**position for position in range(gamma + 1)))
 
 
@@ -123,27 +123,27 @@ def expected_speedup(alpha: float, gamma: int, cost_ratio: float) -> float:
     return expected_tokens(alpha, gamma) / (cost_ratio * gamma + 1)
 
 
-def break_even_alpha(gamma: int, round_cost: float) -> float | None:
-    """The acceptance from which a round that costs `round_cost` target steps pays; None if none does, 0 if any does."""
-    if expected_tokens(1.0, gamma) < round_cost:
+def break_even_alpha(gamma: int, step_cost: float) -> float | None:
+    """The acceptance from which a step that costs `step_cost` target steps pays; None if none does, 0 if any does."""
+    if expected_tokens(1.0, gamma) < step_cost:
         return None
     low, high = 0.0, 1.0
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        low, high = (low, middle) if expected_tokens(middle, gamma) >= round_cost else (middle, high)
+        low, high = (low, middle) if expected_tokens(middle, gamma) >= step_cost else (middle, high)
     return high
 
 
 @dataclass(frozen=True)
-class RoundCost:
-    """What a round costs by its γ, in seconds or joules: `verify` once, and `draft` for each drafted token."""
+class StepCost:
+    """What a step costs by its γ, in seconds or joules: `verify` once, and `draft` for each drafted token."""
 
     verify: float
     draft: float
 
     @classmethod
-    def fitted(cls, points: Sequence[tuple[int, float]]) -> RoundCost | None:
-        """The least-squares line through (γ, cost of a round); None with fewer than two different γ."""
+    def fit(cls, points: Sequence[tuple[int, float]]) -> StepCost | None:
+        """The least-squares line through (γ, cost of a step); None with fewer than two different γ."""
         if len({gamma for gamma, _ in points}) < 2:
             return None
         middle = sum(gamma for gamma, _ in points) / len(points)
@@ -157,13 +157,13 @@ class RoundCost:
         """Whether both parts cost something."""
         return self.verify > 0 and self.draft > 0
 
-    def round(self, gamma: int) -> float:
-        """Cost of a round."""
+    def step(self, gamma: int) -> float:
+        """Cost of a step."""
         return self.verify + gamma * self.draft
 
     def per_token(self, gamma: int, alpha: float) -> float:
         """Cost of a token."""
-        return self.round(gamma) / expected_tokens(alpha, gamma)
+        return self.step(gamma) / expected_tokens(alpha, gamma)
 
     def best_gamma(self, alpha: float, target_step: float) -> int:
         """The γ up to LARGEST_GAMMA whose tokens cost least; 0 if those of the target alone do."""
@@ -186,7 +186,7 @@ def _setting_differs(arm: Arm, target: Arm) -> str | None:
     if ours != theirs:
         raise Contradiction(f"arms of {ours} and {theirs} requests a round do not compare: run one workload on both")
     if arm.gpus != target.gpus:
-        return f"the arms ran on different GPUs: {_listed(arm.gpus)}, and {_listed(target.gpus)} for target-only"
+        return f"the arms ran on different GPUs: {_list(arm.gpus)}, and {_list(target.gpus)} for target-only"
     if arm.dtype != target.dtype:
         return f"the arms have different dtypes: {arm.dtype}, and {target.dtype} for target-only"
     return None
@@ -196,7 +196,7 @@ def _requests(arm: Arm) -> list[int]:
     return sorted({len(run.generations) for run in arm.rounds.runs})
 
 
-def _listed(gpus: tuple[str, ...]) -> str:
+def _list(gpus: tuple[str, ...]) -> str:
     return ", ".join(gpus) or "none"
 
 
@@ -216,7 +216,7 @@ def speedup_part(arm: Arm, target: Arm | None, sweep: Sequence[Arm] = (), paired
     Raises Contradiction.
     """
     if target is None:
-        return missing(SpeedupPart, BASE_LINE)
+        return missing(SpeedupPart, IS_BASELINE)
     differ = speeds_differ(arm, target)
     if differ is not None:
         return missing(SpeedupPart, differ)
@@ -266,14 +266,14 @@ def _arms(arm: Arm, target: Arm, sweep: Sequence[Arm]) -> list[Arm]:
 def _model(arm: Arm, target: Arm, arms: Sequence[Arm], speedup: float | None) -> ModelPart:
     """The model's figures, as far as they go."""
     alpha, step, whole = arm.alpha, target.step_s, arm.step_s
-    times = RoundCost.fitted([(each.gamma, each.step_s) for each in arms if each.step_s is not None])
+    times = StepCost.fit([(each.gamma, each.step_s) for each in arms if each.step_s is not None])
     why = _unpredictable(alpha, step, whole, times)
     known = replace(
         missing(ModelPart, why or NO_BREAK_EVEN),
         acceptance_per_token=Figure(alpha, NO_ALPHA),
-        expected_tokens_per_round=Figure(None if alpha is None else expected_tokens(alpha, arm.gamma), NO_ALPHA),
+        expected_tokens_per_step=Figure(None if alpha is None else expected_tokens(alpha, arm.gamma), NO_ALPHA),
         target_step_s=Figure(step, NO_STEP),
-        round_s=Figure(whole, NO_STEP),
+        step_s=Figure(whole, NO_STEP),
     )
     if why is not None or alpha is None or not step or times is None:
         return known
@@ -284,7 +284,7 @@ def _model(arm: Arm, target: Arm, arms: Sequence[Arm], speedup: float | None) ->
     )
 
 
-def _unpredictable(alpha: float | None, step: float | None, whole: float | None, times: RoundCost | None) -> str | None:
+def _unpredictable(alpha: float | None, step: float | None, whole: float | None, times: StepCost | None) -> str | None:
     if not step or not whole:
         return NO_STEP
     if alpha is None:
@@ -294,7 +294,7 @@ def _unpredictable(alpha: float | None, step: float | None, whole: float | None,
     return None if times.sound else NOISY_FIT
 
 
-def _by_time(known: ModelPart, gamma: int, times: RoundCost, speedup: float | None) -> ModelPart:
+def _by_time(known: ModelPart, gamma: int, times: StepCost, speedup: float | None) -> ModelPart:
     """What the line through the sweep tells, beside what is `known` of this γ."""
     alpha, step = known.acceptance_per_token.value or 0.0, known.target_step_s.value or 0.0
     predicted = expected_speedup(alpha, gamma, times.draft / step)
@@ -308,19 +308,19 @@ def _by_time(known: ModelPart, gamma: int, times: RoundCost, speedup: float | No
         predicted_with_verify_cost=Figure(step / times.per_token(gamma, alpha)),
         residual=Figure(None if speedup is None else speedup - predicted, NOT_TIMED),
         best_gamma_latency=Figure(times.best_gamma(alpha, step)),
-        break_even_acceptance=Figure(break_even_alpha(gamma, times.round(gamma) / step), NO_BREAK_EVEN),
+        break_even_acceptance=Figure(break_even_alpha(gamma, times.step(gamma) / step), NO_BREAK_EVEN),
     )
 
 
-def _by_energy(alpha: float, step: float | None, rounds: Sequence[tuple[int, float | None]]) -> Figure[int]:
-    """`step`: joules of a target step; `rounds`: γ and joules of a round; None where they were not measured."""
-    joules = RoundCost.fitted([(gamma, cost) for gamma, cost in rounds if cost is not None])
+def _by_energy(alpha: float, step: float | None, steps: Sequence[tuple[int, float | None]]) -> Figure[int]:
+    """`step`: joules of a target step; `steps`: γ and joules of a step; None where they were not measured."""
+    joules = StepCost.fit([(gamma, cost) for gamma, cost in steps if cost is not None])
     if step is None or joules is None:
         return Figure(None, NO_ENERGY)
     return Figure(joules.best_gamma(alpha, step) if joules.sound else None, NOISY_FIT)
 
 
-def explained_in_hindsight(records: Sequence[Record]) -> list[Record]:
+def explain_in_hindsight(records: Sequence[Record]) -> list[Record]:
     """The same records; what one could not yet predict, when it was the first γ of a sweep, the later ones tell.
 
     `records`: those of a session. Records of one sweep differ in γ alone; target-only's is among them or not.
@@ -333,8 +333,8 @@ def explained_in_hindsight(records: Sequence[Record]) -> list[Record]:
 
 
 def _in_hindsight(record: Record, sweep: Sequence[Record], records: Sequence[Record]) -> Record:
-    rounds = [(each.asked.gamma or 0, each.speedup.model.round_s.value) for each in sweep]
-    times = RoundCost.fitted([(gamma, seconds) for gamma, seconds in rounds if seconds])
+    steps = [(each.asked.gamma or 0, each.speedup.model.step_s.value) for each in sweep]
+    times = StepCost.fit([(gamma, seconds) for gamma, seconds in steps if seconds])
     model, gone = record.speedup.model, record.speedup.ratio.value is None
     if gone or times is None or model.predicted.reason != ONE_GAMMA:
         return record
@@ -360,16 +360,16 @@ def _stepping(record: Record) -> tuple[bool, bool]:
     return bool(details.get("async_scheduling")), details.get("cuda_graphs") == "NONE"
 
 
-def _hindsight(record: Record, times: RoundCost, sweep: Sequence[Record], target: Record | None) -> ModelPart:
+def _hindsight(record: Record, times: StepCost, sweep: Sequence[Record], target: Record | None) -> ModelPart:
     model = record.speedup.model
     alpha = model.acceptance_per_token.value
     if not times.sound or alpha is None:
         return replace(
             missing(ModelPart, NOISY_FIT),
             acceptance_per_token=model.acceptance_per_token,
-            expected_tokens_per_round=model.expected_tokens_per_round,
+            expected_tokens_per_step=model.expected_tokens_per_step,
             target_step_s=model.target_step_s,
-            round_s=model.round_s,
+            step_s=model.step_s,
         )
     joules = [(each.asked.gamma or 0, _joules_per_step(each)) for each in sweep]
     return replace(
@@ -391,12 +391,12 @@ def _joules_per_step(record: Record) -> float | None:
 
 def _change(target: Arm, arm: Arm) -> Figure[Decomposition]:
     before, after = Pace.of(target.rounds), Pace.of(arm.rounds)
-    return Figure(None if before is None or after is None else decomposed(before, after), NO_CHUNKS)
+    return Figure(None if before is None or after is None else decompose(before, after), NO_CHUNKS)
 
 
 def over_target(arm: Arm, target: Arm | None) -> Figure[float]:
     """Joules a token over the target alone's, where both were measured in the same way. Raises Contradiction."""
     if target is None:
-        return Figure(None, BASE_LINE)
+        return Figure(None, IS_BASELINE)
     differ = arms_differ(arm, target)
     return Figure(None, differ) if differ is not None else energy_ratio(arm.rounds.energy, target.rounds.energy)

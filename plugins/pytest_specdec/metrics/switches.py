@@ -13,14 +13,14 @@ from pytest_specdec.engines.engine import Description
 SWITCHES = ("async_scheduling", "cuda_graphs", "prefix_caching")
 
 
-def switched_apart(ours: Description, targets: Description | None) -> list[str]:
+def warn_of_switches(ours: Description, targets: Description | None) -> list[str]:
     """A warning for each switch that both engines told and that stands differently in the two."""
     theirs = targets.details if targets is not None else {}
     both = [name for name in SWITCHES if name in ours.details and name in theirs]
-    return [_told(name, ours.details[name], theirs[name]) for name in both if ours.details[name] != theirs[name]]
+    return [_warning(name, ours.details[name], theirs[name]) for name in both if ours.details[name] != theirs[name]]
 
 
-def _told(name: str, ours: Any, theirs: Any) -> str:
+def _warning(name: str, ours: Any, theirs: Any) -> str:
     return (
         f"{name} is {_word(ours)} here and {_word(theirs)} for target-only, and the speed-up contains that difference; "
         "set it for both in the engine's options to compare like with like"

@@ -48,10 +48,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _make(options: argparse.Namespace) -> None:
     for reference in options.references:
-        print(json.dumps(_made(reference, options.cache)), flush=True)
+        print(json.dumps(_make_one(reference, options.cache)), flush=True)
 
 
-def _made(reference: str, cache: str | None) -> dict[str, Any]:
+def _make_one(reference: str, cache: str | None) -> dict[str, Any]:
     started = time.perf_counter()
     recipe = parse(reference)
     path, cached = (reference, True) if recipe is None else build(recipe, cache)
@@ -67,9 +67,9 @@ def _where(options: argparse.Namespace) -> None:
 def _list(_: argparse.Namespace) -> None:
     for name, preset in PRESETS.items():
         print(f"constructed:{name}  vocab {preset.vocab}, max_position_embeddings {preset.max_position_embeddings}")
-        print(f"    target  {_described(preset.target)}\n    draft   {_described(preset.draft)}")
+        print(f"    target  {_describe(preset.target)}\n    draft   {_describe(preset.draft)}")
         if preset.memory_draft is not None:
-            print(f"    draft with memory  {_described(preset.memory_draft)}")
+            print(f"    draft with memory  {_describe(preset.memory_draft)}")
     print("smollm2  SmolLM2-135M-Instruct, 30 layers")
     for part, parameters in PARAMETERS.items():
         print(f"parameters of {part}:")
@@ -77,7 +77,7 @@ def _list(_: argparse.Namespace) -> None:
             print(f"    {name}: {parameters[name].expects}")
 
 
-def _described(shape: Shape) -> str:
+def _describe(shape: Shape) -> str:
     heads = f"{shape.heads} heads ({shape.kv_heads} for keys and values) of {shape.head_dim}"
     return f"{shape.architecture}: {shape.layers} layers of {shape.hidden}, {heads}, MLP {shape.intermediate}"
 

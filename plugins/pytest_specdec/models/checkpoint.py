@@ -57,7 +57,7 @@ class Foundry:
 
         tensor = self._draw(weight)
         if self._circuit is not None:
-            tensor = self._circuit.engraved(weight.name, tensor)
+            tensor = self._circuit.engrave(weight.name, tensor)
         return tensor.to(getattr(torch, self.recipe.dtype)).contiguous()
 
     @cached_property
@@ -71,9 +71,9 @@ class Foundry:
         if weight.fill == "normal":
             return self._normal(weight).mul_(weight.std)
         if weight.fill == "embedding":
-            return self._padded(self._input_vectors() * (EMBEDDING_SIZE * sqrt(self.recipe.shape.hidden)))
+            return self._pad(self._input_vectors() * (EMBEDDING_SIZE * sqrt(self.recipe.shape.hidden)))
         if weight.fill == "head":
-            return self._padded(self._head() * (TOP_LOGIT / sqrt(self.recipe.shape.hidden)))
+            return self._pad(self._head() * (TOP_LOGIT / sqrt(self.recipe.shape.hidden)))
         if weight.fill == "pass-embedding":
             passed = torch.eye(self.recipe.shape.hidden, device=self.device) / EMBEDDING_SIZE
             return torch.cat([passed, torch.zeros_like(passed)], dim=1)
@@ -122,7 +122,7 @@ class Foundry:
         if not isinstance(self.recipe, TargetRecipe) or self.recipe.margin is None:
             return head.index_add_(0, following, ordinary)
         second = self._index(runner_up_map(self.recipe)[SPECIAL_IDS:])
-        top, lower = _solved(self._overlaps(following, second), 1 - self.recipe.margin)
+        top, lower = _solve(self._overlaps(following, second), 1 - self.recipe.margin)
         head.index_add_(0, following, ordinary * top[following, None])
         return head.index_add_(0, second, ordinary * lower[second, None])
 
@@ -136,7 +136,7 @@ class Foundry:
         first[following], other[second] = tokens, tokens
         return (self._vectors[first] * self._vectors[other]).sum(dim=1)
 
-    def _padded(self, table: torch.Tensor) -> torch.Tensor:
+    def _pad(self, table: torch.Tensor) -> torch.Tensor:
         import torch
 
         return torch.nn.functional.pad(table, (0, 0, 0, self.recipe.rows - table.shape[0]))
@@ -147,7 +147,7 @@ class Foundry:
         return torch.tensor(ids, device=self.device)
 
 
-def _solved(overlap: torch.Tensor, ratio: float) -> tuple[torch.Tensor, torch.Tensor]:
+def _solve(overlap: torch.Tensor, ratio: float) -> tuple[torch.Tensor, torch.Tensor]:
     """Coefficients (a, b) of a row a·x + b·y, with unit x and y, such that its product with x is 1 and with y `ratio`.
 
     Rows of special ids gather nothing and get coefficients that nobody uses: their overlap is set aside.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 GAP = 12.0  # of the score, between the wanted distance and its neighbours
 STEEPNESS = 20.0  # of a ramp
 CLASS_SHARE = 0.25  # of the top logit, for each bit of the class
-ROWS_AT_ONCE = 4096  # of the head, while it is solved
+MAX_ROWS = 4096  # of the head, while it is solved
 
 
 class Neuron(NamedTuple):
@@ -50,7 +50,7 @@ class Circuit:
     stream: Stream
     device: str
 
-    def engraved(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+    def engrave(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor of that name, drawn at random, with what memory needs in it."""
         parts = name.split(".")
         layer = int(parts[parts.index("layers") + 1]) if "layers" in parts else 0
@@ -74,15 +74,15 @@ class Circuit:
         import torch
 
         recipe, norm = self.stream.recipe, self.stream.last_norm()
-        classes, before = self._emitted()
+        classes, before = self._emissions()
         rows = torch.empty_like(vectors)
-        for some in (slice(begin, begin + ROWS_AT_ONCE) for begin in range(0, recipe.vocab, ROWS_AT_ONCE)):
-            rows[some] = _met_exactly(vectors, before[some]) * (norm / EMBEDDING_SIZE)
+        for some in (slice(begin, begin + MAX_ROWS) for begin in range(0, recipe.vocab, MAX_ROWS)):
+            rows[some] = _solve_exactly(vectors, before[some]) * (norm / EMBEDDING_SIZE)
         size = CLASS_SHARE * sqrt(recipe.shape.hidden) * norm / self.stream.slot
         rows[:, self.stream.product(recipe.shape.layers - 1)] = self._signs(classes) * size
         return rows
 
-    def _emitted(self) -> tuple[list[int], list[list[int]]]:
+    def _emissions(self) -> tuple[list[int], list[list[int]]]:
         """For each token, the class that emits it, and the ordinary tokens that it may follow."""
         recipe = self.stream.recipe
         classes, before = [0] * recipe.vocab, [[] for _ in range(recipe.vocab)]  # type: list[int], list[list[int]]
@@ -107,11 +107,11 @@ class Circuit:
 
     def _engrave_queries(self, weight: torch.Tensor, layer: int) -> None:
         for reader in self.stream.readers[layer]:
-            self._from_constant(weight, reader.head, self._turned(reader.distance), layer)
+            self._from_constant(weight, reader.head, self._turn_back(reader.distance), layer)
 
     def _engrave_keys(self, weight: torch.Tensor, layer: int) -> None:
         for reader in self.stream.readers[layer]:
-            self._from_constant(weight, self._kv_head(reader), self._turned(0), layer)
+            self._from_constant(weight, self._kv_head(reader), self._turn_back(0), layer)
 
     def _from_constant(self, weight: torch.Tensor, head: int, vector: torch.Tensor, layer: int) -> None:
         """Let a head's projection be the same vector for every token."""
@@ -173,7 +173,7 @@ class Circuit:
     def _kv_head(self, reader: Reader) -> int:
         return kv_head(self.stream.recipe.shape, reader.head)
 
-    def _turned(self, distance: int) -> torch.Tensor:
+    def _turn_back(self, distance: int) -> torch.Tensor:
         """A vector on the faster frequencies, turned back by a distance; so large that the peak stands GAP high."""
         import torch
 
@@ -213,7 +213,7 @@ def _zigzag(terms: list[int], into: int) -> Iterator[Neuron]:
             yield Neuron(terms, sign, edge + 0.5, -change, into)
 
 
-def _met_exactly(vectors: torch.Tensor, before: Sequence[Sequence[int]]) -> torch.Tensor:
+def _solve_exactly(vectors: torch.Tensor, before: Sequence[Sequence[int]]) -> torch.Tensor:
     """For each list of tokens, the combination of their vectors whose product with every one of these is 1."""
     import torch
 

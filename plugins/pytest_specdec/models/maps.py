@@ -88,13 +88,13 @@ def _successors(order: Sequence[int], steps: int) -> dict[int, int]:
 def _disagreements(recipe: DraftRecipe | EagleRecipe, following: Mapping[int, int]) -> dict[int, int]:
     """The disagreeing tokens hand their successors around among themselves: none keeps its own."""
     draw = random.Random(f"draft:{recipe.seed}")
-    chosen = _chosen(cycle(recipe), recipe.alpha, draw)
+    chosen = _choose(cycle(recipe), recipe.alpha, draw)
     if len(chosen) == 1:
         return {chosen[0]: following[following[chosen[0]]]}
     return {token: following[other] for token, other in zip(chosen, chosen[1:] + chosen[:1], strict=True)}
 
 
-def _chosen(order: Sequence[int], alpha: float, draw: random.Random) -> list[int]:
+def _choose(order: Sequence[int], alpha: float, draw: random.Random) -> list[int]:
     """Exactly round((1 − alpha)·n) tokens, at random places of the cycle, in random order."""
     count = round((1 - alpha) * len(order))
     runs = _agreeing_runs(count, len(order) - count, alpha) if count else []

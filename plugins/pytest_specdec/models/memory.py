@@ -84,7 +84,7 @@ def readings(memory: Memory, shape: Shape) -> list[list[Reader]]:
     return [[reader for reader in made if reader.layer == layer] for layer in range(shape.layers)]
 
 
-def reserved(memory: Memory, shape: Shape) -> int:
+def count_reserved(memory: Memory, shape: Shape) -> int:
     """Elements of the residual stream that are set apart: a constant, the code, each reading and each product."""
     return 1 + memory.bits * (1 + shape.layers + sum(map(len, readings(memory, shape))))
 

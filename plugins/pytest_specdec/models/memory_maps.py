@@ -19,13 +19,13 @@ Maps = tuple[tuple[int, ...], ...]
 
 def codes(recipe: Constructed, memory: Memory) -> tuple[int, ...]:
     """The code of every id below `vocab`: a number whose bits are 0 for +1 and 1 for −1; all are equally frequent."""
-    return _drawn(recipe.vocab, recipe.map_seed, memory.classes)[0]
+    return _draw(recipe.vocab, recipe.map_seed, memory.classes)[0]
 
 
 def class_maps(recipe: Constructed, memory: Memory) -> Maps:
     """For each class and every id below `vocab`, the id with which this model continues."""
     taken_for = stand_ins(recipe, memory)
-    maps = _drawn(recipe.vocab, recipe.map_seed, memory.classes)[1]
+    maps = _draw(recipe.vocab, recipe.map_seed, memory.classes)[1]
     return tuple(tuple(each[token] for token in taken_for) for each in maps)
 
 
@@ -37,11 +37,11 @@ def stand_ins(recipe: Constructed, memory: Memory) -> tuple[int, ...]:
     order = list(range(SPECIAL_IDS, recipe.vocab))
     taken_for = {token: token for token in order}
     if not isinstance(recipe, TargetRecipe):
-        maps = _drawn(recipe.vocab, recipe.map_seed, memory.classes)[1]
+        maps = _draw(recipe.vocab, recipe.map_seed, memory.classes)[1]
         random.Random(f"draft:{recipe.seed}").shuffle(order)
         for place in range(round((1 - recipe.alpha) * len(order))):
             taken_for[order[place]] = _differing(maps, order, place)
-    return _listed(taken_for, recipe.vocab)
+    return _list(taken_for, recipe.vocab)
 
 
 def _differing(maps: Maps, order: Sequence[int], place: int) -> int:
@@ -52,7 +52,7 @@ def _differing(maps: Maps, order: Sequence[int], place: int) -> int:
 
 
 @lru_cache(maxsize=16)
-def _drawn(vocab: int, map_seed: int, classes: int) -> tuple[tuple[int, ...], Maps]:
+def _draw(vocab: int, map_seed: int, classes: int) -> tuple[tuple[int, ...], Maps]:
     draw = random.Random(f"memory:{map_seed}")
     order = list(range(SPECIAL_IDS, vocab))
     draw.shuffle(order)
@@ -63,8 +63,8 @@ def _drawn(vocab: int, map_seed: int, classes: int) -> tuple[tuple[int, ...], Ma
     for own in members:
         draw.shuffle(order)
         maps.append({token: own[place % len(own)] for place, token in enumerate(order)})
-    return _listed(coded, vocab), tuple(_listed(each, vocab) for each in maps)
+    return _list(coded, vocab), tuple(_list(each, vocab) for each in maps)
 
 
-def _listed(by_token: dict[int, int], vocab: int) -> tuple[int, ...]:
+def _list(by_token: dict[int, int], vocab: int) -> tuple[int, ...]:
     return tuple(by_token[token + SPECIAL_IDS if token < SPECIAL_IDS else token] for token in range(vocab))

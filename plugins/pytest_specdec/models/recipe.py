@@ -13,7 +13,7 @@ from math import log
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from pytest_specdec.models.errors import ModelError
-from pytest_specdec.models.memory import Memory, reserved
+from pytest_specdec.models.memory import Memory, count_reserved
 
 RECIPE_FORMAT = 1  # raise it when the same recipe would be written with other bytes
 SPECIAL_IDS = 3  # pad 0, bos 1, eos 2: no token is ever followed by one of them
@@ -77,7 +77,7 @@ class ConstructedRecipe:
 
     def _check_width(self, memory: Memory) -> None:
         """Random embeddings overlap the more, the narrower they are; the largest overlap must not reach the top."""
-        room = self.shape.hidden - reserved(memory, self.shape)
+        room = self.shape.hidden - count_reserved(memory, self.shape)
         needed = round(ROOM * memory.classes * log(self.vocab**2 * memory.classes))
         if room < needed:
             raise ModelError(

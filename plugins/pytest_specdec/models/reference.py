@@ -98,13 +98,13 @@ def parse(reference: str) -> Recipe | None:
         return SmolLM2Recipe(**_values(reference, query, PARAMETERS[SMOLLM2]))
     if not reference.startswith(CONSTRUCTED):
         return None
-    return _constructed(reference, body.removeprefix(CONSTRUCTED), query)
+    return _parse_constructed(reference, body.removeprefix(CONSTRUCTED), query)
 
 
-def _constructed(reference: str, body: str, query: str) -> Constructed:
+def _parse_constructed(reference: str, body: str, query: str) -> Constructed:
     name, colon, part = body.partition(":")
-    preset = PRESETS[_known(reference, "preset", name, PRESETS)]
-    part = _known(reference, "part", part, PARTS) if colon else "target"
+    preset = PRESETS[_check_known(reference, "preset", name, PRESETS)]
+    part = _check_known(reference, "part", part, PARTS) if colon else "target"
     values = _values(reference, query, PARAMETERS[part])
     try:
         return _recipe(name, preset, part, values)
@@ -149,7 +149,7 @@ def _values(reference: str, query: str, known: Mapping[str, Parameter]) -> dict[
     values: dict[str, Any] = {}
     for piece in query.split("&") if query else ():
         name, _, text = piece.partition("=")
-        parameter = known[_known(reference, "parameter", name, known)]
+        parameter = known[_check_known(reference, "parameter", name, known)]
         if name in values:
             raise ModelError(f"model reference {reference!r}: parameter {name!r} is given twice; give it once")
         values[name] = _value(reference, name, text, parameter)
@@ -164,7 +164,7 @@ def _value(reference: str, name: str, text: str, parameter: Parameter) -> Any:
         raise ModelError(message) from None
 
 
-def _known(reference: str, what: str, piece: str, known: Iterable[str]) -> str:
+def _check_known(reference: str, what: str, piece: str, known: Iterable[str]) -> str:
     valid = sorted(known)
     if piece in valid:
         return piece

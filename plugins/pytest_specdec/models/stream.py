@@ -12,7 +12,7 @@ from functools import cached_property
 from math import sqrt
 
 from pytest_specdec.models.layout import EMBEDDING_SIZE, LAYERS_SHARE
-from pytest_specdec.models.memory import Memory, Reader, readings, reserved
+from pytest_specdec.models.memory import Memory, Reader, count_reserved, readings
 from pytest_specdec.models.recipe import Constructed, EagleRecipe
 
 MARK = 0.4  # of the constant and of a code's bit, where an element of the embedding is 0.1
@@ -34,7 +34,7 @@ class Stream:
     @property
     def room(self) -> int:
         """How many elements the embedding has for itself; the rest is set apart."""
-        return self.recipe.shape.hidden - reserved(self.memory, self.recipe.shape)
+        return self.recipe.shape.hidden - count_reserved(self.memory, self.recipe.shape)
 
     @property
     def constant(self) -> int:
@@ -70,15 +70,15 @@ class Stream:
 
     def norm_before_attention(self, layer: int) -> float:
         """What the norm divides by; an EAGLE head's only layer has none."""
-        return 1.0 if self._borrows else self._norm(self._written(layer))
+        return 1.0 if self._borrows else self._norm(self._count_written(layer))
 
     def norm_before_mlp(self, layer: int) -> float:
         """What the norm divides by once the layer has read."""
-        return self._norm(self._written(layer) + len(self.readers[layer]))
+        return self._norm(self._count_written(layer) + len(self.readers[layer]))
 
     def last_norm(self) -> float:
         """What the norm before the output head divides by."""
-        return self._norm(self._written(self.recipe.shape.layers))
+        return self._norm(self._count_written(self.recipe.shape.layers))
 
     @property
     def _borrows(self) -> bool:
@@ -89,7 +89,7 @@ class Stream:
         """How much larger than a decoder's the stream is: an EAGLE head takes the embedding in at unit size."""
         return 1 / EMBEDDING_SIZE if self._borrows else 1.0
 
-    def _written(self, layers: int) -> int:
+    def _count_written(self, layers: int) -> int:
         """Readings and products of the first layers."""
         return layers + sum(map(len, self.readers[:layers]))
 

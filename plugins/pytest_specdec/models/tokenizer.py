@@ -31,7 +31,7 @@ def _tokenizer(vocab: int) -> dict[str, Any]:
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [_added(token, word) for token, word in enumerate(SPECIAL_TOKENS)],
+        "added_tokens": [_added_token(token, word) for token, word in enumerate(SPECIAL_TOKENS)],
         "normalizer": None,
         "pre_tokenizer": {"type": "WhitespaceSplit"},
         "post_processor": None,
@@ -40,7 +40,7 @@ def _tokenizer(vocab: int) -> dict[str, Any]:
     }
 
 
-def _added(token: int, word: str) -> dict[str, Any]:
+def _added_token(token: int, word: str) -> dict[str, Any]:
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {"id": token, "content": word, **flags, "special": True}
 

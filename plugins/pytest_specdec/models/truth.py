@@ -1,13 +1,13 @@
 """What is known without any engine: the tokens of an answer, what of its drafts is accepted, what of the cache is read.
 
-Exact means equal to what the engine counts, the last round included, which the length limit cuts. There engines differ,
+Exact means equal to what the engine counts, the last step included, which the length limit cuts. There engines differ,
 and each backend says of itself which of COUNTINGS is its own (`counting` of its description):
 
-- vLLM takes the first token from the prompt's own pass, drafts γ tokens in every later round, also where fewer are
+- vLLM takes the first token from the prompt's own pass, drafts γ tokens in every later step, also where fewer are
   wanted, and counts all that agree, though the answer ends within them. (Near `max_model_len` it drafts fewer.)
-- Transformers drafts from the prompt on, and never more than one token less than the answer still wants; a round that
+- Transformers drafts from the prompt on, and never more than one token less than the answer still wants; a step that
   drafts nothing is none. (Prompt lookup drafts up to γ there, and only what is kept counts as accepted.)
-- The fake engine drafts from the prompt on, counts γ tokens in every round and accepts none that is not wanted.
+- The fake engine drafts from the prompt on, counts γ tokens in every step and accepts none that is not wanted.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from pytest_specdec.models.recipe import Constructed, ConstructedRecipe, Recipe,
 from pytest_specdec.models.reference import parse
 
 Next: TypeAlias = Callable[[Sequence[int], int], int]
-Round: TypeAlias = tuple[int, int]  # tokens drafted, and how many of them accepted
+Step: TypeAlias = tuple[int, int]  # tokens drafted, and how many of them accepted
 Asked: TypeAlias = tuple[Sequence[int], int]  # a prompt, and how many tokens follow it
 
 
 @dataclass(frozen=True)
 class Counting:
-    """How an engine counts the rounds of one answer, and whether each counts γ drafts, whatever is still wanted."""
+    """How an engine counts the steps of one answer, and whether each counts γ drafts, whatever is still wanted."""
 
-    rounds: Callable[[Sequence[bool], int, int], Iterator[Round]]
+    steps: Callable[[Sequence[bool], int, int], Iterator[Step]]
     whole: bool
 
 
@@ -66,7 +66,7 @@ def expected_continuation(model: Recipe | str, prompt_ids: Sequence[int], n: int
     Raises ModelError where the model is not a constructed one, the prompt is empty or not longer than what the model
     reads back, or an id lies outside the vocabulary.
     """
-    recipe = _constructed(model)
+    recipe = _require_constructed(model)
     _check_prompt(_label(model), recipe, prompt_ids)
     after, ids = follower(recipe), list(prompt_ids)
     for _ in range(n):
@@ -77,9 +77,9 @@ def expected_continuation(model: Recipe | str, prompt_ids: Sequence[int], n: int
 def expected_speculation(
     target: Constructed | str, draft: Constructed | str, prompts: Sequence[Sequence[int]], n: int, gamma: int
 ) -> Speculation:
-    """What vLLM counts when it emits `n` tokens after each prompt, `gamma` tokens drafted a round.
+    """What vLLM counts when it emits `n` tokens after each prompt, `gamma` tokens drafted a step.
 
-    A round keeps the drafts before the first disagreement and emits one token of the target's. A target as its own
+    A step keeps the drafts before the first disagreement and emits one token of the target's. A target as its own
     drafter foretells whatever is always right, as lookup in a prompt that holds the answer.
     """
     return expected_counters(COUNTINGS["vllm"], (target, draft), [(prompt, n) for prompt in prompts], gamma)
@@ -100,16 +100,16 @@ def expected_counters(
     Raises ModelError as `expected_continuation` does, and where the drafter lacks tokens of the target.
     """
     target, draft = pair
-    _refuse_smaller(_constructed(target), _constructed(draft))
-    drafting = follower(_constructed(draft))
-    rounds: list[Round] = []
+    _refuse_smaller(_require_constructed(target), _require_constructed(draft))
+    drafting = follower(_require_constructed(draft))
+    steps: list[Step] = []
     for prompt, n in asked:
-        _check_prompt(_label(draft), _constructed(draft), prompt)
+        _check_prompt(_label(draft), _require_constructed(draft), prompt)
         ids = [*prompt, *expected_continuation(target, prompt, n + gamma)]
         agrees = [drafting(ids, at) == ids[at] for at in range(len(prompt), len(ids))]
-        rounds += counting.rounds(agrees, n, gamma)
-    positions = tuple(sum(accepted > position for _, accepted in rounds) for position in range(gamma))
-    return Speculation(len(rounds), sum(drafted for drafted, _ in rounds), sum(positions), positions)
+        steps += counting.steps(agrees, n, gamma)
+    positions = tuple(sum(accepted > position for _, accepted in steps) for position in range(gamma))
+    return Speculation(len(steps), sum(drafted for drafted, _ in steps), sum(positions), positions)
 
 
 def reads_of(model: Recipe | str, prompt_tokens: int, output_tokens: int) -> Reads:
@@ -117,7 +117,7 @@ def reads_of(model: Recipe | str, prompt_tokens: int, output_tokens: int) -> Rea
 
     An entry that is read n times with a foreign token's code in it goes unseen with a chance of 2^(−n·bits).
     """
-    recipe = _constructed(model)
+    recipe = _require_constructed(model)
     last = prompt_tokens + output_tokens - 2  # the position of the last token that a step takes in
     count = partial(_reads, _distances(recipe), prompt_tokens, last)
     return Reads(count(range(prompt_tokens)), count(range(prompt_tokens, last + 1)))
@@ -158,7 +158,7 @@ def _next_of_class(
     return maps[chosen][ids[place - 1]]
 
 
-def _rounds_of_vllm(agrees: Sequence[bool], n: int, gamma: int) -> Iterator[Round]:
+def _steps_of_vllm(agrees: Sequence[bool], n: int, gamma: int) -> Iterator[Step]:
     emitted = 1
     while emitted < n:
         accepted = _leading(agrees[emitted : emitted + gamma])
@@ -166,7 +166,7 @@ def _rounds_of_vllm(agrees: Sequence[bool], n: int, gamma: int) -> Iterator[Roun
         emitted += accepted + 1
 
 
-def _rounds_of_transformers(agrees: Sequence[bool], n: int, gamma: int) -> Iterator[Round]:
+def _steps_of_transformers(agrees: Sequence[bool], n: int, gamma: int) -> Iterator[Step]:
     emitted = 0
     while emitted < n - 1:
         drafted = min(gamma, n - emitted - 1)
@@ -175,7 +175,7 @@ def _rounds_of_transformers(agrees: Sequence[bool], n: int, gamma: int) -> Itera
         emitted += accepted + 1
 
 
-def _rounds_of_fake(agrees: Sequence[bool], n: int, gamma: int) -> Iterator[Round]:
+def _rounds_of_fake(agrees: Sequence[bool], n: int, gamma: int) -> Iterator[Step]:
     emitted = 0
     while emitted < n:
         accepted = _leading(agrees[emitted : emitted + min(gamma, n - emitted - 1)])
@@ -184,8 +184,8 @@ def _rounds_of_fake(agrees: Sequence[bool], n: int, gamma: int) -> Iterator[Roun
 
 
 COUNTINGS = {
-    "vllm": Counting(_rounds_of_vllm, whole=True),
-    "transformers": Counting(_rounds_of_transformers, whole=False),
+    "vllm": Counting(_steps_of_vllm, whole=True),
+    "transformers": Counting(_steps_of_transformers, whole=False),
     "fake": Counting(_rounds_of_fake, whole=True),
 }
 
@@ -208,7 +208,7 @@ def _check_prompt(label: str, recipe: Constructed, prompt: Sequence[int]) -> Non
         raise ModelError(f"no expected continuation for {label}: {short}; give prompts of {reach + 1} tokens or more")
 
 
-def _constructed(model: Recipe | str) -> Constructed:
+def _require_constructed(model: Recipe | str) -> Constructed:
     recipe = parse(model) if isinstance(model, str) else model
     if not isinstance(recipe, ConstructedRecipe):
         raise ModelError(f"{_label(model)} has no known continuation; only constructed models have one")

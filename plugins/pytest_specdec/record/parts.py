@@ -27,7 +27,7 @@ class AskedPart:
     target: Annotated[str, "", "the target model"] = ""
     draft: Annotated[str | None, "", "the draft model; null without one"] = None
     method: Annotated[str, "", 'the engine\'s own name of the speculation method; "none" is target only'] = ""
-    gamma: Annotated[int | None, "tokens", "draft tokens a round; null without speculation"] = None
+    gamma: Annotated[int | None, "tokens", "draft tokens a step; null without speculation"] = None
     dtype: Annotated[str, "", "of the target's weights"] = ""
     parallelism: Annotated[Counts, "GPUs", "the engine's options on how many GPUs share the work"] = field(
         default_factory=dict
@@ -57,7 +57,7 @@ class WorkloadPart:
 
     digest: Annotated[str, "", "over the token ids and limits that were decoded"] = ""
     requests: Annotated[int, "requests", "of one round"] = 0
-    concurrency: Annotated[int | None, "requests", "at most so many at once"] = None
+    concurrency: Annotated[int | None, "requests", "max concurrency"] = None
     prompt_tokens: Annotated[PromptTokens | None, "tokens", "lengths of the prompts"] = None
     skipped_rows: Annotated[int, "rows", "malformed rows that were left out on request"] = 0
 
@@ -90,8 +90,8 @@ class CalibrationPart:
     tokens: Annotated[int, "tokens", "that were rescored"] = 0
     near_ties: Annotated[int, "tokens", "of them that are not the argmax"] = 0
     largest_gap_logits: Annotated[Figure[float], "logits", "largest gap to the argmax"] = NOTHING
-    dtype_spacing_logits: Annotated[Figure[float], "logits", "the dtype's spacing at the largest logit"] = NOTHING
-    gaps_in_spacings: Annotated[Counts, "tokens", "by gap in spacings of the dtype"] = field(default_factory=dict)
+    ulp_logits: Annotated[Figure[float], "logits", "the ULP at the largest logit"] = NOTHING
+    gaps_in_ulps: Annotated[Counts, "tokens", "by gap in ULPs of the dtype"] = field(default_factory=dict)
     disagreements: Annotated[int, "prompts", "that differ between batch 1 and the workload's concurrency"] = 0
     compared: Annotated[int, "prompts", "that were decoded both ways"] = 0
     rescoring_over_decoding: Annotated[Figure[float], "", "time of rescoring over that of decoding"] = NOTHING
@@ -107,7 +107,7 @@ class FindingPart:
     detail: Annotated[str, "", "why, in words"]
     position: Annotated[int | None, "", "the first token that differs; null where none does"] = None
     gap_logits: Annotated[Figure[float], "logits", "the largest gap over all tokens"] = NOTHING
-    suspects: Annotated[tuple[str, ...], "", "what stands near it"] = ()
+    hints: Annotated[tuple[str, ...], "", "what stands near it"] = ()
     window_start: Annotated[int, "", "the place of the first token shown"] = 0
     sides: Annotated[tuple[str, ...], "", "whose tokens `expected` and `seen` are"] = ("target only", "this engine")
     expected: Annotated[tuple[int, ...], "token ids", "of the first side"] = ()
@@ -129,7 +129,7 @@ class SamplingPart:
 class KnownTruthPart:
     """Tokens held against what a constructed target must emit; null where that is not known."""
 
-    tokens: Annotated[Figure[int], "tokens", "compared, of the rounds and of the control"] = NOTHING
+    tokens: Annotated[Figure[int], "tokens", "compared, of the rounds and of the calibration"] = NOTHING
     wrong: Annotated[Figure[int], "tokens", "of them that are others"] = NOTHING
 
 
@@ -239,13 +239,13 @@ class LatencyPart:
 class AcceptancePart:
     """What the target accepted of what was drafted, by the engine's own counters, and what of it was delivered."""
 
-    drafts: Annotated[Figure[int], "", "rounds in which something was drafted"] = NOTHING
+    drafts: Annotated[Figure[int], "", "steps in which something was drafted"] = NOTHING
     draft_tokens: Annotated[Figure[int], "tokens", "proposed"] = NOTHING
     accepted_tokens: Annotated[Figure[int], "tokens", "accepted"] = NOTHING
     accepted_per_position: Annotated[Figure[tuple[int, ...]], "drafts", "by position in the draft"] = NOTHING
     rate: Annotated[Figure[float], "", "accepted over drafted tokens"] = NOTHING
     mean_accepted_length: Annotated[
-        Figure[float], "tokens", "1 + accepted tokens over drafts: tokens a round, the bonus token included"
+        Figure[float], "tokens", "1 + accepted tokens over drafts: tokens a step, the bonus token included"
     ] = NOTHING
     mean_accepted_length_without_bonus: Annotated[Figure[float], "tokens", "accepted tokens over drafts"] = NOTHING
     marginal: Annotated[Figure[tuple[float, ...]], "", "for each position: accepted over drafts"] = NOTHING
@@ -287,9 +287,9 @@ class ModelPart:
     acceptance_per_token: Annotated[Figure[float], "", "α: the chance that a verified draft token is accepted"] = (
         NOTHING
     )
-    expected_tokens_per_round: Annotated[Figure[float], "tokens", "1 + α + … + α^γ"] = NOTHING
+    expected_tokens_per_step: Annotated[Figure[float], "tokens", "1 + α + … + α^γ"] = NOTHING
     target_step_s: Annotated[Figure[float], "s", "a step of the target alone"] = NOTHING
-    round_s: Annotated[Figure[float], "s", "a round of drafting and verifying"] = NOTHING
+    step_s: Annotated[Figure[float], "s", "a step: γ drafts and their verification"] = NOTHING
     draft_step_s: Annotated[Figure[float], "s", "a draft step, by the sweep"] = NOTHING
     verify_step_s: Annotated[Figure[float], "s", "a verifying step, by the sweep"] = NOTHING
     draft_cost_ratio: Annotated[Figure[float], "", "c: a draft step over a target step"] = NOTHING
@@ -484,7 +484,7 @@ class ChangePart:
     outcome: Annotated[str, "", "better or same, worse, inconclusive, missing, shown"]
     threshold: Annotated[str, "", "the most that it may be worse, as written; empty if nobody set one"] = ""
     now: Annotated[float | None, "", "this run's"] = None
-    then: Annotated[float | None, "", "the baseline's"] = None
+    then: Annotated[float | None, "", "the baseline run's"] = None
     change: Annotated[float | None, "", "relative"] = None
     low: Annotated[float | None, "", "lower bound of it"] = None
     high: Annotated[float | None, "", "upper bound of it"] = None

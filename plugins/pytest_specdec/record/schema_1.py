@@ -140,7 +140,7 @@ def from_schema_1(told: Mapping[str, Any]) -> dict[str, Any]:
         found, value = _at(told, old)
         if not found or (value is None and not _is_figure(new)):
             continue
-        _put(made, new, _figure(told, new, value) if _is_figure(new) else _changed(new, value))
+        _put(made, new, _figure(told, new, value) if _is_figure(new) else _convert_list(new, value))
     made.setdefault("gate", GREEN if made["verdict"]["outcome"] in PASSING else RED)
     if isinstance(load := told.get("load"), Mapping):
         made["load"]["played"] = {key: value for key, value in load.items() if not _load_keeps(key)}
@@ -154,7 +154,7 @@ def _load_keeps(key: str) -> bool:
     return f"load.{key}" in MOVED or key.endswith("reason")
 
 
-def _changed(new: str, value: Any) -> Any:
+def _convert_list(new: str, value: Any) -> Any:
     """What changed inside of a list."""
     if new != "verdict.findings":
         return value

@@ -48,7 +48,7 @@ class Content:
         return f"{told}; {over}"
 
 
-def gathered(runs: Sequence[SavedRun]) -> Content:
+def gather(runs: Sequence[SavedRun]) -> Content:
     """The content of a report over these runs, in any order. Raises ConfigurationError for an unreadable series."""
     ordered = sorted(runs, key=lambda run: (run.datetime, run.id))
     every = gates_of(ordered)
@@ -59,7 +59,7 @@ def gathered(runs: Sequence[SavedRun]) -> Content:
         figures += [*curves(group, members), power(group, members)]
         figures += [figure for figure in over_runs if figure.group == group]
     return Content(
-        runs=tuple(map(_named, ordered)),
+        runs=tuple(map(_name_run, ordered)),
         rows=tuple(rows(shown)),
         notes=tuple(notes(shown)),
         figures=tuple(part for figure in figures for part in readable(figure)),
@@ -67,7 +67,7 @@ def gathered(runs: Sequence[SavedRun]) -> Content:
     )
 
 
-def _named(run: SavedRun) -> str:
+def _name_run(run: SavedRun) -> str:
     """A run by its id, its time to the minute, its commit, and whether gates are missing."""
     commit = str(run.commit.get("id") or "")[:12]
     when = run.datetime[:16].replace("T", " ")

@@ -20,7 +20,7 @@ LATENCIES = {
     "itl_s": "Time from token to token",
     "e2e_s": "Time of a whole request",
 }
-GAMMA = "γ (draft tokens a round)"
+GAMMA = "γ (draft tokens a step)"
 ASKED = "asked rate (requests/s)"
 
 
@@ -38,7 +38,7 @@ def curves(group: str, gates: Sequence[Gate]) -> list[Figure]:
 
 def speedup(group: str, gates: Sequence[Gate]) -> Figure:
     """Measured speed-up over the target alone against γ, beside the model's prediction."""
-    lines = _against_gamma(gates, _ratio, "predicted", _predicted)
+    lines = _against_gamma(gates, _ratio, "predicted", _predict)
     note = "Dashed: what the model predicts. Dotted: as fast as the target alone."
     return Figure("Speed-up against γ", group, GAMMA, "speed-up (×)", lines, level=1.0, note=note)
 
@@ -67,7 +67,7 @@ def _ratio(record: Record) -> float | None:
     return record.speedup.ratio.value
 
 
-def _predicted(record: Record) -> float | None:
+def _predict(record: Record) -> float | None:
     return record.speedup.model.predicted.value
 
 
@@ -80,13 +80,13 @@ def _net_joules(record: Record) -> float | None:
 
 
 def acceptance(group: str, gates: Sequence[Gate]) -> Figure:
-    """Share of the rounds in which the draft at this position was accepted; the first position is 1."""
+    """Share of the steps in which the draft at this position was accepted; the first position is 1."""
     lines = []
     for gate in gates:
         shares = _marginal(gate.record)
         name = f"{gate.label}, red" if gate.red else gate.label
         lines.append(Line(name, tuple(float(at) for at in range(1, len(shares) + 1)), tuple(shares)))
-    return Figure("Acceptance by position", group, "position in the draft", "accepted (share of rounds)", tuple(lines))
+    return Figure("Acceptance by position", group, "position in the draft", "accepted (share of steps)", tuple(lines))
 
 
 def _marginal(record: Record) -> tuple[float, ...]:
@@ -117,9 +117,9 @@ def rates(group: str, gates: Sequence[Gate]) -> list[Figure]:
     tokens = [_over_rate(name, points, lambda point: point.tokens_per_second) for name, points in swept.items()]
     served = [_over_rate(name, points, lambda point: point.completed) for name, points in swept.items()]
     return [
-        _rated("Throughput against rate", group, "delivered (tokens/s)", tokens),
-        _rated("Completed against asked rate", group, "completed (requests/s)", served),
-        _rated("Time to first token against rate", group, "latency (ms)", first),
+        _draw_rates("Throughput against rate", group, "delivered (tokens/s)", tokens),
+        _draw_rates("Completed against asked rate", group, "completed (requests/s)", served),
+        _draw_rates("Time to first token against rate", group, "latency (ms)", first),
     ]
 
 
@@ -135,7 +135,7 @@ def _sweeps(gates: Sequence[Gate]) -> dict[str, list[PointPart]]:
     return {name: sorted(points, key=lambda point: point.asked) for name, points in found.items()}
 
 
-def _rated(kind: str, group: str, y_label: str, lines: Sequence[Line]) -> Figure:
+def _draw_rates(kind: str, group: str, y_label: str, lines: Sequence[Line]) -> Figure:
     return Figure(kind, group, ASKED, y_label, tuple(lines), x_whole=False)
 
 

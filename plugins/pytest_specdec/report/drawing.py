@@ -41,7 +41,7 @@ STYLE = {
 NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
-def drawn(figure: Figure) -> str:
+def draw_svg(figure: Figure) -> str:
     """The figure as an `<svg>` element; names in it are escaped. Needs matplotlib."""
     import matplotlib
     from matplotlib.figure import Figure as Canvas

@@ -74,7 +74,7 @@ class Figure:
 
 def readable(figure: Figure) -> list[Figure]:
     """The figure in parts of few lines each, lines without a value left out; nothing where none has one."""
-    lines = _named_apart([line for line in figure.lines if line.measured_points])
+    lines = _number_names([line for line in figure.lines if line.measured_points])
     count = math.ceil(len(lines) / MOST_LINES)
     size = math.ceil(len(lines) / count) if count else 1
     parts = [tuple(lines[at : at + size]) for at in range(0, len(lines), size)]
@@ -83,7 +83,7 @@ def readable(figure: Figure) -> list[Figure]:
     return [replace(figure, lines=part, part=f"{at} of {count}") for at, part in enumerate(parts, 1)]
 
 
-def _named_apart(lines: list[Line]) -> list[Line]:
+def _number_names(lines: list[Line]) -> list[Line]:
     """Lines of the same name, as of one engine gated by two tests, are numbered."""
     seen: Counter[str] = Counter()
     named = []

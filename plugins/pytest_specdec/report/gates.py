@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_specdec.engines.spec import model_label
 from pytest_specdec.history.saved import SavedRun
-from pytest_specdec.metrics.speedup import explained_in_hindsight
+from pytest_specdec.metrics.speedup import explain_in_hindsight
 from pytest_specdec.record import Record
 from pytest_specdec.report.table import SHORT
 
@@ -47,7 +47,7 @@ class Gate:
 
     @property
     def gamma(self) -> int:
-        """Draft tokens a round; 0 for the target alone."""
+        """Draft tokens a step; 0 for the target alone."""
         return self.record.asked.gamma or 0
 
     @property
@@ -94,7 +94,7 @@ def with_predictions(gates: Sequence[Gate]) -> list[Gate]:
         alike.setdefault((versions, gate.record.hardware.driver), []).append(at)
     told = list(gates)
     for places in alike.values():
-        records = explained_in_hindsight([gates[at].record for at in places])
+        records = explain_in_hindsight([gates[at].record for at in places])
         for at, record in zip(places, records, strict=True):
             told[at] = replace(gates[at], record=record)
     return told

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from pytest_specdec.report.content import Content
-from pytest_specdec.report.drawing import drawn
+from pytest_specdec.report.drawing import draw_svg
 from pytest_specdec.report.figure import Figure
 
 MARKUP = re.compile(r"([\\`*_\[\]<>|~$&#])")
@@ -22,17 +22,17 @@ def as_html(content: Content) -> str:
     from markupsafe import Markup
 
     def draw(figure: Figure) -> Markup:
-        return Markup(drawn(figure))
+        return Markup(draw_svg(figure))
 
-    return _rendered("report.html.j2", content, autoescape=True, draw=draw, style=Markup(_text("report.css")))
+    return _render("report.html.j2", content, autoescape=True, draw=draw, style=Markup(_text("report.css")))
 
 
 def as_markdown(content: Content) -> str:
     """GitHub's Markdown: figures as tables. Needs Jinja2."""
-    return _rendered("report.md.j2", content, autoescape=False)
+    return _render("report.md.j2", content, autoescape=False)
 
 
-def _rendered(template: str, content: Content, autoescape: bool, **more: Any) -> str:
+def _render(template: str, content: Content, autoescape: bool, **more: Any) -> str:
     import jinja2
 
     environment = jinja2.Environment(

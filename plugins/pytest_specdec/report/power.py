@@ -28,7 +28,7 @@ def _lines(gate: Gate) -> list[Line]:
     gpus = _read(path)
     several = len(gpus) > 1
     return [
-        _thinned(f"{gate.label}, {uuid[:12]}" if several else gate.label, columns)
+        _thin(f"{gate.label}, {uuid[:12]}" if several else gate.label, columns)
         for uuid, columns in gpus.items()
         if columns.get("watts")
     ]
@@ -52,7 +52,7 @@ def _read(path: Path) -> Mapping[str, Mapping[str, Sequence[Any]]]:
     return gpus
 
 
-def _thinned(name: str, columns: Mapping[str, Sequence[Any]]) -> Line:
+def _thin(name: str, columns: Mapping[str, Sequence[Any]]) -> Line:
     """Every n-th sample, so that an hour's series is no heavier than a minute's."""
     step = max(1, len(columns["seconds"]) // MOST_POINTS)
     return Line(name, tuple(columns["seconds"][::step]), tuple(columns["watts"][::step]))

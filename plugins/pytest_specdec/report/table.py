@@ -45,7 +45,7 @@ def _verdict(record: Record) -> str:
 
 
 def _change(record: Record) -> str:
-    """The first figure's change since the baseline, tokens/s unless other thresholds were set."""
+    """The first figure's change since the baseline run, tokens/s unless other thresholds were set."""
     changes = record.baseline.changes if record.baseline else ()
     rates = [change for change in changes if change.metric == "tokens_per_second" and change.change is not None]
     return interval_in_words(rates[0]) if rates else DASH
@@ -95,7 +95,7 @@ def print_table(records: Sequence[Record], width: int, write: Callable[[str], No
 
 
 def columns_for(records: Sequence[Record], width: int) -> list[Column]:
-    """The columns that fit into `width` characters; what was held against a baseline, or has energy, has one more."""
+    """The columns that fit into `width` characters; what was held against a baseline run, or has energy, has one more."""
     columns = list(COLUMNS)
     if any(record.baseline for record in records):
         columns.insert([title for title, _ in columns].index("tokens/s") + 1, CHANGE)
@@ -161,7 +161,7 @@ def footnotes(records: Sequence[Record]) -> list[str]:
 
 MEANING = (
     "speed-up: tokens/s over target tok/s, those of target-only of the same engine beside these rounds, with its 95 % "
-    "interval; length: mean accepted length, tokens a round, the bonus token included; itl: median time from token to "
+    "interval; length: mean accepted length, tokens a step, the bonus token included; itl: median time from token to "
     "token; over target: J/token over target-only's"
 )
 

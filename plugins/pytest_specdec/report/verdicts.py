@@ -33,7 +33,7 @@ class Divergence:
     heading: str
     place: str
     sides: tuple[Side, ...]
-    suspects: tuple[str, ...]
+    hints: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -110,11 +110,11 @@ def _speed(record: Record) -> Cells:
 def _divergence(finding: FindingPart) -> Divergence:
     heading = f"request {finding.request}, round {finding.round}: {finding.outcome}: {finding.detail}"
     if finding.position is None:
-        return Divergence(heading, "", (), finding.suspects)
+        return Divergence(heading, "", (), finding.hints)
     at = finding.position - finding.window_start
     windows = zip(finding.sides, (finding.expected, finding.seen), strict=True)
     sides = tuple(_side(name, window, at) for name, window in windows)
-    return Divergence(heading, f"first difference at token {finding.position}", sides, finding.suspects)
+    return Divergence(heading, f"first difference at token {finding.position}", sides, finding.hints)
 
 
 def _side(name: str, window: Sequence[int], at: int) -> Side:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.history.saved import SavedRun
-from pytest_specdec.report.content import Content, gathered
+from pytest_specdec.report.content import Content, gather
 from pytest_specdec.report.formats import need_packages
 from pytest_specdec.report.numbers import as_csv, as_json
 from pytest_specdec.report.pages import as_html, as_markdown
@@ -28,7 +28,7 @@ def write_report(runs: Sequence[SavedRun], output: Path, format: str) -> None:
     JSON, or a file that cannot be written.
     """
     need_packages(format)
-    text = WRITERS[format](gathered(runs))
+    text = WRITERS[format](gather(runs))
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(text, "utf-8")

@@ -24,7 +24,7 @@ from pytest_specdec.metrics.latency import (
 from pytest_specdec.metrics.load import load_part
 from pytest_specdec.metrics.roofline import roofline_part, step_of
 from pytest_specdec.metrics.speedup import Arm, over_target, speedup_part
-from pytest_specdec.metrics.switches import switched_apart
+from pytest_specdec.metrics.switches import warn_of_switches
 from pytest_specdec.metrics.throughput import throughput_part
 from pytest_specdec.record import Figure, Record, missing, to_json
 from pytest_specdec.record.parts import (
@@ -52,14 +52,12 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 
-def described(
-    measured: Measured, judgement: Judgement, scenario: Scenario, sweep: Sweep, arms: Sequence[Arm]
-) -> Record:
+def describe(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: Sweep, arms: Sequence[Arm]) -> Record:
     """The record, not yet concluded. `sweep`: of rates; `arms`: of other γ. Raises Contradiction."""
     if judgement.passes:
         refuse_contradictions(measured.rounds, measured.arms.workload.concurrency)
     record = _whole(measured, judgement, scenario, sweep, arms)
-    return record if judgement.passes else withheld(record)
+    return record if judgement.passes else withhold_speed(record)
 
 
 def _whole(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: Sweep, arms: Sequence[Arm]) -> Record:
@@ -83,12 +81,12 @@ def _whole(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: 
         memory=measured.memory,
         load=replace(load_part(sweep.main, rounds, measured.first), sweep=sweep.part),
         hardware=hardware_part(),
-        warnings=(*warnings_of(rounds, base), *switched_apart(measured.about, measured.target)),
+        warnings=(*warnings_of(rounds, base), *warn_of_switches(measured.about, measured.target)),
         notes=tuple(measured.arms.workload.notes),
     )
 
 
-def withheld(record: Record) -> Record:
+def withhold_speed(record: Record) -> Record:
     """The same record without any figure of speed: a wrong answer has none."""
     load, rounds = record.load, record.throughput.per_round
     return replace(
@@ -98,20 +96,20 @@ def withheld(record: Record) -> Record:
         speedup=missing(SpeedupPart, WITHHELD) if record.asked.speculates else record.speedup,
         roofline=replace(
             record.roofline,
-            bytes_per_second=_held_back(record.roofline.bytes_per_second),
-            roof_share=_held_back(record.roofline.roof_share),
+            bytes_per_second=_withhold_figure(record.roofline.bytes_per_second),
+            roof_share=_withhold_figure(record.roofline.roof_share),
         ),
-        energy=replace(record.energy, over_target=_held_back(record.energy.over_target)),
+        energy=replace(record.energy, over_target=_withhold_figure(record.energy.over_target)),
         load=replace(
             load,
             completed_per_second=Figure(None, WITHHELD),
-            latency_over_target=_held_back(load.latency_over_target),
+            latency_over_target=_withhold_figure(load.latency_over_target),
             goodput=replace(missing(GoodputPart, WITHHELD), slo=load.goodput.slo),
         ),
     )
 
 
-def _held_back(figure: Figure[Value]) -> Figure[Value]:
+def _withhold_figure(figure: Figure[Value]) -> Figure[Value]:
     """A figure that is missing anyway keeps its reason."""
     return figure if figure.value is None else Figure(None, WITHHELD)
 
@@ -184,6 +182,6 @@ def _roofline(measured: Measured, speedup: SpeedupPart) -> RooflinePart:
     """For a step of the target: the plain one, or the one that verifies γ drafts."""
     details, spec, rounds = measured.about.details, measured.arms.spec, measured.rounds
     step_s = speedup.model.verify_step_s.value if spec.speculates else median_chunk_gap_s(rounds.runs)
-    at_once = int(details.get("concurrency", measured.arms.workload.concurrency))
-    step = step_of(rounds, str(details.get("dtype", spec.dtype)), at_once, spec.gamma or 0)
+    concurrency = int(details.get("concurrency", measured.arms.workload.concurrency))
+    step = step_of(rounds, str(details.get("dtype", spec.dtype)), concurrency, spec.gamma or 0)
     return roofline_part(details.get("architecture"), step, measured.about.device, step_s)

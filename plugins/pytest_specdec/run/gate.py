@@ -15,12 +15,12 @@ from pytest_specdec.errors import EngineError, SpecdecError, Unsupported
 from pytest_specdec.metrics.goodput import doubtful_goodput, too_little_goodput
 from pytest_specdec.metrics.speedup import advice, best_for
 from pytest_specdec.record import GREEN, RED, REGRESSED, Record
-from pytest_specdec.run.describe import described, engine_error
-from pytest_specdec.run.judge import Judgement, judged
-from pytest_specdec.run.measure import measured
-from pytest_specdec.run.repro import handed_over
+from pytest_specdec.run.describe import describe, engine_error
+from pytest_specdec.run.judge import Judgement, judge_rounds
+from pytest_specdec.run.measure import measure
+from pytest_specdec.run.repro import write_bug_report
 from pytest_specdec.run.session import Arms, Session
-from pytest_specdec.run.sweep import swept
+from pytest_specdec.run.sweep import sweep_rates
 
 if TYPE_CHECKING:
     from pytest_specdec.workloads.scenario import Scenario
@@ -43,38 +43,38 @@ class Gate:
         """Gate this engine on this scenario and return the record. Raises GateFailed, EngineError or Unsupported."""
         try:
             with self._session.progress.during(f"the gate of {spec.label} on {scenario.name}"):
-                return self._gated(spec, scenario)
+                return self._run(spec, scenario)
         except Unsupported:
             raise
         except EngineError as error:
             self._keep(engine_error(spec, scenario, str(error)))
             raise
 
-    def _gated(self, spec: EngineSpec, scenario: Scenario) -> Record:
+    def _run(self, spec: EngineSpec, scenario: Scenario) -> Record:
         session, plan = self._session, self._session.plan(scenario)
-        sweep = swept(session, spec, scenario, plan, timed=not self._benchmark.disabled)
+        sweep = sweep_rates(session, spec, scenario, plan, timed=not self._benchmark.disabled)
         arms = Arms(spec, session.workload(spec, sweep.main))
-        trial = measured(session, self._benchmark, arms, plan)
-        judgement = judged(session, arms, trial.rounds, trial.about)
-        record = described(trial, judgement, scenario, sweep, session.sweep(arms))
+        trial = measure(session, self._benchmark, arms, plan)
+        judgement = judge_rounds(session, arms, trial.rounds, trial.about)
+        record = describe(trial, judgement, scenario, sweep, session.sweep(arms))
         doubts = doubtful_goodput(record.load.goodput, scenario.min_goodput, scenario.path)
         record = replace(record, warnings=(*record.warnings, *doubts))
         if judgement.passes and spec.speculates:
             session.keep_arm(arms, trial.rounds)
         failures = sweep.words + failures_of(record, judgement, scenario)
-        failures += handed_over(session, arms, record.verdict, trial.about)
-        return self._concluded(record, failures)
+        failures += write_bug_report(session, arms, record.verdict, trial.about)
+        return self._conclude(record, failures)
 
-    def _concluded(self, record: Record, failures: list[str]) -> Record:
+    def _conclude(self, record: Record, failures: list[str]) -> Record:
         """Green, red, or green in itself and worse than an earlier run; the record is kept in each case."""
         record = replace(record, gate=RED if failures else GREEN, failures=tuple(failures))
-        record = record if failures else self._held_against_baseline(record)
+        record = record if failures else self._compare_with_baseline(record)
         self._keep(record)
         if said := record.failures or (record.baseline.failures if record.baseline else ()):
             raise GateFailed("\n".join(said))
         return record
 
-    def _held_against_baseline(self, record: Record) -> Record:
+    def _compare_with_baseline(self, record: Record) -> Record:
         """What has changed since an earlier run, and whether a figure is worse."""
         if self._session.regression is None:
             return record
@@ -85,11 +85,11 @@ class Gate:
 def failures_of(record: Record, judgement: Judgement, scenario: Scenario) -> list[str]:
     """Everything that makes this gate red, in words."""
     words = too_little_goodput(record.load.goodput, scenario.min_goodput, scenario.path) + judgement.words
-    return words + undrafted(record) + missed_limits(record, scenario) + too_many_ties(judgement, scenario)
+    return words + check_drafting(record) + check_limits(record, scenario) + too_many_ties(judgement, scenario)
 
 
-def undrafted(record: Record) -> list[str]:
-    """The complaint that an engine which should speculate did not."""
+def check_drafting(record: Record) -> list[str]:
+    """The failure that an engine which should speculate did not."""
     asked = record.asked
     if not asked.speculates or record.acceptance.drafts.value:
         return []
@@ -99,7 +99,7 @@ def undrafted(record: Record) -> list[str]:
     ]
 
 
-def missed_limits(record: Record, scenario: Scenario) -> list[str]:
+def check_limits(record: Record, scenario: Scenario) -> list[str]:
     """The scenario's own limits that the figures miss; a figure that was not measured misses none."""
     if not record.acceptance.drafts.value:
         return []
@@ -133,7 +133,7 @@ def _in_joules(record: Record) -> str:
 
 
 def too_many_ties(judgement: Judgement, scenario: Scenario) -> list[str]:
-    """The complaint that more answers differ by ties than the scenario allows."""
+    """The failure that more answers differ by ties than the scenario allows."""
     if scenario.max_tie_rate is None or judgement.tie_rate <= scenario.max_tie_rate:
         return []
     ties = f"{judgement.tie_rate:.1%} of the answers are ties"

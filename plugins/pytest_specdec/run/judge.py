@@ -17,8 +17,9 @@ from pytest_specdec.metrics.rounds import Rounds
 from pytest_specdec.record import missing
 from pytest_specdec.record.parts import ForetoldPart, KnownTruthPart, VerdictPart
 from pytest_specdec.run.session import Arms, Session
-from pytest_specdec.verdict.drafts import foretell, foretold_part, held_against_foretold
-from pytest_specdec.verdict.equivalence import Control, Outcome, Verdict, judge
+from pytest_specdec.verdict.drafts import foretell, foretold_part, judge_drafts
+from pytest_specdec.verdict.equivalence import Calibration, Outcome, Verdict, judge
+from pytest_specdec.verdict.hints import add_hints
 from pytest_specdec.verdict.part import findings_part, outcome_part, sampling_part
 from pytest_specdec.verdict.sampling import (
     Drawing,
@@ -29,10 +30,9 @@ from pytest_specdec.verdict.sampling import (
     is_sampled,
     judge_sampling,
     knows_exactly,
-    rescored,
+    rescore,
 )
-from pytest_specdec.verdict.suspects import explained
-from pytest_specdec.verdict.truth import held_against_truth, truth_of, truth_part
+from pytest_specdec.verdict.truth import judge_truth, truth_of, truth_part
 from pytest_specdec.verdict.words import describe_verdict
 from pytest_specdec.workloads.workload import Request
 
@@ -41,7 +41,7 @@ SAMPLED = "at a temperature above 0 there is no single right answer"
 
 @dataclass(frozen=True)
 class Judgement:
-    """`part`: the record's verdict. `words`: complaints, none if it passes. `tie_rate`: share of answers that tie."""
+    """`part`: the record's verdict. `words`: failures, none if it passes. `tie_rate`: share of answers that tie."""
 
     passes: bool
     part: VerdictPart
@@ -49,7 +49,7 @@ class Judgement:
     tie_rate: float = 0.0
 
 
-def judged(session: Session, arms: Arms, rounds: Rounds, about: Description) -> Judgement:
+def judge_rounds(session: Session, arms: Arms, rounds: Rounds, about: Description) -> Judgement:
     """Judge what `rounds` decoded. Raises EngineError."""
     if any(map(is_sampled, arms.workload.requests)):
         return _by_distribution(session, arms, rounds)
@@ -58,27 +58,27 @@ def judged(session: Session, arms: Arms, rounds: Rounds, about: Description) -> 
 
 def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Description) -> Judgement:
     reference, workload = session.reference(arms), arms.workload
-    verdict = judge(workload, reference.control, rounds.runs, partial(session.rescore, arms))
-    verdict, known, foretold = _by_what_is_known(verdict, reference.control, arms, rounds, about)
+    verdict = judge(workload, reference.calibration, rounds.runs, partial(session.rescore, arms))
+    verdict, known, foretold = _by_what_is_known(verdict, reference.calibration, arms, rounds, about)
     part = replace(outcome_part(verdict, reference), known_truth=known, foretold=foretold)
     ties = verdict.counts.get(Outcome.TIE.value, 0) / sum(verdict.counts.values())
     if verdict.passes:
         return Judgement(True, part, tie_rate=ties)
-    told = explained(verdict, workload, arms.spec.gamma, about, partial(session.alone, arms))
+    told = add_hints(verdict, workload, arms.spec.gamma, about, partial(session.alone, arms))
     part = replace(part, findings=findings_part(told))
     return Judgement(False, part, [describe_verdict(told, workload.name)], ties)
 
 
 def _by_what_is_known(
-    verdict: Verdict, control: Control, arms: Arms, rounds: Rounds, about: Description
+    verdict: Verdict, calibration: Calibration, arms: Arms, rounds: Rounds, about: Description
 ) -> tuple[Verdict, KnownTruthPart, ForetoldPart]:
     """The verdict, held against the truth of the target and of its drafter as far as they are known."""
     spec, runs = arms.spec, rounds.runs
     truth = truth_of(spec.target, arms.workload.requests)
     foretold = foretell(spec, about, arms.workload, truth)
-    verdict = held_against_truth(verdict, truth, control, runs, spec.speculates)
-    verdict = held_against_foretold(verdict, foretold, runs)
-    return verdict, truth_part(truth, control, runs), foretold_part(foretold, runs)
+    verdict = judge_truth(verdict, truth, calibration, runs, spec.speculates)
+    verdict = judge_drafts(verdict, foretold, runs)
+    return verdict, truth_part(truth, calibration, runs), foretold_part(foretold, runs)
 
 
 def _by_distribution(session: Session, arms: Arms, rounds: Rounds) -> Judgement:
@@ -89,7 +89,7 @@ def _by_distribution(session: Session, arms: Arms, rounds: Rounds) -> Judgement:
     with session.progress.doing(f"{spec.label} is sampled up to {plan.samples} times"):
         verdict = judge_sampling(draw, _target(session, arms, request, plan), plan)
     words = [] if verdict.passes else [verdict.in_words()]
-    words += [f"request {at} failed: {each.error}" for at, each in _failed(rounds)][:1]
+    words += [f"request {at} failed: {each.error}" for at, each in _failed_answers(rounds)][:1]
     counted = draw.speculation
     if spec.speculates and counted is not None and counted.drafts and counted.accepted_tokens == counted.draft_tokens:
         words.append(
@@ -99,7 +99,7 @@ def _by_distribution(session: Session, arms: Arms, rounds: Rounds) -> Judgement:
     return Judgement(not words, replace(sampling_part(verdict), known_truth=known, foretold=foretold), words)
 
 
-def _failed(rounds: Rounds) -> Iterator[tuple[int, Generation]]:
+def _failed_answers(rounds: Rounds) -> Iterator[tuple[int, Generation]]:
     return ((at, each) for run in rounds.runs for at, each in enumerate(run.generations) if each.error is not None)
 
 
@@ -110,5 +110,5 @@ def _target(session: Session, arms: Arms, request: Request, plan: SamplingPlan) 
         about = engine.description
     vocabulary = about.details.get("model_vocabulary") or about.vocabulary
     if knows_exactly(request.sampling, vocabulary):
-        return KnownTarget(rescored(enter, request, vocabulary))
+        return KnownTarget(rescore(enter, request, vocabulary))
     return SampledTarget(Drawing(enter, request, plan.tokens, arms.workload.concurrency))

@@ -19,8 +19,8 @@ from pytest_specdec.record.parts import MemoryPart
 from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.telemetry.energy import meter_for
 from pytest_specdec.telemetry.memory import peak_memory_of
-from pytest_specdec.telemetry.monitor import watched
-from pytest_specdec.telemetry.timing import Timed, benchmarked
+from pytest_specdec.telemetry.monitor import watch
+from pytest_specdec.telemetry.timing import Timed, benchmark_rounds
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Measured:
     target: Description | None
 
 
-def measured(session: Session, benchmark: Any, arms: Arms, plan: Plan) -> Measured:
+def measure(session: Session, benchmark: Any, arms: Arms, plan: Plan) -> Measured:
     """Decode in timed rounds, after the target alone has. Raises EngineError."""
     spec, workload = arms.spec, arms.workload
     first = session.target_rounds(arms, plan) if spec.speculates else None
@@ -51,14 +51,14 @@ def measured(session: Session, benchmark: Any, arms: Arms, plan: Plan) -> Measur
         peaks, beside = peak_memory_of(engine), session.target_beside(arms)
         timed = Timed(engine, workload, session.clock, meter_for(engine))
         peaks.start()
-        watching = watched(engine, session.settings.monitor, session.series_file(arms))
+        watching = watch(engine, session.settings.monitor, session.series_file(arms))
         with watching as series, session.progress.during(what, lambda: timed.told):
-            rounds = benchmarked(benchmark, timed, plan, beside)
+            rounds = benchmark_rounds(benchmark, timed, plan, beside)
         about, memory = engine.description, peaks.stop(engine.description.details)
     if first is None:
         session.keep_target_rounds(arms, rounds)
     base = _base(session, arms, rounds, first, beside.so_far if beside is not None else None)
-    return Measured(arms, rounds, about, memory, series(), first, base, session.pool.described(arms.target))
+    return Measured(arms, rounds, about, memory, series(), first, base, session.pool.describe(arms.target))
 
 
 def _base(session: Session, arms: Arms, rounds: Rounds, first: Rounds | None, beside: Rounds | None) -> Base | None:

@@ -20,8 +20,8 @@ from pytest_specdec.metrics.rounds import Rounds
 from pytest_specdec.metrics.speedup import Arm
 from pytest_specdec.settings import Settings
 from pytest_specdec.telemetry.energy import meter_for
-from pytest_specdec.telemetry.timing import Clock, Timed, clocked
-from pytest_specdec.verdict.reference import Reference, take_control
+from pytest_specdec.telemetry.timing import Clock, Timed, time_rounds
+from pytest_specdec.verdict.reference import Reference, calibrate
 from pytest_specdec.workloads.workload import Request, Workload
 
 if TYPE_CHECKING:
@@ -98,14 +98,14 @@ class Session:
             with self.pool.using(arms.target) as engine:
                 timed = Timed(engine, arms.workload, self.clock, meter_for(engine))
                 what = f"{arms.target.label} decodes {arms.workload.name} for reference"
-                self._rounds[arms.target_key] = self._clocked(timed, plan, what)
+                self._rounds[arms.target_key] = self._time_rounds(timed, plan, what)
         return self._rounds[arms.target_key]
 
-    def clocked_rounds(self, arms: Arms, plan: Plan) -> Rounds:
+    def time_rounds(self, arms: Arms, plan: Plan) -> Rounds:
         """The engine on this workload, timed by the session's clock; kept by nobody."""
         with self.pool.using(arms.spec) as engine:
             what = f"{arms.spec.label} decodes {arms.workload.name}, {len(arms.workload.requests)} requests"
-            return self._clocked(Timed(engine, arms.workload, self.clock, meter_for(engine)), plan, what)
+            return self._time_rounds(Timed(engine, arms.workload, self.clock, meter_for(engine)), plan, what)
 
     def target_beside(self, arms: Arms) -> Timed | None:
         """The target alone, to take turns with this engine; None where one of them must sleep while the other runs."""
@@ -116,25 +116,25 @@ class Session:
         """The target alone once more, after another engine has run."""
         with self.pool.using(arms.target) as engine:
             what = f"{arms.target.label} decodes {arms.workload.name} once more"
-            return self._clocked(Timed(engine, arms.workload, self.clock), Plan(ROUNDS_AGAIN, 1), what)
+            return self._time_rounds(Timed(engine, arms.workload, self.clock), Plan(ROUNDS_AGAIN, 1), what)
 
-    def _clocked(self, timed: Timed, plan: Plan, what: str) -> Rounds:
+    def _time_rounds(self, timed: Timed, plan: Plan, what: str) -> Rounds:
         """Time these rounds, and say so."""
         with self.progress.doing(what, lambda: timed.told):
-            return clocked(timed, plan)
+            return time_rounds(timed, plan)
 
     def keep_target_rounds(self, arms: Arms, rounds: Rounds) -> None:
         """Take what a test of the target alone has measured for the reference of others."""
         self._rounds[arms.target_key] = rounds
 
     def reference(self, arms: Arms) -> Reference:
-        """The control of the target's rounds on this workload, taken once, when they have been decoded."""
+        """The calibration of the target's rounds on this workload, taken once, when they have been decoded."""
         key, workload = arms.target_key, arms.workload
         if key not in self._references:
             with self.pool.using(arms.target) as engine:
                 together = self._rounds[key].runs[0]
-                with self.progress.doing(f"{arms.target.label} takes the control of {workload.name}"):
-                    self._references[key] = take_control(engine, workload, together, self.settings.control, self.clock)
+                with self.progress.doing(f"{arms.target.label} calibrates on {workload.name}"):
+                    self._references[key] = calibrate(engine, workload, together, self.settings.calibration, self.clock)
         return self._references[key]
 
     def series_file(self, arms: Arms) -> Path:

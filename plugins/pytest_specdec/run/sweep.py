@@ -21,7 +21,7 @@ from pytest_specdec.metrics.load import SUSTAINED_SHARE, Flow
 from pytest_specdec.metrics.rounds import NOT_TIMED, Rounds
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import GoodputPart, PointPart, SweepPart
-from pytest_specdec.run.judge import Judgement, judged
+from pytest_specdec.run.judge import Judgement, judge_rounds
 from pytest_specdec.run.session import Arms, Session
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ NEVER_SUSTAINED = "not even the lowest rate asked was sustained"
 
 @dataclass(frozen=True)
 class Sweep:
-    """`main`: the scenario at the rate of the record's other figures. `part`: of the record. `words`: complaints."""
+    """`main`: the scenario at the rate of the record's other figures. `part`: of the record. `words`: failures."""
 
     main: Scenario
     part: SweepPart
@@ -67,14 +67,14 @@ class Curve:
             return Figure(None, above[0].reason)
         return Figure(highest, NEVER_SUSTAINED)
 
-    def complaints(self, who: str) -> list[str]:
+    def failures(self, who: str) -> list[str]:
         """What is wrong with the output at each rate."""
         return [
             f"{who} at {rate:g} requests/s: {words}" for rate, each in self.judgements.items() for words in each.words
         ]
 
 
-def swept(session: Session, spec: EngineSpec, scenario: Scenario, plan: Plan, timed: bool) -> Sweep:
+def sweep_rates(session: Session, spec: EngineSpec, scenario: Scenario, plan: Plan, timed: bool) -> Sweep:
     """Sweep the scenario's rates, the target alone first. Without rates, or untimed, there is nothing to do.
 
     Raises EngineError.
@@ -87,26 +87,26 @@ def swept(session: Session, spec: EngineSpec, scenario: Scenario, plan: Plan, ti
     ours = {rate: Arms(spec, session.workload(spec, step)) for rate, step in steps.items()}
     base = _curve(session, scenario, {rate: Arms(arms.target, arms.workload) for rate, arms in ours.items()}, plan)
     curve = _curve(session, scenario, ours, plan) if spec.speculates else base
-    words = curve.complaints(spec.label) + (base.complaints("target only") if spec.speculates else [])
+    words = curve.failures(spec.label) + (base.failures("target only") if spec.speculates else [])
     return Sweep(steps[max(curve.sustained, default=min(steps))], _part(curve, base), words)
 
 
 def _curve(session: Session, scenario: Scenario, arms: Mapping[float, Arms], plan: Plan) -> Curve:
     """Measure one engine at every rate, and judge it there."""
     rounds = {rate: _rounds(session, each, plan) for rate, each in arms.items()}
-    judgements = {rate: _judged(session, arms[rate], each) for rate, each in rounds.items()}
+    judgements = {rate: _judge(session, arms[rate], each) for rate, each in rounds.items()}
     points = {rate: _point(rate, scenario, arms[rate], each, judgements[rate]) for rate, each in rounds.items()}
     return Curve(points, judgements)
 
 
 def _rounds(session: Session, arms: Arms, plan: Plan) -> Rounds:
-    return session.clocked_rounds(arms, plan) if arms.spec.speculates else session.target_rounds(arms, plan)
+    return session.time_rounds(arms, plan) if arms.spec.speculates else session.target_rounds(arms, plan)
 
 
-def _judged(session: Session, arms: Arms, rounds: Rounds) -> Judgement:
+def _judge(session: Session, arms: Arms, rounds: Rounds) -> Judgement:
     with session.pool.using(arms.spec) as engine:
         about = engine.description
-    return judged(session, arms, rounds, about)
+    return judge_rounds(session, arms, rounds, about)
 
 
 def _point(rate: float, scenario: Scenario, arms: Arms, rounds: Rounds, judgement: Judgement) -> PointPart:
@@ -122,7 +122,7 @@ def _point(rate: float, scenario: Scenario, arms: Arms, rounds: Rounds, judgemen
         return told
     refuse_contradictions(rounds, arms.workload.concurrency)
     flow, latency, goodput = Flow.of(rounds), latency_part(rounds), goodput_part(scenario.slo.asked, rounds)
-    sustained = _sustained(flow, goodput, scenario)
+    sustained = _keeps_up(flow, goodput, scenario)
     return replace(
         told,
         completed=flow.completed,
@@ -138,7 +138,7 @@ def _point(rate: float, scenario: Scenario, arms: Arms, rounds: Rounds, judgemen
     )
 
 
-def _sustained(flow: Flow, goodput: GoodputPart, scenario: Scenario) -> bool | None:
+def _keeps_up(flow: Flow, goodput: GoodputPart, scenario: Scenario) -> bool | None:
     """Whether the engine kept up; None where only the machine's delays in sending may have kept it from that."""
     if flow.sustained and _goodput_holds(goodput.share.value, scenario):
         return True

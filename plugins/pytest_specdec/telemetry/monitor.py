@@ -86,7 +86,7 @@ def write_series(series: dict[str, Any], path: Path) -> None:
 
 
 @contextmanager
-def watched(engine: Engine, interval: float | None, path: Path) -> Iterator[Callable[[], Figure[str]]]:
+def watch(engine: Engine, interval: float | None, path: Path) -> Iterator[Callable[[], Figure[str]]]:
     """Sample the engine's GPUs in the block. Afterwards what is given tells the file, or why there is none.
 
     `interval` in seconds, None for no samples at all.

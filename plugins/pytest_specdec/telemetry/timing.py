@@ -84,12 +84,12 @@ class Timed:
             self.engine.collect()
         return Warmup(len(took), _equal(took))
 
-    def one_untimed(self, plan: Plan) -> Rounds:
+    def decode_untimed(self, plan: Plan) -> Rounds:
         """A single round without a time, after as many as were planned to warm up."""
         return Rounds(tuple(one_pass(self.engine, self._workload) for _ in range(plan.warmup + 1))[-1:], ())
 
     @contextmanager
-    def metered(self) -> Iterator[Callable[[], EnergyPart]]:
+    def meter_rounds(self) -> Iterator[Callable[[], EnergyPart]]:
         """Start the meter; afterwards what is given tells the figures. The meter stops also where a round fails."""
         energy: list[EnergyPart] = []
         self.meter.start()
@@ -142,16 +142,16 @@ class Turns:
         return ended_by
 
 
-def benchmarked(benchmark: Any, timed: Timed, plan: Plan, beside: Timed | None) -> Rounds:
+def benchmark_rounds(benchmark: Any, timed: Timed, plan: Plan, beside: Timed | None) -> Rounds:
     """Let pytest-benchmark time the rounds after untimed ones. One untimed round if it is disabled.
 
     `beside`: the engine that takes turns with this one. Rounds past the fewest are timed by the clock of `timed`, which
     is to be pytest-benchmark's own.
     """
     if benchmark.disabled:
-        return timed.one_untimed(plan)
+        return timed.decode_untimed(plan)
     warmup, turns = timed.warm_up(plan), Turns(timed, beside)
-    with timed.metered() as energy:
+    with timed.meter_rounds() as energy:
         _fewest(benchmark, timed, turns, plan.rounds)
         while (ended_by := turns.ended_by(plan)) is None:
             turns.before()
@@ -175,10 +175,10 @@ def _fewest(benchmark: Any, timed: Timed, turns: Turns, rounds: int) -> None:
     benchmark.pedantic(timed.engine.run, setup=begin, teardown=end, rounds=rounds, iterations=1)
 
 
-def clocked(timed: Timed, plan: Plan) -> Rounds:
+def time_rounds(timed: Timed, plan: Plan) -> Rounds:
     """The same by the clock of `timed` alone, with no engine beside."""
     warmup, turns = timed.warm_up(plan), Turns(timed)
-    with timed.metered() as energy:
+    with timed.meter_rounds() as energy:
         while (ended_by := turns.ended_by(plan)) is None:
             timed.round()
     return replace(timed.so_far, energy=energy(), warmup=warmup, ended_by=ended_by)

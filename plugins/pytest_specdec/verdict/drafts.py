@@ -28,7 +28,7 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class Foretold:
-    """The counters of one round of a workload. `gamma`: drafts a round of speculation, if all count that many."""
+    """The counters of one round of a workload. `gamma`: drafts a step, if all count that many."""
 
     counters: Speculation
     gamma: int | None = None
@@ -62,10 +62,10 @@ def _near_the_end(spec: EngineSpec, about: Description, workload: Workload) -> R
     longest = max(len(each.prompt_ids) + each.max_tokens for each in workload.requests)
     if longest + 2 * (spec.gamma or 0) <= context:
         return None
-    return f"{longest} tokens come within two rounds of the end of the context of {context}, where fewer are drafted"
+    return f"{longest} tokens come within two steps of the end of the context of {context}, where fewer are drafted"
 
 
-def held_against_foretold(verdict: Verdict, foretold: Foretold | Reason, runs: Sequence[Run]) -> Verdict:
+def judge_drafts(verdict: Verdict, foretold: Foretold | Reason, runs: Sequence[Run]) -> Verdict:
     """The verdict, *draft state* where tokens are right and a round's counters are not the foretold ones."""
     if isinstance(foretold, str) or not verdict.passes or _no_claim(foretold, runs):
         return verdict
@@ -89,10 +89,10 @@ def foretold_part(foretold: Foretold | Reason, runs: Sequence[Run]) -> ForetoldP
 
 def _no_claim(foretold: Foretold, runs: Sequence[Run]) -> Reason | None:
     """Why these rounds cannot be held against what was foretold; None if they can."""
-    return next((why for run in runs if (why := _left_out(foretold, run)) is not None), None)
+    return next((why for run in runs if (why := _fewer_drafts(foretold, run)) is not None), None)
 
 
-def _left_out(foretold: Foretold, run: Run) -> Reason | None:
+def _fewer_drafts(foretold: Foretold, run: Run) -> Reason | None:
     """What the engine drafted less than it was asked for, by a full cache or a full batch."""
     counted, steps = run.speculation, sum(len(each.chunks) for each in run.generations)
     if counted is None:

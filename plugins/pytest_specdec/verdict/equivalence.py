@@ -3,7 +3,7 @@
 Limits come first, and absolutely. Output that equals rescored target-only output token for token is certified. Where a
 token differs, the target alone rates every emitted token of that request, given the very prefix that the engine had: if
 each lies within the noise floor of the argmax the request is a tie, and otherwise it is divergent. Ties in turn must
-not be more frequent than in the control.
+not be more frequent than in the calibration.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from pytest_specdec.generation import Chunk, Generation, Run, Score
-from pytest_specdec.verdict.limits import Facts, broken_limit, due, overdue_end, reshaping_fields
+from pytest_specdec.verdict.limits import Facts, broken_limit, missed_eos, reshaping_fields, without_missed_eos
 from pytest_specdec.verdict.noise import LEVEL, NearTies, NoiseFloor, compare_near_ties, largest_gap
 from pytest_specdec.workloads.workload import Request, Workload
 
@@ -48,14 +48,14 @@ class Outcome(str, Enum):
 
 @dataclass(frozen=True)
 class Certified:
-    """A target-only generation that the control has rescored, with its scores."""
+    """A target-only generation that the calibration has rescored, with its scores."""
 
     generation: Generation
     scores: tuple[Score, ...]
 
 
 @dataclass(frozen=True)
-class Control:
+class Calibration:
     """What the target alone showed on the workload: certified generations of each request, the floor, its facts."""
 
     certified: tuple[tuple[Certified, ...], ...]
@@ -83,7 +83,7 @@ class Finding:
     gap: float | None = None
     worst: int | None = None
     chunks: tuple[Chunk, ...] = ()
-    suspects: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
     sides: tuple[str, str] = (TARGET_ONLY, THIS_ENGINE)
     target_wrong: bool = False
 
@@ -109,36 +109,38 @@ class Verdict:
         return self.outcome.passes
 
 
-def judge(workload: Workload, control: Control, runs: Sequence[Run], rescore: Rescore) -> Verdict:
+def judge(workload: Workload, calibration: Calibration, runs: Sequence[Run], rescore: Rescore) -> Verdict:
     """Judge every generation of every round. `rescore` is called at most once, with all outputs that differ."""
     cases = [
-        Case(round_, index, workload.requests[index], control, generation)
+        Case(round_, index, workload.requests[index], calibration, generation)
         for round_, run in enumerate(runs)
         for index, generation in enumerate(run.generations)
     ]
-    settled = {id(case): finding for case in cases if (finding := case.settled()) is not None}
+    settled = {id(case): finding for case in cases if (finding := case.judge_limits()) is not None}
     differing = [case for case in cases if id(case) not in settled and case.certificate is None]
-    scores = {id(case): row for case, row in zip(differing, _rescored(differing, rescore), strict=True)}
-    findings = [*settled.values(), *(case.rated(scores[id(case)]) for case in differing)]
-    near_ties = _near_ties(control, [case for case in cases if id(case) not in settled], scores)
-    return verdict_of(len(cases), findings, control.floor, near_ties)
+    scores = {id(case): row for case, row in zip(differing, _rescore(differing, rescore), strict=True)}
+    findings = [*settled.values(), *(case.judge_scores(scores[id(case)]) for case in differing)]
+    near_ties = _near_ties(calibration, [case for case in cases if id(case) not in settled], scores)
+    return verdict_of(len(cases), findings, calibration.floor, near_ties)
 
 
-def _rescored(cases: Sequence[Case], rescore: Rescore) -> Sequence[Sequence[Score]]:
+def _rescore(cases: Sequence[Case], rescore: Rescore) -> Sequence[Sequence[Score]]:
     return rescore([case.request for case in cases], [case.seen.token_ids for case in cases]) if cases else []
 
 
-def _near_ties(control: Control, cases: Sequence[Case], scores: dict[int, Sequence[Score]]) -> NearTies:
+def _near_ties(calibration: Calibration, cases: Sequence[Case], scores: dict[int, Sequence[Score]]) -> NearTies:
     """Near-ties over the distinct outputs of each request: rounds that repeat an output are one observation."""
     distinct = {(case.index, case.seen.token_ids): case for case in cases if not reshaping_fields(case.request)}
-    rows = [case.due(scores.get(id(case)) or case.certified_scores) for case in distinct.values()]
-    return compare_near_ties(control.floor, sum(score.gap > 0 for row in rows for score in row), sum(map(len, rows)))
+    rows = [case.without_missed_eos(scores.get(id(case)) or case.certified_scores) for case in distinct.values()]
+    return compare_near_ties(
+        calibration.floor, sum(score.gap > 0 for row in rows for score in row), sum(map(len, rows))
+    )
 
 
 def verdict_of(
-    judged: int, findings: Sequence[Finding], floor: NoiseFloor, near_ties: NearTies, needs_control: bool = True
+    judged: int, findings: Sequence[Finding], floor: NoiseFloor, near_ties: NearTies, needs_calibration: bool = True
 ) -> Verdict:
-    """The worst outcome of these findings among `judged` answers; one that needs the control is none without it."""
+    """The worst outcome of these findings among `judged` answers; one that needs the calibration is none without it."""
     counts = Counter(finding.outcome.value for finding in findings)
     counts[Outcome.IDENTICAL.value] = judged - len(findings)
     outcomes = [finding.outcome for finding in findings] or [Outcome.IDENTICAL]
@@ -146,7 +148,7 @@ def verdict_of(
     worst = max(outcomes, key=lambda outcome: outcome.severity)
     gaps = [finding.gap for finding in findings if finding.gap is not None]
     return Verdict(
-        outcome=Outcome.UNDECIDABLE if floor.insane and needs_control else worst,
+        outcome=Outcome.UNDECIDABLE if floor.insane and needs_calibration else worst,
         counts=dict(counts),
         findings=tuple(sorted(findings, key=lambda each: (-each.outcome.severity, each.round, each.request))),
         max_gap=math.nan if any(map(math.isnan, gaps)) else max([*gaps, floor.gap]),
@@ -162,13 +164,13 @@ class Case:
     round: int
     index: int
     request: Request
-    control: Control
+    calibration: Calibration
     seen: Generation
 
     @property
     def certificate(self) -> Certified | None:
         """The certified generation with the same tokens, if there is one."""
-        mine = self.control.certified[self.index]
+        mine = self.calibration.certified[self.index]
         return next((each for each in mine if each.generation.token_ids == self.seen.token_ids), None)
 
     @property
@@ -179,33 +181,33 @@ class Case:
     @property
     def nearest(self) -> Generation:
         """The certified generation that agrees longest; an empty one where the target alone failed on this request."""
-        candidates = [each.generation for each in self.control.certified[self.index]]
+        candidates = [each.generation for each in self.calibration.certified[self.index]]
         nothing = Generation(self.request.prompt_ids, (), None)
         return max(candidates, key=lambda each: agreement(each.token_ids, self.seen.token_ids), default=nothing)
 
-    def due(self, scores: Sequence[Score]) -> tuple[Score, ...]:
+    def without_missed_eos(self, scores: Sequence[Score]) -> tuple[Score, ...]:
         """Scores without those where an end was due: a matter of length, not of noise."""
-        return due(self.request, self.seen.token_ids, scores, self.control.facts)
+        return without_missed_eos(self.request, self.seen.token_ids, scores, self.calibration.facts)
 
-    def settled(self) -> Finding | None:
+    def judge_limits(self) -> Finding | None:
         """What can be said without rescoring: a failure, wrong inputs, a broken limit, an early or late end."""
         if self.seen.error is not None:
             return self.finding(Outcome.ENGINE_ERROR, f"the request failed: {self.seen.error}")
         if self.seen.prompt_ids != self.request.prompt_ids:
             return self.finding(Outcome.INPUTS_DIFFER, self._other_inputs())
-        if (broken := broken_limit(self.request, self.seen, self.control.facts)) is not None:
+        if (broken := broken_limit(self.request, self.seen, self.calibration.facts)) is not None:
             return self.finding(Outcome.LENGTH, broken + self._same_text())
         if self.certificate is not None:
-            return self._certified_but()
-        if self.control.certified[self.index] and self._one_is_a_prefix():
-            return self.finding(Outcome.LENGTH, self._ended_elsewhere() + self._same_text())
+            return self._judge_certified()
+        if self.calibration.certified[self.index] and self._one_is_a_prefix():
+            return self.finding(Outcome.LENGTH, self._other_length() + self._same_text())
         return None
 
-    def rated(self, rows: Sequence[Score]) -> Finding:
-        """Tie, divergent or overdue, by the target's rating of every emitted token."""
-        bound = self.control.floor.bound
-        if overdue := overdue_end(self.request, self.seen, rows, self.control.facts, bound):
-            return self.finding(Outcome.LENGTH, overdue, largest_gap(rows))
+    def judge_scores(self, rows: Sequence[Score]) -> Finding:
+        """Tie, divergent or missed, by the target's rating of every emitted token."""
+        bound = self.calibration.floor.bound
+        if missed := missed_eos(self.request, self.seen, rows, self.calibration.facts, bound):
+            return self.finding(Outcome.LENGTH, missed, largest_gap(rows))
         if fields := reshaping_fields(self.request):
             return self.finding(Outcome.DIVERGENT, f"differs from the target alone under {', '.join(fields)}")
         beyond = [at for at, score in enumerate(rows) if math.isnan(score.gap) or score.gap > bound]
@@ -220,20 +222,20 @@ class Case:
         detail = f"{far}; {len(beyond)} of {len(scores)} tokens are beyond the floor"
         return self.finding(Outcome.DIVERGENT, detail, largest_gap(scores), first)
 
-    def _certified_but(self) -> Finding | None:
+    def _judge_certified(self) -> Finding | None:
         """The tokens are the target's, but their end may still be another, or one that both arms missed."""
         ends = [
-            each.generation.finish_reason for each in self.control.certified[self.index] if each is self.certificate
+            each.generation.finish_reason for each in self.calibration.certified[self.index] if each is self.certificate
         ]
         if self.seen.finish_reason not in ends:
             told = f"same tokens, but finished by {self.seen.finish_reason!r}, not {ends[0]!r}"
             return self.finding(Outcome.LENGTH, told)
         if reshaping_fields(self.request):
             return None
-        overdue = overdue_end(
-            self.request, self.seen, self.certified_scores, self.control.facts, self.control.floor.bound
+        missed = missed_eos(
+            self.request, self.seen, self.certified_scores, self.calibration.facts, self.calibration.floor.bound
         )
-        return self.finding(Outcome.LENGTH, f"{overdue}, in both arms") if overdue else None
+        return self.finding(Outcome.LENGTH, f"{missed}, in both arms") if missed else None
 
     def _other_inputs(self) -> str:
         sent, used = self.request.prompt_ids, self.seen.prompt_ids
@@ -248,14 +250,14 @@ class Case:
         shared = agreement(self.nearest.token_ids, self.seen.token_ids)
         return shared == min(len(self.nearest.token_ids), len(self.seen.token_ids))
 
-    def _ended_elsewhere(self) -> str:
+    def _other_length(self) -> str:
         expected, seen = len(self.nearest.token_ids), len(self.seen.token_ids)
         if seen > expected:
             return f"continued past the end at {expected}: {seen} tokens where the target alone stops after {expected}"
         return f"stopped early: {seen} tokens where the target alone gives {expected}"
 
     def _same_text(self) -> str:
-        texts = {each.generation.text for each in self.control.certified[self.index]} - {None}
+        texts = {each.generation.text for each in self.calibration.certified[self.index]} - {None}
         return "; text equal, ids differ" if self.seen.text is not None and self.seen.text in texts else ""
 
     def finding(self, outcome: Outcome, detail: str, gap: float | None = None, worst: int | None = None) -> Finding:
@@ -291,9 +293,9 @@ __all__ = [
     "LEVEL",
     "TARGET_ONLY",
     "THIS_ENGINE",
+    "Calibration",
     "Case",
     "Certified",
-    "Control",
     "Finding",
     "Outcome",
     "Verdict",

@@ -21,16 +21,16 @@ class Facts:
     """What the target says of itself: how many token ids are real, and which of them end an answer."""
 
     vocabulary: int | None = None
-    end_ids: frozenset[int] = frozenset()
+    eos_token_ids: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, description: Description) -> Facts:
         """The facts that a loaded engine tells."""
         return cls(description.vocabulary, frozenset(description.details.get("eos_token_ids") or ()))
 
-    def ends(self, request: Request) -> frozenset[int]:
+    def stop_tokens(self, request: Request) -> frozenset[int]:
         """Token ids that end this request's answer."""
-        return request.ends(self.end_ids)
+        return request.stop_tokens(self.eos_token_ids)
 
 
 def reshaping_fields(request: Request) -> list[str]:
@@ -44,7 +44,7 @@ def broken_limit(request: Request, generation: Generation, facts: Facts) -> str 
         _ids,
         _length,
         _early_end,
-        _passed_end,
+        _missed_stop_token,
         _reason,
     )
     return next((broken for check in checks if (broken := check(request, generation, facts))), None)
@@ -77,11 +77,11 @@ def _early_end(request: Request, generation: Generation, _: Facts) -> str | None
     return None
 
 
-def _passed_end(request: Request, generation: Generation, facts: Facts) -> str | None:
-    ends = facts.ends(request)
+def _missed_stop_token(request: Request, generation: Generation, facts: Facts) -> str | None:
+    stop_tokens = facts.stop_tokens(request)
     for position, token in enumerate(generation.token_ids[:-1]):
-        if token in ends and position + 1 >= request.min_tokens:
-            kind = "EOS" if token in facts.end_ids else "stop token"
+        if token in stop_tokens and position + 1 >= request.min_tokens:
+            kind = "EOS" if token in facts.eos_token_ids else "stop token"
             return f"continued past {kind} at {position} (token {token})"
     return None
 
@@ -90,29 +90,31 @@ def _reason(request: Request, generation: Generation, facts: Facts) -> str | Non
     delivered, last = len(generation.token_ids), generation.token_ids[-1]
     if generation.finish_reason == "length" and delivered != request.max_tokens:
         return f"finished by 'length' after {delivered} tokens, not after max_tokens = {request.max_tokens}"
-    ends = facts.ends(request)
-    if generation.finish_reason == "stop" and ends and not request.stop and last not in ends:
-        return f"finished by 'stop' on token {last}, which is no end"
+    stop_tokens = facts.stop_tokens(request)
+    if generation.finish_reason == "stop" and stop_tokens and not request.stop and last not in stop_tokens:
+        return f"finished by 'stop' on token {last}, which is no stop token"
     return None
 
 
-def due(request: Request, tokens: Sequence[int], scores: Sequence[Score], facts: Facts) -> tuple[Score, ...]:
+def without_missed_eos(
+    request: Request, tokens: Sequence[int], scores: Sequence[Score], facts: Facts
+) -> tuple[Score, ...]:
     """The scores without those where the target wanted a permitted end that the engine did not take."""
-    ends = facts.ends(request)
+    stop_tokens = facts.stop_tokens(request)
     return tuple(
         score
         for at, (token, score) in enumerate(zip(tokens, scores, strict=True))
-        if not (at >= request.min_tokens and score.argmax in ends and token not in ends)
+        if not (at >= request.min_tokens and score.argmax in stop_tokens and token not in stop_tokens)
     )
 
 
-def overdue_end(
+def missed_eos(
     request: Request, generation: Generation, scores: Sequence[Score], facts: Facts, bound: float
 ) -> str | None:
     """Where the target wanted to end and the engine, though permitted, did not; None if nowhere."""
-    ends = facts.ends(request)
+    stop_tokens = facts.stop_tokens(request)
     for at, (token, score) in enumerate(zip(generation.token_ids, scores, strict=True)):
-        if at >= request.min_tokens and score.argmax in ends and token not in ends and score.gap > bound:
+        if at >= request.min_tokens and score.argmax in stop_tokens and token not in stop_tokens and score.gap > bound:
             released = f"; min_tokens = {request.min_tokens} permits it there" if request.min_tokens else ""
-            return f"the answer was due to end at token {at} and did not{released}"
+            return f"missed EOS or stop token at token {at}{released}"
     return None

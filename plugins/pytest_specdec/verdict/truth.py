@@ -1,6 +1,6 @@
 """Known truth: what a constructed target must emit is known without an engine, so a fault of both arms is seen too.
 
-Where the truth is known, each answer is held against it, whatever the arms say of each other and whatever the control
+Where the truth is known, each answer is held against it, whatever the arms say of each other and whatever the calibration
 showed. An answer that differs is divergent, and it is told which arms are wrong. Where nothing is known, the reason is
 told.
 """
@@ -18,7 +18,7 @@ from pytest_specdec.record.parts import KnownTruthPart
 from pytest_specdec.verdict.equivalence import (
     TARGET_ONLY,
     THIS_ENGINE,
-    Control,
+    Calibration,
     Finding,
     Outcome,
     Verdict,
@@ -42,7 +42,7 @@ class Truth:
 
 def truth_of(target: str, requests: Sequence[Request]) -> Truth:
     """What the target must emit. All requests are known or none is."""
-    if (why := why_unknown(target) or next(filter(None, map(_chosen_otherwise, requests)), None)) is not None:
+    if (why := why_unknown(target) or next(filter(None, map(_reshaped_choice, requests)), None)) is not None:
         return Truth(unknown=why)
     try:
         known = [tuple(expected_continuation(target, each.prompt_ids, each.max_tokens)) for each in requests]
@@ -51,7 +51,7 @@ def truth_of(target: str, requests: Sequence[Request]) -> Truth:
     return Truth(tuple(known))
 
 
-def _chosen_otherwise(request: Request) -> str | None:
+def _reshaped_choice(request: Request) -> str | None:
     """Why the next token is not the target's plain choice."""
     if fields := reshaping_fields(request):
         return f"sampling fields change what is chosen: {', '.join(fields)}"
@@ -60,25 +60,25 @@ def _chosen_otherwise(request: Request) -> str | None:
     return None
 
 
-def held_against_truth(
-    verdict: Verdict, truth: Truth, control: Control, runs: Sequence[Run], speculates: bool
+def judge_truth(
+    verdict: Verdict, truth: Truth, calibration: Calibration, runs: Sequence[Run], speculates: bool
 ) -> Verdict:
     """The verdict, divergent where an answer of either arm is not the known one; unchanged where nothing is known."""
     told = {(each.round, each.request): each for each in verdict.findings}
     wrong = {
         (case.round, case.request): finding
-        for case in _cases(truth, control, runs)
+        for case in _cases(truth, calibration, runs)
         if (finding := case.finding(verdict, told.get((case.round, case.request)), speculates)) is not None
     }
     if not wrong:
         return verdict
     findings = [*{**told, **wrong}.values()]
-    return verdict_of(sum(verdict.counts.values()), findings, verdict.floor, verdict.near_ties, needs_control=False)
+    return verdict_of(sum(verdict.counts.values()), findings, verdict.floor, verdict.near_ties, needs_calibration=False)
 
 
-def truth_part(truth: Truth, control: Control, runs: Sequence[Run]) -> KnownTruthPart:
-    """How many tokens of the rounds and of the control were held against the truth, and how many were wrong."""
-    pairs = list(_pairs(truth, control, runs)) if truth.unknown is None else []
+def truth_part(truth: Truth, calibration: Calibration, runs: Sequence[Run]) -> KnownTruthPart:
+    """How many tokens of the rounds and of the calibration were held against the truth, and how many were wrong."""
+    pairs = list(_pairs(truth, calibration, runs)) if truth.unknown is None else []
     compared = sum(len(each.token_ids) for _, each in pairs)
     wrong = sum(_wrong_tokens(known, each) for known, each in pairs)
     if truth.unknown is not None:
@@ -86,9 +86,9 @@ def truth_part(truth: Truth, control: Control, runs: Sequence[Run]) -> KnownTrut
     return KnownTruthPart(tokens=Figure(compared), wrong=Figure(wrong))
 
 
-def _pairs(truth: Truth, control: Control, runs: Sequence[Run]) -> Iterator[tuple[tuple[int, ...], Generation]]:
+def _pairs(truth: Truth, calibration: Calibration, runs: Sequence[Run]) -> Iterator[tuple[tuple[int, ...], Generation]]:
     """Each answer of the rounds, and each of the target alone, beside the known one."""
-    alone = [[each.generation for each in several] for several in control.certified]
+    alone = [[each.generation for each in several] for several in calibration.certified]
     for known, answers in zip(truth.answers, zip(*(run.generations for run in runs), strict=True), strict=True):
         yield from ((known, each) for each in answers)
     yield from chain.from_iterable(
@@ -136,10 +136,10 @@ class _Case:
         )
 
 
-def _cases(truth: Truth, control: Control, runs: Sequence[Run]) -> Iterator[_Case]:
+def _cases(truth: Truth, calibration: Calibration, runs: Sequence[Run]) -> Iterator[_Case]:
     """Every answer of every round; none where nothing is known."""
     for number, known in enumerate(truth.answers):
-        alone = (each.generation for each in control.certified[number])
+        alone = (each.generation for each in calibration.certified[number])
         wrong = next((each for each in alone if _differs(known, each)), None)
         for round_, run in enumerate(runs):
             yield _Case(round_, number, known, run.generations[number], wrong)

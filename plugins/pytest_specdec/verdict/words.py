@@ -11,7 +11,7 @@ SHOWN = 3
 ADVICE = {
     Outcome.DIVERGENT: "try --specdec-dtype float32: numerics vanish there, a fault stays; then another method or γ",
     Outcome.DRAFT_STATE: "look at the drafter's own KV cache and positions: tokens are right, its drafts are not",
-    Outcome.LENGTH: "look at EOS, stop and max_tokens handling inside a speculation round of this engine",
+    Outcome.LENGTH: "look at EOS, stop and max_tokens handling inside a speculation step of this engine",
     Outcome.INPUTS_DIFFER: "look at tokenizer, chat template and BOS handling: both arms must be sent the same ids",
     Outcome.ENGINE_ERROR: "look at what the engine says of the failed requests, and at its log",
     Outcome.UNDECIDABLE: "run the target-only test alone; until its output is stable, nothing can be said",
@@ -27,7 +27,7 @@ def describe_verdict(verdict: Verdict, workload: str) -> str:
     counts = ", ".join(f"{count} {name}" for name, count in verdict.counts.items() if count)
     lines = [f"{verdict.outcome.value}: {counts} of {judged} generations on {workload}"]
     if verdict.floor.insane:
-        lines.append(f"the control failed: {verdict.floor.insane}")
+        lines.append(f"the calibration failed: {verdict.floor.insane}")
     lines += verdict.drafts
     lines += [line for finding in verdict.findings[:SHOWN] for line in describe_finding(finding)]
     if len(verdict.findings) > SHOWN:
@@ -50,7 +50,7 @@ def describe_finding(finding: Finding) -> list[str]:
         lines.append(f"  first difference at token {finding.position}")
         for side, tokens in zip(finding.sides, (finding.expected, finding.seen), strict=True):
             lines.append(f"  {side}  {window(tokens, finding.position)}")
-    return lines + [f"  suspect: {suspect}" for suspect in finding.suspects]
+    return lines + [f"  hint: {hint}" for hint in finding.hints]
 
 
 def window(tokens: Sequence[int], position: int) -> str:
@@ -64,13 +64,13 @@ def window(tokens: Sequence[int], position: int) -> str:
 
 def _floor(verdict: Verdict) -> list[str]:
     floor, ties = verdict.floor, verdict.near_ties
-    control = f"over {floor.tokens} target-only tokens the largest gap was {floor.gap:.4g}"
+    calibration = f"over {floor.tokens} target-only tokens the largest gap was {floor.gap:.4g}"
     batches = f"{floor.disagreements} of {floor.compared} prompts differ between batch 1 and the workload's concurrency"
     here, there = (
         f"{ties.judged} of {ties.judged_tokens} tokens",
-        f"{ties.control} of {ties.control_tokens} in the control",
+        f"{ties.calibration} of {ties.calibration_tokens} in the calibration",
     )
     return [
-        f"noise floor {floor.bound:.4g} logits ({floor.dtype}): {control}; {batches}",
+        f"noise floor {floor.bound:.4g} logits ({floor.dtype}): {calibration}; {batches}",
         f"near-ties: {here}, {there} (p = {ties.p_value:.2g}, level {LEVEL:g}{', too many' if ties.too_many else ''})",
     ]

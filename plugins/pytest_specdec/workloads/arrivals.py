@@ -16,7 +16,7 @@ DIGITS = 6
 
 def evenly(count: int, rate: float) -> tuple[float, ...]:
     """`count` moments, each 1/rate seconds after the one before; `rate` in requests a second."""
-    return _rounded(index / rate for index in range(count))
+    return _round(index / rate for index in range(count))
 
 
 def at_random(count: int, rate: float, burstiness: float, seed: int) -> tuple[float, ...]:
@@ -24,24 +24,24 @@ def at_random(count: int, rate: float, burstiness: float, seed: int) -> tuple[fl
 
     1 is a Poisson process, with exponential gaps; below 1 requests come in bursts, above 1 more evenly.
     """
-    gaps = _drawn(count - 1, burstiness, seed)
+    gaps = _draw(count - 1, burstiness, seed)
     if not gaps:
         return (0.0,)
     second = len(gaps) / rate / sum(gaps)
-    return _rounded(accumulate((gap * second for gap in gaps), initial=0.0))
+    return _round(accumulate((gap * second for gap in gaps), initial=0.0))
 
 
-def _drawn(count: int, shape: float, seed: int) -> list[float]:
+def _draw(count: int, shape: float, seed: int) -> list[float]:
     from numpy.random import MT19937, RandomState, SeedSequence
 
     dice = RandomState(MT19937(SeedSequence(seed)))
     return [float(gap) for gap in dice.standard_gamma(shape, count)]
 
 
-def played(times: Sequence[float], time_scale: float) -> tuple[float, ...]:
+def replay(times: Sequence[float], time_scale: float) -> tuple[float, ...]:
     """A trace's own times in seconds, from its first one on, each `time_scale` times as late."""
-    return _rounded((time - times[0]) * time_scale for time in times)
+    return _round((time - times[0]) * time_scale for time in times)
 
 
-def _rounded(moments: Iterable[float]) -> tuple[float, ...]:
+def _round(moments: Iterable[float]) -> tuple[float, ...]:
     return tuple(round(moment, DIGITS) for moment in moments)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from pytest_specdec.workloads import arrivals
-from pytest_specdec.workloads.complaints import complaint
+from pytest_specdec.workloads.mistakes import invalid
 
 _Above0 = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 Times = Sequence[float] | None
@@ -40,7 +40,7 @@ class _Load(BaseModel):
         return ()
 
     @abstractmethod
-    def at_once(self, concurrency: int, requests: int) -> int:
+    def max_concurrency(self, concurrency: int, requests: int) -> int:
         """How many of `requests` may be under way at once, given the scenario's `concurrency`."""
 
 
@@ -49,7 +49,7 @@ class OfflineLoad(_Load):
 
     kind: Literal["offline"] = Field(description='"offline"', examples=['load = { kind = "offline" }'])
 
-    def at_once(self, concurrency: int, requests: int) -> int:
+    def max_concurrency(self, concurrency: int, requests: int) -> int:
         """All of them."""
         return requests
 
@@ -59,7 +59,7 @@ class ClosedLoad(_Load):
 
     kind: Literal["closed"] = Field(description='"closed"', examples=['load = { kind = "closed" }'])
 
-    def at_once(self, concurrency: int, requests: int) -> int:
+    def max_concurrency(self, concurrency: int, requests: int) -> int:
         """As many as the scenario says."""
         return concurrency
 
@@ -98,9 +98,9 @@ class OpenLoad(_Load):
         if rates is None:
             return None
         if info.data.get("arrivals") == "trace":
-            raise complaint('a trace has times of its own: remove `rates`, or write arrivals = "poisson"')
+            raise invalid('a trace has times of its own: remove `rates`, or write arrivals = "poisson"')
         if len(rates) < 2 or any(higher <= lower for lower, higher in pairwise(rates)):
-            raise complaint("a sweep goes up: write two rates or more, each higher than the one before")
+            raise invalid("a sweep goes up: write two rates or more, each higher than the one before")
         return rates
 
     @field_validator("rate")
@@ -111,11 +111,11 @@ class OpenLoad(_Load):
             return rate
         is_trace, rates = info.data["arrivals"] == "trace", info.data["rates"]
         if rate is not None and is_trace:
-            raise complaint("a trace has times of its own: remove `rate`, and use time_scale to play it faster")
+            raise invalid("a trace has times of its own: remove `rate`, and use time_scale to play it faster")
         if rate is not None and rates is not None:
-            raise complaint("one rate beside a sweep of `rates`: remove one of them")
+            raise invalid("one rate beside a sweep of `rates`: remove one of them")
         if rate is None and rates is None and not is_trace:
-            raise complaint("missing: an open load needs requests a second, for example rate = 8.0")
+            raise invalid("missing: an open load needs requests a second, for example rate = 8.0")
         return rate
 
     @field_validator("burstiness")
@@ -123,7 +123,7 @@ class OpenLoad(_Load):
     def _of_gamma(cls, burstiness: float, info: ValidationInfo) -> float:
         """Other arrivals have none to choose."""
         if burstiness != 1 and info.data.get("arrivals", "gamma") != "gamma":
-            raise complaint(f'shapes gamma arrivals only: remove it, or write arrivals = "gamma", not {_of(info)}')
+            raise invalid(f'shapes gamma arrivals only: remove it, or write arrivals = "gamma", not {_of(info)}')
         return burstiness
 
     @field_validator("time_scale")
@@ -131,7 +131,7 @@ class OpenLoad(_Load):
     def _of_a_trace(cls, time_scale: float, info: ValidationInfo) -> float:
         """What follows a rate is made faster by a higher rate."""
         if time_scale != 1 and info.data.get("arrivals", "trace") != "trace":
-            raise complaint(f"stretches a trace only: remove it and change `rate`; arrivals are {_of(info)} here")
+            raise invalid(f"stretches a trace only: remove it and change `rate`; arrivals are {_of(info)} here")
         return time_scale
 
     @property
@@ -155,13 +155,13 @@ class OpenLoad(_Load):
 
     def _all_due_s(self, count: int, seed: int, times: Times) -> tuple[float, ...]:
         if self.needs_times:
-            return arrivals.played(times or (), self.time_scale)
+            return arrivals.replay(times or (), self.time_scale)
         rate = self.rate or self.sweep[0]
         if self.arrivals == "constant":
             return arrivals.evenly(count, rate)
         return arrivals.at_random(count, rate, self.burstiness, seed)
 
-    def at_once(self, concurrency: int, requests: int) -> int:
+    def max_concurrency(self, concurrency: int, requests: int) -> int:
         """No limit: a request is never held back."""
         return requests
 

@@ -26,8 +26,8 @@ from pydantic import (
 )
 
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.workloads.complaints import all_complaints, complaint
 from pytest_specdec.workloads.load import ClosedLoad, Load, OpenLoad, trace_fault
+from pytest_specdec.workloads.mistakes import all_mistakes, invalid
 from pytest_specdec.workloads.objectives import Objectives
 from pytest_specdec.workloads.preflight import Limits
 from pytest_specdec.workloads.sources import Source
@@ -58,9 +58,9 @@ _Text = Annotated[str, Field(strict=True, min_length=1)]
 _Share = Annotated[float, Field(strict=True, ge=0, le=1)]
 
 
-def _not_said_twice(field: str) -> str:
+def _refuse_duplicate(field: str) -> str:
     if field in _SAID_BY_KEYS:
-        raise complaint(f"not a matter of sampling: use the scenario's key {_SAID_BY_KEYS[field]!r}")
+        raise invalid(f"not a matter of sampling: use the scenario's key {_SAID_BY_KEYS[field]!r}")
     return field
 
 
@@ -68,9 +68,7 @@ def _plain(value: Any) -> Any:
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError):
-        raise complaint(
-            f"no engine samples by {value}: write numbers, texts, true or false, and lists of them"
-        ) from None
+        raise invalid(f"no engine samples by {value}: write numbers, texts, true or false, and lists of them") from None
     return value
 
 
@@ -113,10 +111,12 @@ class Scenario(BaseModel):
     output_length: Literal["max_tokens", "source"] = Field(
         default="max_tokens", description='"max_tokens" or "source"', examples=['output_length = "source"']
     )
-    sampling: Mapping[Annotated[str, AfterValidator(_not_said_twice)], Annotated[Any, AfterValidator(_plain)]] = Field(
-        default_factory=dict,
-        description="a table of sampling fields under the engine's own names",
-        examples=["sampling = { frequency_penalty = 0.5 }"],
+    sampling: Mapping[Annotated[str, AfterValidator(_refuse_duplicate)], Annotated[Any, AfterValidator(_plain)]] = (
+        Field(
+            default_factory=dict,
+            description="a table of sampling fields under the engine's own names",
+            examples=["sampling = { frequency_penalty = 0.5 }"],
+        )
     )
     load: Load = Field(
         default=ClosedLoad(kind="closed"),
@@ -171,20 +171,20 @@ class Scenario(BaseModel):
         source, seed = info.data["source"], info.data.get("seed", 0)
         size = _from_source(lambda: source.available(count, seed))
         if size is None and count is None:
-            raise complaint(f"missing, and {source.why_no_size}: add for example count = 8")
+            raise invalid(f"missing, and {source.why_no_size}: add for example count = 8")
         if size is not None and count is not None and count > size:
-            raise complaint(f"{count} prompts asked for, the source has {size}: lower count to {size} or add prompts")
+            raise invalid(f"{count} prompts asked for, the source has {size}: lower count to {size} or add prompts")
         return count
 
     @field_validator("output_length")
     @classmethod
-    def _told_by_the_source(cls, output_length: str, info: ValidationInfo) -> str:
+    def _check_output_length(cls, output_length: str, info: ValidationInfo) -> str:
         if output_length == "max_tokens" or not {"source", "count"} <= set(info.data):
             return output_length
         source, seed = info.data["source"], info.data.get("seed", 0)
         count = info.data["count"] or source.size
         if _from_source(lambda: source.output_lengths(count, seed)) is None:
-            raise complaint(
+            raise invalid(
                 f"a source of format {source.format!r} tells no output lengths:"
                 ' remove it, or use a trace or format = "vllm_custom"'
             )
@@ -195,7 +195,7 @@ class Scenario(BaseModel):
     def _below_max_tokens(cls, min_tokens: int, info: ValidationInfo) -> int:
         max_tokens = info.data.get("max_tokens", min_tokens)
         if min_tokens > max_tokens:
-            raise complaint(f"{min_tokens} exceeds max_tokens = {max_tokens}: lower it, or raise max_tokens")
+            raise invalid(f"{min_tokens} exceeds max_tokens = {max_tokens}: lower it, or raise max_tokens")
         return min_tokens
 
     @field_validator("load")
@@ -207,7 +207,7 @@ class Scenario(BaseModel):
         source, count, seed = (info.data[key] for key in ("source", "count", "seed"))
         times = _from_source(lambda: source.arrivals(count or source.size or 0, seed)) if load.needs_times else None
         if fault := trace_fault(load, times):
-            raise complaint(fault)
+            raise invalid(fault)
         return load
 
     @field_validator("concurrency")
@@ -216,7 +216,7 @@ class Scenario(BaseModel):
         """Refuse a concurrency that the load does not heed."""
         kind = info.data["load"].kind if "load" in info.data else "closed"
         if kind != "closed" and "concurrency" in (info.context or {}).get("given", ()):
-            raise complaint(
+            raise invalid(
                 f'only a closed load keeps to it: remove it, or write load = {{ kind = "closed" }}, not {kind}'
             )
         return concurrency
@@ -226,7 +226,7 @@ class Scenario(BaseModel):
     def _of_throughput(cls, min_speedup: float | None, info: ValidationInfo) -> float | None:
         """Refuse a limit that could not be missed."""
         if min_speedup is not None and isinstance(info.data.get("load"), OpenLoad):
-            raise complaint("an open load sets the throughput: ask for slo and min_goodput, or use a closed load")
+            raise invalid("an open load sets the throughput: ask for slo and min_goodput, or use a closed load")
         return min_speedup
 
     @field_validator("min_goodput")
@@ -234,7 +234,7 @@ class Scenario(BaseModel):
     def _of_objectives(cls, min_goodput: float | None, info: ValidationInfo) -> float | None:
         """Refuse a share of nothing."""
         if min_goodput is not None and "slo" in info.data and not info.data["slo"].asked:
-            raise complaint("no objective is given that requests could meet: add for example slo = { ttft_ms = 200 }")
+            raise invalid("no objective is given that requests could meet: add for example slo = { ttft_ms = 200 }")
         return min_goodput
 
     @field_validator("concurrency")
@@ -245,7 +245,7 @@ class Scenario(BaseModel):
             return concurrency
         count = info.data["count"] or info.data["source"].size
         if concurrency > count:
-            raise complaint(f"{concurrency} at once cannot be reached with {count} prompts: lower it, or raise count")
+            raise invalid(f"{concurrency} cannot be reached with {count} prompts: lower it, or raise count")
         return concurrency
 
     @property
@@ -310,16 +310,16 @@ class Scenario(BaseModel):
         answers = [min(length, self.max_tokens) for length in told or [self.max_tokens] * count]
         faults = list(self._faults(prompts, answers, Limits(vocabulary, context)))
         if faults:
-            raise ConfigurationError("\n".join(_shortened(faults)))
+            raise ConfigurationError("\n".join(_shorten(faults)))
         requests = tuple(map(self._request, prompts, answers))
         return Workload(
             self.name,
             requests,
-            self.load.at_once(self.concurrency, len(requests)),
+            self.load.max_concurrency(self.concurrency, len(requests)),
             due,
             keeps_prefix_cache=self.prefix_cache == "keep",
             skipped_rows=self._of_source(source.skipped_rows, count),
-            notes=(*self._of_source(source.notes, count), *_capped(told or (), self.max_tokens)),
+            notes=(*self._of_source(source.notes, count), *_note_capped(told or (), self.max_tokens)),
         )
 
     def _of_source(self, ask: Callable[[int, int], _T], count: int) -> _T:
@@ -353,14 +353,14 @@ class Scenario(BaseModel):
 
 
 def _from_source(ask: Callable[[], _T]) -> _T:
-    """What a source answers while a file is checked. Raises a complaint at the source's own key."""
+    """What a source answers while a file is checked. Raises an error at the source's own key."""
     try:
         return ask()
     except SourceFault as fault:
-        raise complaint(str(fault), at=("source", fault.key)) from None
+        raise invalid(str(fault), at=("source", fault.key)) from None
 
 
-def _capped(told: Sequence[int], max_tokens: int) -> Iterator[str]:
+def _note_capped(told: Sequence[int], max_tokens: int) -> Iterator[str]:
     """The note that some answers are asked to be shorter than those of the source were."""
     longer = sum(length > max_tokens for length in told)
     if longer:
@@ -379,7 +379,7 @@ def load_scenario(
     file = read_toml(Path(path))
     if not file.values:
         raise ConfigurationError(f"{path}:1: the file is empty: a scenario needs at least\n{_SMALLEST}")
-    scenario = _checked(_overridden(file, overrides or {}, said_by or {}))
+    scenario = _validate(_overridden(file, overrides or {}, said_by or {}))
     scenario._path = file.path
     return scenario
 
@@ -390,12 +390,12 @@ def _overridden(file: TomlFile, keys: Mapping[str, Any], said_by: Mapping[str, s
     return replace(file, values=kept).overridden(keys, said_by)
 
 
-def _checked(file: TomlFile) -> Scenario:
+def _validate(file: TomlFile) -> Scenario:
     values = {"name": file.path.stem, **file.values}
     try:
         return Scenario.model_validate(values, context={"folder": file.path.parent, "given": frozenset(values)})
     except ValidationError as error:
-        raise all_complaints(error, Scenario, file) from None
+        raise all_mistakes(error, Scenario, file) from None
 
 
 def discover(paths: Iterable[str | Path]) -> list[Path]:
@@ -437,6 +437,6 @@ def _name(file: Path) -> str:
         return file.stem
 
 
-def _shortened(faults: list[str]) -> list[str]:
+def _shorten(faults: list[str]) -> list[str]:
     more = len(faults) - _MOST_TOLD
     return faults[:_MOST_TOLD] + ([f"and {more} more"] if more > 0 else [])

@@ -55,7 +55,7 @@ def read_toml(path: Path) -> TomlFile:
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(_broken(path, text, str(error))) from None
+        raise ConfigurationError(_describe_error(path, text, str(error))) from None
     return TomlFile(path, values, places(text))
 
 
@@ -70,7 +70,7 @@ def _text(path: Path) -> str:
         raise ConfigurationError(f"{path}: cannot be read ({error.strerror}): name a readable .toml file") from None
 
 
-def _broken(path: Path, text: str, reason: str) -> str:
+def _describe_error(path: Path, text: str, reason: str) -> str:
     found = re.search(r" ?\(at line (\d+), column (\d+)\)", reason)
     line, column = found.groups() if found else (len(text.splitlines()) or 1, 1)
     what = reason.partition(" (at ")[0]

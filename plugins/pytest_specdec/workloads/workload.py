@@ -26,7 +26,7 @@ class Request:
     stop: tuple[str, ...] = ()
     sampling: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
-    def ends(self, eos_token_ids: Iterable[int]) -> frozenset[int]:
+    def stop_tokens(self, eos_token_ids: Iterable[int]) -> frozenset[int]:
         """Token ids that end this answer, given the model's own."""
         return frozenset(self.stop_token_ids) | (frozenset() if self.ignore_eos else frozenset(eos_token_ids))
 

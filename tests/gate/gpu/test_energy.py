@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from pytest_specdec.hardware import gpus, opened_nvml
+from pytest_specdec.hardware import gpus, open_nvml
 from pytest_specdec.telemetry.energy import Instruments, Subject
 from pytest_specdec.telemetry.energy.choice import NVML_COUNTER, local_meter
 from pytest_specdec.telemetry.energy.nvml import Device
@@ -58,7 +58,7 @@ def test_counter_and_instant_power_agree(load):
     card = gpus().visible[0]
     given = {"CUDA_VISIBLE_DEVICES": card.uuid}
     counter = local_meter(Subject(card.name, load.pid, 1, given), Instruments())
-    device = Device(opened_nvml(), card.uuid)
+    device = Device(open_nvml(), card.uuid)
     power = PowerMeter({card.uuid: device.watts}, Blind([]), time.perf_counter, time.sleep, ThreadTicker)
     for meter in (power, counter):
         meter.start()

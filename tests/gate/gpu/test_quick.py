@@ -19,7 +19,7 @@ DRAFT = {"draft": "constructed:qwen3-8b:draft", "method": "draft_model"}
 
 
 def test_target_only(specdec, vllm_ar, scenario):
-    """The base line."""
+    """The target-only baseline."""
     specdec(vllm_ar, scenario)
 
 

@@ -54,7 +54,7 @@ def on_cards(record, cards):
 @thorough
 @large(2)
 def test_target_only_on_two(is_identical_and_true, vllm_ar, scenario):
-    """The base line of both drafters."""
+    """The target-only baseline of both drafters."""
     on_cards(is_identical_and_true(vllm_ar, scenario), 2)
 
 
@@ -77,7 +77,7 @@ def test_draft_model_on_two(is_identical_and_true, vllm_spec, scenario):
 @thorough
 @large(1)
 def test_target_only_on_one(is_identical_and_true, vllm_ar, scenario):
-    """The base line on one card."""
+    """The target-only baseline on one card."""
     on_cards(is_identical_and_true(vllm_ar, scenario), 1)
 
 
@@ -121,7 +121,7 @@ def test_pipeline_eagle(is_identical_and_true, vllm_spec, scenario):
 @two
 @small({"tensor_parallel_size": 2})
 def test_small_target_only_on_two(is_identical_and_true, vllm_ar, scenario):
-    """The base line of a drafter on one card."""
+    """The target-only baseline of a drafter on one card."""
     on_cards(is_identical_and_true(vllm_ar, scenario), 2)
 
 

@@ -27,7 +27,7 @@ EDGES = {
 
 @pytest.mark.specdec(**LARGE)
 def test_large_target_only(specdec, vllm_ar, scenario):
-    """The base line at each batch size."""
+    """The target-only baseline at each batch size."""
     specdec(vllm_ar, scenario)
 
 
@@ -39,7 +39,7 @@ def test_large_draft_model(specdec, vllm_spec, scenario):
 
 @pytest.mark.specdec(**SMALL)
 def test_small_target_only(specdec, vllm_ar, scenario):
-    """The base line of the small pair."""
+    """The target-only baseline of the small pair."""
     specdec(vllm_ar, scenario)
 
 
@@ -59,7 +59,7 @@ def test_small_ngram(specdec, vllm_spec, walks_of):
 @carried
 @pytest.mark.specdec(**TEXT)
 def test_text_target_only(specdec, vllm_ar, scenario):
-    """Real text in bf16 under CUDA graphs: here near-ties are real, and the control counts them."""
+    """Real text in bf16 under CUDA graphs: here near-ties are real, and the calibration counts them."""
     assert specdec(vllm_ar, scenario).verdict.calibration.tokens > 0
 
 
@@ -94,7 +94,7 @@ def test_edges_draft_model(specdec, vllm_spec, scenario):
 
 @pytest.mark.specdec(**ALONE)
 def test_transformers_target_only(specdec, transformers_ar, scenario):
-    """The base line of Transformers on the large target."""
+    """The target-only baseline of Transformers on the large target."""
     specdec(transformers_ar, scenario)
 
 

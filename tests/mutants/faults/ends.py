@@ -14,7 +14,7 @@ class EosPassedOver(Decoder):
 
     def cut(self, progress: Progress, tokens: list[int]) -> tuple[list[int], str | None]:
         """All of the burst, and an end only if it is the last."""
-        return tokens, "stop" if self.ended(progress, tokens) else None
+        return tokens, "stop" if self.is_end(progress, tokens) else None
 
 
 @fault("max_tokens overshot")
@@ -53,9 +53,9 @@ class MinTokensIgnored(Decoder):
         """Always."""
         return True
 
-    def ended(self, progress: Progress, tokens: Sequence[int]) -> bool:
+    def is_end(self, progress: Progress, tokens: Sequence[int]) -> bool:
         """By id alone."""
-        return tokens[-1] in self.ends(progress.request)
+        return tokens[-1] in self.stop_tokens(progress.request)
 
 
 @fault("wrong finish reason")

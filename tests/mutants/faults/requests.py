@@ -30,7 +30,7 @@ class AnswersSwapped(Decoder):
 class WrongInCompany(Decoder):
     """At a concurrency above 1, the tenth token of every request but the first is another."""
 
-    def emitted(self, progress: Progress, burst: Sequence[int], token: int) -> int:
+    def emit(self, progress: Progress, burst: Sequence[int], token: int) -> int:
         """The next id, round and round."""
         if progress.concurrency == 1 or progress.index == 0 or progress.position(burst) != 9:
             return token

@@ -10,8 +10,8 @@ from pytest_specdec.engines.fake.models import (
     FIRST_PLAIN_ID,
     argmax,
     is_near_tie,
-    spacings_between,
     two_highest,
+    ulps_between,
 )
 
 STRUCK_REQUEST = 7
@@ -61,7 +61,7 @@ class WrongResidual(Decoder):
 class BonusDropped(Decoder):
     """The bonus token is read by the model, and not handed out."""
 
-    def handed_out(self, burst: Sequence[int], has_bonus: bool) -> list[int]:
+    def hand_out(self, burst: Sequence[int], has_bonus: bool) -> list[int]:
         """Without the last, where all drafts were accepted."""
         return list(burst[:-1] if has_bonus and len(burst) > 1 else burst)
 
@@ -70,26 +70,26 @@ class BonusDropped(Decoder):
 class BonusDoubled(Decoder):
     """The bonus token is handed out twice."""
 
-    def handed_out(self, burst: Sequence[int], has_bonus: bool) -> list[int]:
+    def hand_out(self, burst: Sequence[int], has_bonus: bool) -> list[int]:
         """The last twice, where all drafts were accepted."""
         return [*burst, burst[-1]] if has_bonus and len(burst) > 1 else list(burst)
 
 
 @fault("runner-up once")
 class RunnerUpOnce(Decoder):
-    """One token of one request is the runner-up, three bfloat16 spacings below the argmax."""
+    """One token of one request is the runner-up, three bfloat16 ULPs below the argmax."""
 
     def choice(self, progress: Progress, burst: Sequence[int]) -> int:
         """The runner-up at the first close decision of the eighth request."""
-        first, second = two_highest(logits := self.shaped(progress, burst))
-        strikes = progress.index == STRUCK_REQUEST and not progress.struck and spacings_between(logits) == CLOSE
+        first, second = two_highest(logits := self.reshape(progress, burst))
+        strikes = progress.index == STRUCK_REQUEST and not progress.struck and ulps_between(logits) == CLOSE
         progress.struck = progress.struck or strikes
         return second if strikes else first
 
 
 @fault("every near-tie flipped")
 class EveryNearTieFlipped(Decoder):
-    """Wherever argmax and runner-up are a spacing apart, the runner-up is taken; rounding would do so seldom."""
+    """Wherever argmax and runner-up are a ULP apart, the runner-up is taken; rounding would do so seldom."""
 
     def choice(self, progress: Progress, burst: Sequence[int]) -> int:
         """By the exact logits, whatever the shape of the batch."""
@@ -101,7 +101,7 @@ class EveryNearTieFlipped(Decoder):
 class PaddedId(Decoder):
     """An id of the padding that fills the model's output head up is emitted, once in an answer."""
 
-    def emitted(self, progress: Progress, burst: Sequence[int], token: int) -> int:
+    def emit(self, progress: Progress, burst: Sequence[int], token: int) -> int:
         """In the sixth place."""
         return self.model.vocabulary + 1 if progress.position(burst) == 5 else token
 
@@ -119,8 +119,8 @@ class NotANumberInSpeculation(Decoder):
 class WrongWhereAnEndWasWithheld(Decoder):
     """Where the target wants an end that min_tokens does not permit yet, a wrong token is emitted."""
 
-    def emitted(self, progress: Progress, burst: Sequence[int], token: int) -> int:
+    def emit(self, progress: Progress, burst: Sequence[int], token: int) -> int:
         """One id for all of them."""
         wanted = argmax(self.model.logits(self.read(progress, burst)))
-        withheld = wanted in self.ends(progress.request) and not self.may_end(progress, burst)
+        withheld = wanted in self.stop_tokens(progress.request) and not self.may_end(progress, burst)
         return FIRST_PLAIN_ID if withheld else token

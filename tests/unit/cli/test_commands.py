@@ -18,7 +18,7 @@ from pytest_specdec.cli.main import main
 from pytest_specdec.history import saved
 
 
-def _made() -> Any:
+def _make() -> Any:
     found = spec_from_file_location("made", Path(__file__).parents[1] / "saved_runs" / "made.py")
     assert found is not None
     assert found.loader is not None
@@ -27,7 +27,7 @@ def _made() -> Any:
     return module
 
 
-made = _made()
+made = _make()
 SLOW = [1.25, 1.26, 1.24, 1.25, 1.25, 1.26]
 
 
@@ -39,7 +39,7 @@ def storage(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+def run_command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """Exit code, standard output and error of a command."""
     code = main(arguments)
     out, error = capsys.readouterr()
@@ -48,20 +48,20 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
 
 def test_list_has_a_line_for_each_run(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Number, time, commit, gates, versions; as many as asked."""
-    code, out, _ = said(capsys, "list", "--storage", str(storage))
+    code, out, _ = run_command(capsys, "list", "--storage", str(storage))
     assert code == 0
     assert out.splitlines() == [
         "0001  2026-11-28T01:33:32  0123456789  1 gates  vllm 0.26.0",
         "0002  2026-11-28T01:33:32  0123456789  1 gates  vllm 0.32.0",
     ]
-    assert said(capsys, "list", "-n", "1", "--storage", str(storage))[1].startswith("0002")
-    assert len(said(capsys, "list", "-n", "0", "--storage", str(storage))[1].splitlines()) == 2
+    assert run_command(capsys, "list", "-n", "1", "--storage", str(storage))[1].startswith("0002")
+    assert len(run_command(capsys, "list", "-n", "0", "--storage", str(storage))[1].splitlines()) == 2
 
 
 def test_list_names_a_run_that_cannot_be_read_and_goes_on(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """And its exit code says so."""
     made.save(storage, 3, {}).write_text('{"benchmarks": [')
-    code, out, _ = said(capsys, "list", "--storage", str(storage))
+    code, out, _ = run_command(capsys, "list", "--storage", str(storage))
     assert code == 2
     assert "0003_unversioned_20261128.json: is cut off" in out.splitlines()[2]
 
@@ -70,36 +70,36 @@ def test_a_partial_run_is_called_so_wherever_it_is_named(storage: Path, capsys: 
     """In its line of `list` and `show`, and before a comparison, which uses its gates and says why one is missing."""
     ended = "ended by SIGTERM after 1 of 2 gates"
     made.save(storage, 2, {}).write_text(made.file_text({made.TEST: made.record(SLOW)}, ended))
-    _, out, _ = said(capsys, "list", "--storage", str(storage))
+    _, out, _ = run_command(capsys, "list", "--storage", str(storage))
     assert [f"partial: {ended}" in line for line in out.splitlines()] == [False, True]
-    assert f"partial: {ended}" in said(capsys, "show", "2", "--storage", str(storage))[1].splitlines()[0]
+    assert f"partial: {ended}" in run_command(capsys, "show", "2", "--storage", str(storage))[1].splitlines()[0]
     both = {made.TEST: made.record(), "t.py::test_other": made.record(asked={"scenario_digest": "other"})}
     made.save(storage, 3, both)
-    _, out, _ = said(capsys, "compare", "2", "3", "--storage", str(storage))
+    _, out, _ = run_command(capsys, "compare", "2", "3", "--storage", str(storage))
     assert out.splitlines()[0] == f"run 0002 is partial: {ended}"
     assert "  tokens_per_second 818.1 → 1024" in out
     assert f"it has no record of this measurement, and is partial: {ended}\n" in out
-    assert said(capsys, "compare", "1", "3", "--storage", str(storage))[1].count("is partial") == 0
+    assert run_command(capsys, "compare", "1", "3", "--storage", str(storage))[1].count("is partial") == 0
 
 
 def test_show_has_the_table_of_the_latest_run(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Or of the one that is named."""
-    code, out, _ = said(capsys, "show", "--storage", str(storage))
+    code, out, _ = run_command(capsys, "show", "--storage", str(storage))
     assert code == 0
     assert "818." in out
-    assert "1024.0" in said(capsys, "show", "1", "--storage", str(storage))[1]
+    assert "1024.0" in run_command(capsys, "show", "1", "--storage", str(storage))[1]
 
 
 def test_compare_says_what_changed_and_fails_on_a_threshold(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Without thresholds it only tells."""
-    code, out, _ = said(capsys, "compare", "1", "--storage", str(storage))
+    code, out, _ = run_command(capsys, "compare", "1", "--storage", str(storage))
     assert code == 0
     assert "  changed: vllm 0.26.0 → 0.32.0\n" in out
     assert "  tokens_per_second 1024 → 818" in out
-    code, out, _ = said(capsys, "compare", "1", "2", "--fail", "tokens_per_second:5%", "--storage", str(storage))
+    code, out, _ = run_command(capsys, "compare", "1", "2", "--fail", "tokens_per_second:5%", "--storage", str(storage))
     assert code == 1
     assert "threshold 5%): worse" in out
-    assert said(capsys, "compare", "2", "1", "--fail", "tokens_per_second:5%", "--storage", str(storage))[0] == 0
+    assert run_command(capsys, "compare", "2", "1", "--fail", "tokens_per_second:5%", "--storage", str(storage))[0] == 0
 
 
 def test_of_many_runs_compare_reads_the_two_that_it_needs(
@@ -114,7 +114,7 @@ def test_of_many_runs_compare_reads_the_two_that_it_needs(
     read: list[str] = []
     whole = saved.read_text
     monkeypatch.setattr(saved, "read_text", lambda path: read.append(saved.run_id(path)) or whole(path))
-    code, out, _ = said(capsys, "compare", "1", "--storage", str(tmp_path))
+    code, out, _ = run_command(capsys, "compare", "1", "--storage", str(tmp_path))
     assert code == 0
     assert out.count("tokens_per_second 1024 → 1024") == 16
     assert sorted(read) == ["0001", "0030"]
@@ -124,14 +124,14 @@ def test_compare_refuses_other_hardware_by_name(storage: Path, capsys: pytest.Ca
     """With a threshold that is a failure."""
     hardware = {"gpus": [], "processor": "Xeon", "cores": 2, "driver": None}
     made.save(storage, 3, {made.TEST: made.record(hardware=hardware)})
-    code, out, _ = said(capsys, "compare", "1", "3", "--fail", "tokens_per_second:5%", "--storage", str(storage))
+    code, out, _ = run_command(capsys, "compare", "1", "3", "--fail", "tokens_per_second:5%", "--storage", str(storage))
     assert code == 1
     assert "other hardware: GPUs 1 × NVIDIA H100 80GB HBM3 → none" in out
 
 
 def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With the remedy."""
-    code, _, error = said(capsys, "show", "--storage", str(tmp_path))
+    code, _, error = run_command(capsys, "show", "--storage", str(tmp_path))
     assert code == 2
     assert error == f"error: no run in {tmp_path}: save one with pytest --benchmark-autosave\n"
     with pytest.raises(SystemExit):
@@ -143,7 +143,7 @@ def test_report_writes_the_file(storage: Path, capsys: pytest.CaptureFixture[str
     """Over every run, in the format that the suffix names."""
     pytest.importorskip("pytest_specdec.report")
     output = storage / "report.json"
-    code, out, _ = said(capsys, "report", "-o", str(output), "--storage", str(storage))
+    code, out, _ = run_command(capsys, "report", "-o", str(output), "--storage", str(storage))
     assert (code, out) == (0, f"wrote {output}\n")
     assert output.stat().st_size > 0
 
@@ -180,8 +180,8 @@ def test_doctor_tells_what_can_run_and_neither_imports_an_engine_nor_starts_a_pr
 
 def test_doctor_in_json_has_the_same_topics_and_words(capsys: pytest.CaptureFixture[str]) -> None:
     """One object, strictly; no topic of the lines is lost, nor does one stand for two."""
-    lines = said(capsys, "doctor")[1].splitlines()
-    code, out, _ = said(capsys, "doctor", "--json")
+    lines = run_command(capsys, "doctor")[1].splitlines()
+    code, out, _ = run_command(capsys, "doctor", "--json")
     assert code == 0
     assert [f"{topic:<20} {told}" for topic, told in json.loads(out).items()] == lines
 
@@ -192,7 +192,7 @@ def test_doctor_names_python_and_each_gpu_with_its_energy(
     """Two GPUs are four topics, whatever their counters say."""
     gpus = tuple(hardware.Gpu(uuid=f"GPU-{at}", name="NVIDIA H100 80GB HBM3", index=at) for at in range(2))
     monkeypatch.setattr(hardware, "gpus", lambda: hardware.Gpus(visible=gpus, reason=None, driver="570.1"))
-    topics = json.loads(said(capsys, "doctor", "--json")[1])
+    topics = json.loads(run_command(capsys, "doctor", "--json")[1])
     assert topics["Python"].split()[0] == platform.python_version()
     assert [topic for topic in topics if topic.startswith("GPU")] == ["GPU 0", "GPU 0 energy", "GPU 1", "GPU 1 energy"]
 

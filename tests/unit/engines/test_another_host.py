@@ -86,7 +86,7 @@ def workload(first: int) -> Workload:
     return Workload("w", (Request((first,), 1),), 1)
 
 
-def gone(pid: int, within_seconds: float = AMPLE) -> bool:
+def has_ended(pid: int, within_seconds: float = AMPLE) -> bool:
     """Whether the process ends, if it is given time."""
     deadline = time.monotonic() + within_seconds
     while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
@@ -140,7 +140,7 @@ def test_it_ends_when_it_is_closed(engine: WorkerEngine) -> None:
     """Asked to, over there."""
     assert engine.description.pid is not None
     engine.close()
-    assert gone(engine.description.pid)
+    assert has_ended(engine.description.pid)
 
 
 def test_it_ends_when_the_connection_does_although_it_is_busy(
@@ -152,9 +152,9 @@ def test_it_ends_when_the_connection_does_although_it_is_busy(
     monkeypatch.setattr(engine, "_timeout", 0.5)
     with pytest.raises(EngineDied, match=r"gave no answer within 0\.5 s while run"):
         engine.run()
-    assert not gone(engine.description.pid, within_seconds=0)
+    assert not has_ended(engine.description.pid, within_seconds=0)
     os.kill(int(calls(folder)[0][0]), signal.SIGKILL)
-    assert gone(engine.description.pid)
+    assert has_ended(engine.description.pid)
 
 
 def test_what_is_missing_here_may_be_there() -> None:

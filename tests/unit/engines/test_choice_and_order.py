@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_specdec.engines.choice import chosen_engines, engine_order
+from pytest_specdec.engines.choice import choose_engines, engine_order
 from pytest_specdec.engines.spec import EngineSpec, distinct_labels
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.settings import Settings
@@ -17,7 +17,7 @@ def settings(**command_line: str) -> Settings:
 
 
 def test_settings_alone_name_the_engines() -> None:
-    engines = chosen_engines("vllm", True, [], settings(target="m", draft="d", gamma="3,5"))
+    engines = choose_engines("vllm", True, [], settings(target="m", draft="d", gamma="3,5"))
     assert [(engine.method, engine.draft, engine.gamma) for engine in engines] == [
         ("draft_model", "d", 3),
         ("draft_model", "d", 5),
@@ -26,17 +26,17 @@ def test_settings_alone_name_the_engines() -> None:
 
 @pytest.mark.parametrize(("backend", "method"), [("vllm", "ngram"), ("transformers", "prompt_lookup")])
 def test_without_a_draft_model_the_prompt_is_looked_up(backend: str, method: str) -> None:
-    (engine,) = chosen_engines(backend, True, [], settings(target="m"))
+    (engine,) = choose_engines(backend, True, [], settings(target="m"))
     assert (engine.method, engine.draft) == (method, None)
 
 
 def test_a_mark_wins_over_the_settings_for_what_it_names() -> None:
-    (engine,) = chosen_engines("vllm", True, [{"gamma": 7}], settings(target="m", draft="d", gamma="3"))
+    (engine,) = choose_engines("vllm", True, [{"gamma": 7}], settings(target="m", draft="d", gamma="3"))
     assert (engine.target, engine.gamma) == ("m", 7)
 
 
 def test_target_only_takes_what_concerns_the_target() -> None:
-    (engine,) = chosen_engines(
+    (engine,) = choose_engines(
         "vllm", False, [{"target": "m", "draft": "d", "gamma": (2, 4), "dtype": "float32"}], settings()
     )
     assert engine == EngineSpec(backend="vllm", target="m", dtype="float32")
@@ -44,26 +44,26 @@ def test_target_only_takes_what_concerns_the_target() -> None:
 
 def test_the_reference_of_a_speculative_engine_is_the_target_only_engine_of_the_same_mark() -> None:
     mark = {"target": "m", "draft": "d", "gamma": 2, "options": {"x": 1}}
-    (engine,) = chosen_engines("vllm", True, [mark], settings())
-    assert [engine.target_only()] == chosen_engines("vllm", False, [mark], settings())
+    (engine,) = choose_engines("vllm", True, [mark], settings())
+    assert [engine.target_only()] == choose_engines("vllm", False, [mark], settings())
 
 
 def test_the_reference_can_run_in_another_interpreter() -> None:
-    (engine,) = chosen_engines("vllm", True, [], settings(target="m", python="/new", reference_python="/old"))
+    (engine,) = choose_engines("vllm", True, [], settings(target="m", python="/new", reference_python="/old"))
     assert (engine.python, engine.target_only().python) == ("/new", "/old")
 
 
 @pytest.mark.parametrize(
     ("mark", "message"),
     [
-        ({"target": "m", "gama": 3}, "has no key 'gama'; did you mean 'gamma'"),
+        ({"target": "m", "gama": 3}, "unknown key 'gama'; did you mean 'gamma'"),
         ({"gamma": 3}, "no target model: give --specdec-target"),
         ({"target": "m", "method": "none"}, "does not speculate: use the fixtures vllm_ar"),
     ],
 )
 def test_a_wrong_mark_is_refused_with_the_remedy(mark: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        chosen_engines("vllm", True, [mark], settings())
+        choose_engines("vllm", True, [mark], settings())
 
 
 def test_the_key_is_over_every_field() -> None:

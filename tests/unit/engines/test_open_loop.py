@@ -72,7 +72,9 @@ def backend_of(core: Core) -> VllmBackend:
     return VllmBackend(llm, {"method": "none", "target": "t"})
 
 
-def sent(monkeypatch: pytest.MonkeyPatch, due: Sequence[float], core: Core, concurrency: int | None = None) -> Rounds:
+def run_loop(
+    monkeypatch: pytest.MonkeyPatch, due: Sequence[float], core: Core, concurrency: int | None = None
+) -> Rounds:
     """vLLM's loop over requests that are due at these moments."""
     monkeypatch.setattr(vllm, "_sampling", lambda request: SimpleNamespace(detokenize=False))
     backend = VllmBackend(
@@ -97,7 +99,7 @@ def on_a_fake_clock(
     def advance(seconds: float) -> None:
         clock.now += seconds
 
-    return sent(monkeypatch, due, Core(advance, step_s), concurrency).runs[0].generations
+    return run_loop(monkeypatch, due, Core(advance, step_s), concurrency).runs[0].generations
 
 
 def each_gap_slept(due: Sequence[float], clock: FakeClock) -> list[float]:
@@ -191,7 +193,7 @@ def test_steps_do_not_add_up_either(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_in_real_time_no_request_is_sent_before_its_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     """And none is forgotten, in the order in which they are due; how late they are sent is the machine's."""
-    rounds = sent(monkeypatch, evenly(200, 1000.0), Core(time.sleep, lambda step: 0.0001))
+    rounds = run_loop(monkeypatch, evenly(200, 1000.0), Core(time.sleep, lambda step: 0.0001))
     assert all((queue_s(answer) or 0.0) > -1e-9 for answer in rounds.runs[0].generations)
     moments = [answer.started_s or 0.0 for answer in rounds.runs[0].generations]
     assert moments == sorted(moments)

@@ -75,10 +75,10 @@ def test_an_engine_is_described_while_it_is_parked(pool: Pool, history: list[str
     pool.awake(TARGET)
     pool.awake(DRAFTED)
     before = list(history)
-    described = pool.described(TARGET)
+    described = pool.describe(TARGET)
     assert described is not None
     assert described.device == "fake"
-    assert pool.described(LONGER) is None
+    assert pool.describe(LONGER) is None
     assert history == before
 
 

@@ -41,7 +41,7 @@ async def request(reader: asyncio.StreamReader) -> str:
     return head[0]
 
 
-def carried_out(url: str, *exchanges: Exchange) -> None:
+def carry_out(url: str, *exchanges: Exchange) -> None:
     """One after the other, on connections that are kept."""
     with contextlib.closing(Client(url, 600.0, {})) as client:
         client.run(exchanges, 1, 600.0)
@@ -58,7 +58,7 @@ def test_a_kept_connection_that_the_server_closes_costs_no_answer(serve: Callabl
         writer.close()
 
     first, second = Exchange("/a"), Exchange("/b")
-    carried_out(serve(talk), first, second)
+    carry_out(serve(talk), first, second)
     assert [(each.status, each.answer, each.fault) for each in (first, second)] == [(200, b"whole", None)] * 2
     assert asked == ["POST /a HTTP/1.1", "POST /b HTTP/1.1, unheard", "POST /b HTTP/1.1"]
 
@@ -72,7 +72,7 @@ def test_a_new_connection_that_the_server_closes_is_a_fault(serve: Callable[[Tal
         writer.close()
 
     exchange = Exchange("/a")
-    carried_out(serve(talk), exchange)
+    carry_out(serve(talk), exchange)
     assert (exchange.fault, asked) == ("the connection was lost", ["POST /a HTTP/1.1"])
 
 
@@ -86,7 +86,7 @@ def test_an_answer_broken_off_after_its_first_piece_has_one_piece_though_all_cam
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n1\r\nb\r\n0\r\n\r\n")
 
     exchange = Exchange("/a", cancel_after=1)
-    carried_out(serve(talk), exchange)
+    carry_out(serve(talk), exchange)
     assert (exchange.answer, exchange.fault) == (b"a", CANCELLED)
 
 
@@ -98,7 +98,7 @@ def test_an_answer_in_another_protocol_is_called_so(serve: Callable[[Talk], str]
         writer.write(b"SSH-2.0-OpenSSH\r\n\r\n")
 
     exchange = Exchange("/a")
-    carried_out(serve(talk), exchange)
+    carry_out(serve(talk), exchange)
     assert str(exchange.fault).startswith("the answer is not HTTP: ")
 
 
@@ -107,7 +107,7 @@ def test_where_nobody_listens_there_is_no_connection() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         exchange = Exchange("/a")
-        carried_out(f"http://127.0.0.1:{taken.getsockname()[1]}", exchange)
+        carry_out(f"http://127.0.0.1:{taken.getsockname()[1]}", exchange)
     assert str(exchange.fault).startswith("no connection: ")
     assert exchange.sent is None
 

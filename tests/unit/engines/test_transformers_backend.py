@@ -243,8 +243,8 @@ class TestDraftModel:
 
     def test_every_delivered_token_is_accepted_or_the_targets_own(self, load: Any) -> None:
         run = decode(load("counts", "half"), request(max_tokens=40), request([9], max_tokens=31))
-        rounds = sum(len(each["chunks"]) for each in run["generations"])
-        assert run["speculation"]["accepted_tokens"] + rounds == 40 + 31
+        steps = sum(len(each["chunks"]) for each in run["generations"])
+        assert run["speculation"]["accepted_tokens"] + steps == 40 + 31
 
     @pytest.mark.parametrize("gamma", [1, 2, 5])
     def test_drafts_gamma_tokens_until_the_end_is_near(self, load: Any, gamma: int) -> None:
@@ -268,7 +268,7 @@ class TestDraftModel:
             "accepted_per_position": [2, 1, 1],
         }
 
-    def test_a_round_without_a_proposal_is_no_draft(self, load: Any) -> None:
+    def test_a_step_without_a_proposal_is_no_draft(self, load: Any) -> None:
         assert decode(load("counts", "counts"), request(max_tokens=1))["speculation"]["drafts"] == 0
 
 

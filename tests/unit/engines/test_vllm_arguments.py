@@ -60,7 +60,7 @@ def loading(monkeypatch: pytest.MonkeyPatch, log: Path, said: str) -> tuple[str,
         raise Exception(POINTER)
 
     log.write_text(f"{CHILD} WorkerProc failed to start.\n{said}\nException: {POINTER}\n")
-    found = vllm._refused_in_a_child
+    found = vllm._refusal_in_child
     monkeypatch.setattr(vllm, "_refused_in_a_child", lambda: found(str(log)))
     monkeypatch.setattr(vllm, "_platform_arguments", lambda speculates: {})
     monkeypatch.setattr(vllm, "preload", lambda: refuses)

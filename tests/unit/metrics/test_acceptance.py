@@ -69,10 +69,10 @@ def test_more_than_everything_is_an_error(counted: Speculation, message: str) ->
 )
 def test_more_drafts_than_asked_for_are_an_error(counted: Speculation, message: str) -> None:
     with pytest.raises(Contradiction, match=message):
-        acceptance_part(decoded((1, 1), counted=counted), 4)
+        acceptance_part(rounds_of((1, 1), counted=counted), 4)
 
 
-def decoded(*sizes: tuple[int, ...], counted: Speculation | None) -> Rounds:
+def rounds_of(*sizes: tuple[int, ...], counted: Speculation | None) -> Rounds:
     """A round of requests that came in chunks of these sizes, one a second."""
     answers = tuple(
         Generation((7,), (1,) * sum(each), "stop", tuple(Chunk(at + 1.0, size) for at, size in enumerate(each)))
@@ -83,7 +83,7 @@ def decoded(*sizes: tuple[int, ...], counted: Speculation | None) -> Rounds:
 
 def test_rates_by_position_are_told_both_ways() -> None:
     """Marginal: of all drafts. Conditional: of those accepted so far. The length is 1 + the sum of the marginals."""
-    part = acceptance_part(decoded((1, 5, 5), counted=Speculation(10, 40, 16, (8, 6, 2, 0))), 4)
+    part = acceptance_part(rounds_of((1, 5, 5), counted=Speculation(10, 40, 16, (8, 6, 2, 0))), 4)
     assert part.marginal.value == (0.8, 0.6, 0.2, 0.0)
     assert part.conditional.value == (0.8, 0.75, pytest.approx(1 / 3), 0.0)
     assert part.mean_accepted_length.value == pytest.approx(1 + sum(part.marginal.value))
@@ -102,28 +102,28 @@ def test_the_chance_per_token_is_acceptances_over_trials() -> None:
 
 def test_drafts_accepted_behind_an_eos_are_not_delivered() -> None:
     """[d1, d2, EOS, d4, d5, bonus]: five accepted and a bonus, three delivered; the engine's length is 6."""
-    part = acceptance_part(decoded((3,), counted=Speculation(1, 5, 5, (1, 1, 1, 1, 1))), 5)
+    part = acceptance_part(rounds_of((3,), counted=Speculation(1, 5, 5, (1, 1, 1, 1, 1))), 5)
     assert (part.mean_accepted_length.value, part.delivered_tokens_per_step.value) == (6.0, 3.0)
     assert part.discarded_tokens.value == 3
     assert "3 tokens lay behind an end and were thrown away" in part.delivered_explained
 
 
 def test_steps_without_a_draft_explain_the_rest() -> None:
-    """A prompt's own step gives one token: 1 + 5 in two steps, though every round gave 5."""
-    part = acceptance_part(decoded((1, 5), counted=Speculation(1, 4, 4, (1, 1, 1, 1))), 4)
+    """A prompt's own step gives one token: 1 + 5 in two steps, though every step gave 5."""
+    part = acceptance_part(rounds_of((1, 5), counted=Speculation(1, 4, 4, (1, 1, 1, 1))), 4)
     assert (part.delivered_tokens_per_step.value, part.discarded_tokens.value) == (3.0, 0)
     assert "1 of 2 steps drafted nothing" in part.delivered_explained
 
 
 def test_tokens_are_counted_for_each_request_of_all_rounds() -> None:
     """A ratio of totals; a request that delivered nothing has none."""
-    once = decoded((1, 5), (1,), (), counted=Speculation(1, 4, 4, (1, 1, 1, 1)))
+    once = rounds_of((1, 5), (1,), (), counted=Speculation(1, 4, 4, (1, 1, 1, 1)))
     twice = Rounds((*once.runs, *once.runs), (9.0, 9.0))
     assert acceptance_part(twice, 4).delivered_tokens_per_step_per_request.value == (3.0, 1.0, None)
 
 
 def test_merged_steps_leave_no_count_of_discarded_tokens() -> None:
-    part = acceptance_part(decoded((12,), counted=Speculation(3, 12, 9, (3, 2, 2, 2))), 4)
+    part = acceptance_part(rounds_of((12,), counted=Speculation(3, 12, 9, (3, 2, 2, 2))), 4)
     assert part.discarded_tokens.value is None
     assert part.discarded_tokens.reason == "more tokens came than accepted ones and one a chunk: " + (
         "a chunk carried several steps"
@@ -138,7 +138,7 @@ def test_token_ids_are_counted_and_not_their_text() -> None:
 
 
 def test_the_target_alone_has_no_rates_and_says_why() -> None:
-    part = acceptance_part(decoded((1, 1), counted=None), None)
+    part = acceptance_part(rounds_of((1, 1), counted=None), None)
     assert part.rate == Figure(None, NO_SPECULATION)
     assert part.marginal == Figure(None, NO_SPECULATION)
     assert part.delivered_tokens_per_step.value == 1.0
@@ -150,7 +150,7 @@ def test_an_engine_that_does_not_stream_has_no_steps() -> None:
     assert (part.delivered_tokens_per_step.value, part.delivered_tokens_per_step.reason) == (None, NO_STEPS)
 
 
-def counted_by_request(*pairs: tuple[int | None, int | None], accepted: int) -> Rounds:
+def count_requests(*pairs: tuple[int | None, int | None], accepted: int) -> Rounds:
     """One round with (drafted, accepted) of each request, and `accepted` counted over all."""
     answers = tuple(
         Generation((1,), (5, 6), "length", draft_tokens=drafted, accepted_tokens=taken) for drafted, taken in pairs
@@ -160,13 +160,13 @@ def counted_by_request(*pairs: tuple[int | None, int | None], accepted: int) -> 
 
 def test_the_rate_of_each_request_is_told_where_the_engine_counts_it() -> None:
     """A request in which nothing was drafted has none, never zero."""
-    part = acceptance_part(counted_by_request((8, 2), (4, 4), (0, 0), accepted=6), 2)
+    part = acceptance_part(count_requests((8, 2), (4, 4), (0, 0), accepted=6), 2)
     assert part.rate_per_request.value == (0.25, 1.0, None)
 
 
 def test_requests_that_are_not_counted_leave_the_rate_null() -> None:
     """One that is not counted is enough: the others would be compared with a hole."""
-    part = acceptance_part(counted_by_request((8, 2), (None, None), accepted=6), 2)
+    part = acceptance_part(count_requests((8, 2), (None, None), accepted=6), 2)
     assert part.rate_per_request.value is None
     assert part.rate_per_request.reason == NOT_BY_REQUEST
 
@@ -174,4 +174,4 @@ def test_requests_that_are_not_counted_leave_the_rate_null() -> None:
 def test_more_accepted_by_request_than_in_all_is_refused() -> None:
     """Two counters of one thing must not contradict each other."""
     with pytest.raises(Contradiction, match="7 tokens accepted by request are more than 6 in all"):
-        acceptance_part(counted_by_request((8, 3), (8, 4), accepted=6), 2)
+        acceptance_part(count_requests((8, 3), (8, 4), accepted=6), 2)

@@ -13,7 +13,7 @@ from pytest_specdec.metrics.goodput import (
     doubtful_goodput,
     failed_part,
     goodput_part,
-    missed,
+    missed_objectives,
     too_little_goodput,
 )
 from pytest_specdec.metrics.latency import NO_START, NO_TIMES, WITHHELD
@@ -60,12 +60,12 @@ FAILED = answer((0.1, 1), error="503 Service Unavailable\nretry later")
 )
 def test_a_request_meets_all_objectives_or_none_counts(seen: Generation, misses: list[str]) -> None:
     """An objective that is just reached is met."""
-    assert missed(seen, ALL) == misses
+    assert missed_objectives(seen, ALL) == misses
 
 
 def test_time_counts_from_the_moment_a_request_was_due() -> None:
     """Sent late, it may miss what it would have met."""
-    assert missed(answer((0.4, 1), due=0.1, started=0.3), {"ttft_ms": 200}) == ["ttft_ms"]
+    assert missed_objectives(answer((0.4, 1), due=0.1, started=0.3), {"ttft_ms": 200}) == ["ttft_ms"]
 
 
 def test_the_share_and_the_requests_a_second() -> None:
@@ -95,12 +95,12 @@ def test_time_per_token_needs_no_start() -> None:
     assert goodput_part({"tpot_ms": 30.0}, seen).share.value == 1.0
 
 
-def complaint(asked: float | None, *answers: Generation) -> list[str]:
+def failure(asked: float | None, *answers: Generation) -> list[str]:
     return too_little_goodput(goodput_part(ALL, rounds(*answers)), asked, FILE)
 
 
 def test_too_little_is_told_with_what_was_missed() -> None:
-    assert complaint(0.9, GOOD, SLOW_START, SLOW_END, FAILED) == [
+    assert failure(0.9, GOOD, SLOW_START, SLOW_END, FAILED) == [
         "goodput 0.25 is below min_goodput = 0.9 of x.toml;"
         " requests that missed each objective: ttft_ms = 200: 1, e2e_ms = 500: 1, failed: 1"
     ]
@@ -108,10 +108,10 @@ def test_too_little_is_told_with_what_was_missed() -> None:
 
 def test_enough_is_enough() -> None:
     """The limit itself is; and without one nothing is asked."""
-    assert complaint(0.5, GOOD, SLOW_END) == complaint(None, SLOW_END) == []
+    assert failure(0.5, GOOD, SLOW_END) == failure(None, SLOW_END) == []
 
 
-def sent_late(apart: bool) -> Rounds:
+def send_late(apart: bool) -> Rounds:
     """The first is under way until 0.3 s, so that the second, due at 0.1 s, is sent then and answered at once."""
     first, second = answer((0.1, 1), (0.3, 8)), answer((0.35, 1), due=0.1, started=0.3)
     first = replace(first, scheduled_s=0.0)
@@ -121,7 +121,7 @@ def sent_late(apart: bool) -> Rounds:
 def test_what_the_machine_sent_late_makes_no_gate_red() -> None:
     """A client that sends 200 ms late is told as inconclusive; an engine that sends from its own loop is slow."""
     objectives = {"ttft_ms": 200.0}
-    late, slow = (goodput_part(objectives, sent_late(apart)) for apart in (True, False))
+    late, slow = (goodput_part(objectives, send_late(apart)) for apart in (True, False))
     assert [(part.share.value, part.at_best.value) for part in (late, slow)] == [(0.5, 1.0), (0.5, 0.5)]
     assert too_little_goodput(late, 0.9, FILE) == doubtful_goodput(slow, 0.9, FILE) == []
     assert doubtful_goodput(late, 0.9, FILE) == [
@@ -134,9 +134,7 @@ def test_what_the_machine_sent_late_makes_no_gate_red() -> None:
 def test_a_limit_on_what_cannot_be_known_is_no_green_gate() -> None:
     """Or it could never fail; a red verdict has words of its own."""
     silent = Generation((7,), (1, 2), "length")
-    assert complaint(0.9, silent) == [
-        f"goodput is not known, so min_goodput = 0.9 of x.toml cannot be asked: {NO_TIMES}"
-    ]
+    assert failure(0.9, silent) == [f"goodput is not known, so min_goodput = 0.9 of x.toml cannot be asked: {NO_TIMES}"]
     assert too_little_goodput(missing(GoodputPart, WITHHELD), 0.9, FILE) == []
 
 

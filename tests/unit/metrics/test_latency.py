@@ -131,7 +131,7 @@ REFUSED: dict[str, tuple[Rounds, int, str]] = {
     "more at once than allowed": (
         rounds(answer((1.0, 1), (3.0, 8)), answer((1.0, 1), (3.0, 8)), seconds=3.0),
         1,
-        "latencies need 2 requests at once",
+        "latencies need a concurrency of 2",
     ),
     "another clock": (rounds(answer((2.0, 1)), seconds=2.0, measured=0.01), 1, "must be a clock of real time"),
 }

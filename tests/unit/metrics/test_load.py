@@ -10,7 +10,7 @@ import pytest
 from pytest_specdec.generation import Chunk, Generation, Run
 from pytest_specdec.metrics.contradiction import Contradiction
 from pytest_specdec.metrics.latency import NO_TIMES, held_up_s, latency_part, queue_s, refuse_contradictions, ttft_s
-from pytest_specdec.metrics.load import NO_MOMENTS, NO_TARGET, RATE_BOUND, Flow, load_part
+from pytest_specdec.metrics.load import IS_BASELINE, NO_MOMENTS, RATE_BOUND, Flow, load_part
 from pytest_specdec.metrics.rounds import Rounds
 from pytest_specdec.metrics.speedup import Arm, speedup_part
 from pytest_specdec.record import Figure
@@ -181,7 +181,7 @@ def test_the_record_of_an_open_load(scenario: Scenario) -> None:
     assert load.requests_left_out == 1
     assert [rate.value for rate in rates] == pytest.approx([2.0, 2.0, 2.0])
     assert (asdict(load.send_lag_s.value), load.flags) == (lags, ())
-    assert load.latency_over_target == Figure(None, NO_TARGET)
+    assert load.latency_over_target == Figure(None, IS_BASELINE)
 
 
 def test_latencies_stand_beside_the_targets(scenario: Scenario) -> None:
@@ -245,7 +245,7 @@ def test_littles_law_holds_for_what_waits_from_the_moment_it_was_due() -> None:
     answers = [answer(0.0, (at + 1.0, 1), sent=float(at)) for at in range(10)]
     refuse_contradictions(rounds(*answers), 10)
     assert latency_part(rounds(*answers)).e2e_s.p50 == 5.5
-    with pytest.raises(Contradiction, match=r"latencies need 5\.5 requests at once"):
+    with pytest.raises(Contradiction, match=r"latencies need a concurrency of 5\.5"):
         refuse_contradictions(rounds(*answers), 1)
 
 

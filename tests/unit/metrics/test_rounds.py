@@ -23,7 +23,7 @@ from pytest_specdec.metrics.interval import (
 from pytest_specdec.metrics.rounds import Rounds, Warmup
 from pytest_specdec.record import Figure
 from pytest_specdec.telemetry.energy import NoMeter
-from pytest_specdec.telemetry.timing import Timed, Turns, benchmarked, clocked
+from pytest_specdec.telemetry.timing import Timed, Turns, benchmark_rounds, time_rounds
 from pytest_specdec.workloads.workload import Request, Workload
 
 WORKLOAD = Workload("x", (Request((1,), 10),), 1)
@@ -92,7 +92,7 @@ def of(*seconds: float, warmup: Warmup | None = None, hits: int | None = None) -
 def test_rounds_end_at_the_fewest_when_they_agree() -> None:
     """Equal rounds have an interval of no width."""
     time = Time()
-    rounds = clocked(Timed(time.engine("a", lambda _: 2.0), WORKLOAD, time), Plan(3, 0, 0.05, 100.0))
+    rounds = time_rounds(Timed(time.engine("a", lambda _: 2.0), WORKLOAD, time), Plan(3, 0, 0.05, 100.0))
     assert (rounds.seconds, rounds.ended_by, rounds.tokens_per_second) == ((2.0,) * 3, BY_INTERVAL, 5.0)
 
 
@@ -100,7 +100,7 @@ def test_rounds_go_on_while_they_scatter() -> None:
     """Noise of 10 % asks for more than three, and all of them are kept."""
     time, draw = Time(), random.Random(1)
     engine = time.engine("a", lambda _: draw.gauss(2.0, 0.2))
-    rounds = clocked(Timed(engine, WORKLOAD, time), Plan(3, 0, 0.05, 1e9))
+    rounds = time_rounds(Timed(engine, WORKLOAD, time), Plan(3, 0, 0.05, 1e9))
     assert rounds.ended_by == BY_INTERVAL
     assert rounds.interval is not None
     assert rounds.interval.share <= 0.05
@@ -110,7 +110,7 @@ def test_rounds_go_on_while_they_scatter() -> None:
 def test_the_time_budget_ends_what_never_settles() -> None:
     """Rounds that go on scattering stop when ten seconds of them are spent."""
     time = Time()
-    rounds = clocked(Timed(time.engine("a", lambda i: 1.0 + i % 2), WORKLOAD, time), Plan(3, 0, 0.05, 10.0))
+    rounds = time_rounds(Timed(time.engine("a", lambda i: 1.0 + i % 2), WORKLOAD, time), Plan(3, 0, 0.05, 10.0))
     assert rounds.ended_by == BY_BUDGET
     assert 10 <= sum(rounds.seconds) < 12
 
@@ -137,14 +137,14 @@ def test_a_meter_with_too_short_a_window_asks_for_more_rounds(budget: float, rou
     """Equal rounds of 2 s: the rate is known after three, the energy after five, if the budget allows."""
     time = Time()
     timed = Timed(time.engine("a", lambda _: 2.0), WORKLOAD, time, NeedsTenSeconds(time))
-    told = clocked(timed, Plan(3, 0, 0.05, budget))
+    told = time_rounds(timed, Plan(3, 0, 0.05, budget))
     assert (len(told.seconds), told.ended_by) == (rounds, ended_by)
 
 
 def test_a_number_of_rounds_is_exact() -> None:
     """What the user fixed is neither lengthened nor cut."""
     time = Time()
-    rounds = clocked(Timed(time.engine("a", lambda i: 1.0 + i), WORKLOAD, time), Plan(4, 0))
+    rounds = time_rounds(Timed(time.engine("a", lambda i: 1.0 + i), WORKLOAD, time), Plan(4, 0))
     assert (len(rounds.seconds), rounds.ended_by) == (4, BY_NUMBER)
 
 
@@ -152,14 +152,14 @@ def test_warm_up_lasts_until_two_rounds_take_equally_long() -> None:
     """8, 4, 2, 1 and 1 s: five are thrown away, and the sixth is the first that counts."""
     time = Time()
     engine = time.engine("a", lambda i: max(1.0, 8.0 / 2**i))
-    rounds = clocked(Timed(engine, WORKLOAD, time), Plan(2, 1, budget_s=99.0, steady=True))
+    rounds = time_rounds(Timed(engine, WORKLOAD, time), Plan(2, 1, budget_s=99.0, steady=True))
     assert (rounds.warmup, rounds.seconds) == (Warmup(5, True), (1.0, 1.0))
 
 
 def test_a_warm_up_that_never_settles_ends_and_is_told() -> None:
     """Rounds that halve for ever are given up on, with a warning."""
     time = Time()
-    rounds = clocked(
+    rounds = time_rounds(
         Timed(time.engine("a", lambda i: 1.0 / 2**i), WORKLOAD, time), Plan(2, 1, budget_s=99.0, steady=True)
     )
     assert rounds.warmup == Warmup(6, False)
@@ -170,13 +170,15 @@ def test_warming_up_longer_than_the_time_budget_is_left() -> None:
     """Rounds of 40 s are not repeated to see whether they are steady; that they may not be is not claimed either."""
     time = Time()
     plan = Plan(2, 1, budget_s=20.0, steady=True)
-    assert clocked(Timed(time.engine("a", lambda _: 40.0), WORKLOAD, time), plan).warmup == Warmup(1, None)
+    assert time_rounds(Timed(time.engine("a", lambda _: 40.0), WORKLOAD, time), plan).warmup == Warmup(1, None)
 
 
 def test_no_warm_up_means_none() -> None:
     """A scenario that wants the cold round gets it."""
     time = Time()
-    rounds = clocked(Timed(time.engine("a", lambda i: 1.0 + i), WORKLOAD, time), Plan(1, 0, budget_s=99.0, steady=True))
+    rounds = time_rounds(
+        Timed(time.engine("a", lambda i: 1.0 + i), WORKLOAD, time), Plan(1, 0, budget_s=99.0, steady=True)
+    )
     assert (rounds.warmup, rounds.seconds) == (Warmup(0, None), (1.0,))
 
 
@@ -185,7 +187,7 @@ def test_the_arms_take_turns_and_each_goes_first_in_turn() -> None:
     time = Time()
     beside = Timed(time.engine("t", lambda _: 2.0), WORKLOAD, time)
     timed = Timed(time.engine("d", lambda _: 1.0), WORKLOAD, time)
-    benchmarked(Stopwatch(time), timed, Plan(3, 0, 0.05, 0.0), beside)
+    benchmark_rounds(Stopwatch(time), timed, Plan(3, 0, 0.05, 0.0), beside)
     assert "".join(time.log) == "tddttd"
     assert (beside.so_far.seconds, timed.so_far.seconds) == ((2.0,) * 3, (1.0,) * 3)
 
@@ -195,7 +197,7 @@ def test_rounds_past_the_fewest_reach_pytest_benchmark() -> None:
     time = Time()
     stopwatch = Stopwatch(time)
     timed = Timed(time.engine("d", lambda i: 1.0 + i % 2), WORKLOAD, time)
-    rounds = benchmarked(stopwatch, timed, Plan(2, 0, 0.01, 9.0), None)
+    rounds = benchmark_rounds(stopwatch, timed, Plan(2, 0, 0.01, 9.0), None)
     assert stopwatch.data == list(rounds.seconds) == [1.0, 2.0, 1.0, 2.0, 1.0, 2.0]
 
 
@@ -206,9 +208,9 @@ def test_alternated_arms_cancel_a_drift_that_separate_ones_report_as_a_speed_up(
     def slower(_: int) -> float:
         return 1.05 ** len(time.log)
 
-    first = clocked(Timed(time.engine("t", slower), WORKLOAD, time), Plan(4, 0))
+    first = time_rounds(Timed(time.engine("t", slower), WORKLOAD, time), Plan(4, 0))
     beside = Timed(time.engine("t", slower), WORKLOAD, time)
-    ours = benchmarked(Stopwatch(time), Timed(time.engine("d", slower), WORKLOAD, time), Plan(4, 0), beside)
+    ours = benchmark_rounds(Stopwatch(time), Timed(time.engine("d", slower), WORKLOAD, time), Plan(4, 0), beside)
     assert rate(ours) / rate(first) < 0.75
     assert rate(ours) / rate(base_of(first, beside.so_far).rounds) == pytest.approx(1, abs=0.01)
     assert base_of(first, beside.so_far).drift == pytest.approx(rate(beside.so_far) / rate(first))

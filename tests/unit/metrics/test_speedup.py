@@ -9,7 +9,7 @@ import pytest
 from pytest_specdec.engines.fake import FakeEngine, clock
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.generation import Chunk, Generation, Run, Speculation
-from pytest_specdec.metrics.base import BASE_LINE, TARGET_NOT_TIMED
+from pytest_specdec.metrics.base import IS_BASELINE, TARGET_NOT_TIMED
 from pytest_specdec.metrics.contradiction import Contradiction
 from pytest_specdec.metrics.interval import Plan
 from pytest_specdec.metrics.latency import latency_part
@@ -23,10 +23,10 @@ from pytest_specdec.metrics.speedup import (
     ONE_GAMMA,
     Arm,
     Pace,
-    RoundCost,
+    StepCost,
     advice,
     break_even_alpha,
-    decomposed,
+    decompose,
     expected_speedup,
     expected_tokens,
     over_target,
@@ -34,7 +34,7 @@ from pytest_specdec.metrics.speedup import (
 )
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import EnergyPart, SpeedupPart
-from pytest_specdec.telemetry.timing import Timed, clocked
+from pytest_specdec.telemetry.timing import Timed, time_rounds
 from pytest_specdec.workloads.workload import Request, Workload
 
 WORKLOAD = Workload("short", tuple(Request((start, 5), max_tokens=200) for start in (3, 40)), 1)
@@ -45,7 +45,7 @@ def fake(gamma: int, draft_seconds: float = 0.25) -> Arm:
     """An arm of the fake engine: a step takes 1 s, a draft `draft_seconds`, α is 0.8; γ 0 is the target alone."""
     options = {**PLAIN.options, "draft_seconds": draft_seconds}
     spec = replace(PLAIN, options=options, **({"method": "draft_model", "draft": "d", "gamma": gamma} if gamma else {}))
-    return Arm(clocked(Timed(FakeEngine(spec), WORKLOAD, clock), Plan(1, 0)), gamma, "bfloat16")
+    return Arm(time_rounds(Timed(FakeEngine(spec), WORKLOAD, clock), Plan(1, 0)), gamma, "bfloat16")
 
 
 def arm(*tokens: int, seconds: float = 10.0, gamma: int = 0, step: float = 1.0, tries: bool = True) -> Arm:
@@ -58,7 +58,7 @@ def arm(*tokens: int, seconds: float = 10.0, gamma: int = 0, step: float = 1.0, 
     return Arm(Rounds((Run(answers, counted, seconds),), (seconds,)), gamma, "bfloat16")
 
 
-def metered(arm: Arm, joules_per_token: float, *gpus: str) -> Arm:
+def with_energy(arm: Arm, joules_per_token: float, *gpus: str) -> Arm:
     """The same arm with a meter's word on it."""
     energy = EnergyPart(joules_per_token=Figure(joules_per_token), method="nvml counter", scope=gpus)
     return replace(arm, rounds=replace(arm.rounds, energy=energy))
@@ -103,7 +103,7 @@ def test_the_best_gamma_follows_the_draft_cost(draft_seconds: float, best: int) 
 def test_the_best_gamma_has_the_cheapest_tokens() -> None:
     """Against every γ by hand: α = 0.8, a draft costs 0.1 of a step."""
     speedups = {gamma: expected_speedup(0.8, gamma, 0.1) for gamma in range(17)}
-    assert RoundCost(1.0, 0.1).best_gamma(0.8, 1.0) == max(speedups, key=speedups.__getitem__) == 6
+    assert StepCost(1.0, 0.1).best_gamma(0.8, 1.0) == max(speedups, key=speedups.__getitem__) == 6
 
 
 def test_energy_has_a_best_gamma_of_its_own() -> None:
@@ -114,7 +114,7 @@ def test_energy_has_a_best_gamma_of_its_own() -> None:
     for gamma, each in rounds.items():
         pace = Pace.of(each.rounds)
         assert pace is not None
-        told[gamma] = metered(each, joules[gamma] / pace.length)
+        told[gamma] = with_energy(each, joules[gamma] / pace.length)
     part = speedup_part(told[4], told[0], [told[2]])
     assert part.model.best_gamma_energy == Figure(0)
     assert part.model.best_gamma_latency.value > 4
@@ -127,9 +127,9 @@ def test_energy_that_was_not_measured_gives_no_gamma() -> None:
 
 
 def test_a_least_squares_line_goes_between_noisy_points() -> None:
-    assert RoundCost.fitted([(1, 1.1), (2, 1.4), (3, 1.7)]) == RoundCost(pytest.approx(0.8), pytest.approx(0.3))
-    assert RoundCost.fitted([(1, 1.0), (2, 2.0), (3, 1.0)]) == RoundCost(pytest.approx(4 / 3), 0.0)
-    assert RoundCost.fitted([(2, 1.0), (2, 1.2)]) is None
+    assert StepCost.fit([(1, 1.1), (2, 1.4), (3, 1.7)]) == StepCost(pytest.approx(0.8), pytest.approx(0.3))
+    assert StepCost.fit([(1, 1.0), (2, 2.0), (3, 1.0)]) == StepCost(pytest.approx(4 / 3), 0.0)
+    assert StepCost.fit([(2, 1.0), (2, 1.2)]) is None
 
 
 @pytest.mark.parametrize(("gamma", "cost", "alpha"), [(1, 1.5, 0.5), (4, 2.0, 0.519), (4, 6.0, None), (4, 0.9, 0.0)])
@@ -140,7 +140,7 @@ def test_a_round_pays_from_some_acceptance_on(gamma: int, cost: float, alpha: fl
 
 def test_a_change_is_the_product_of_its_parts() -> None:
     """Twice the tokens, three a step instead of one, and each step half as long again: as slow as before."""
-    parts = decomposed(Pace(2, 60, 60, 30.0), Pace(2, 120, 40, 30.0))
+    parts = decompose(Pace(2, 60, 60, 30.0), Pace(2, 120, 40, 30.0))
     assert asdict(parts) == pytest.approx(
         {"output_length": 2.0, "tokens_per_step": 1 / 3, "step_time": 1.5, "seconds_per_request": 1.0}
     )
@@ -164,8 +164,8 @@ def test_totals_are_compared_and_not_a_mean_of_ratios() -> None:
 
 UNEQUAL: dict[str, tuple[Arm, Arm, str]] = {
     "gpu": (
-        metered(arm(5, gamma=2), 1.0, "GPU-a"),
-        metered(arm(5), 1.0, "GPU-b"),
+        with_energy(arm(5, gamma=2), 1.0, "GPU-a"),
+        with_energy(arm(5), 1.0, "GPU-b"),
         "different GPUs: GPU-a, and GPU-b for target-only",
     ),
     "dtype": (replace(arm(5, gamma=2), dtype="float32"), arm(5), "float32, and bfloat16 for target-only"),
@@ -195,15 +195,15 @@ def test_equal_arms_do() -> None:
 
 def test_energy_stands_over_that_of_the_target_alone() -> None:
     """Half of its joules a token; below its own rate or not, under an open load too."""
-    ours, target = metered(arm(5, gamma=2), 1.0, "GPU-a"), metered(arm(5), 2.0, "GPU-a")
+    ours, target = with_energy(arm(5, gamma=2), 1.0, "GPU-a"), with_energy(arm(5), 2.0, "GPU-a")
     assert over_target(ours, target) == Figure(0.5)
 
 
 UNCOMPARED: dict[str, tuple[Arm, Arm | None, str]] = {
-    "base line": (arm(5), None, BASE_LINE),
-    "gpu": (metered(arm(5, gamma=2), 1.0, "GPU-a"), metered(arm(5), 1.0, "GPU-b"), "different GPUs"),
-    "tokens": (metered(arm(4, gamma=2), 1.0), metered(arm(5), 1.0), "different numbers of tokens"),
-    "no energy": (metered(arm(5, gamma=2), 1.0), arm(5), "the base line has no energy"),
+    "target-only": (arm(5), None, IS_BASELINE),
+    "gpu": (with_energy(arm(5, gamma=2), 1.0, "GPU-a"), with_energy(arm(5), 1.0, "GPU-b"), "different GPUs"),
+    "tokens": (with_energy(arm(4, gamma=2), 1.0), with_energy(arm(5), 1.0), "different numbers of tokens"),
+    "no energy": (with_energy(arm(5, gamma=2), 1.0), arm(5), "the target-only baseline has no energy"),
 }
 
 
@@ -221,9 +221,9 @@ def test_arms_of_different_requests_are_an_error() -> None:
         speedup_part(arm(5, 5, gamma=2), arm(5, 5, 5))
 
 
-def test_target_only_is_the_base_line() -> None:
+def test_target_only_is_the_baseline() -> None:
     part = speedup_part(arm(5), None)
-    assert part == missing(SpeedupPart, BASE_LINE)
+    assert part == missing(SpeedupPart, IS_BASELINE)
 
 
 UNPREDICTED: dict[str, tuple[Arm, Arm, list[Arm], str]] = {

@@ -179,14 +179,14 @@ def test_an_eagle_head_reads_its_own_cache_and_proposes_through_the_targets_outp
 @pytest.mark.parametrize("memory", ["", f"&memory={REACH}"])
 @pytest.mark.parametrize(("tokens", "gamma"), [(1, 3), (2, 3), (37, 3), (40, 5)])
 def test_speculation_is_foretold_as_assisted_generation_counts_it(made, memory, tokens, gamma):
-    """Rounds, drafts and each position's acceptance, the last round too, which the limit cuts."""
+    """Steps, drafts and each position's acceptance, the last step too, which the limit cuts."""
     pair = f"constructed:tiny?dtype=float32{memory}", f"constructed:tiny:draft?dtype=float32&alpha=0.8{memory}"
     prompts = random_prompts(3, REACH + 1)
     foretold = expected_assistance(*pair, prompts, tokens, gamma)
-    assert counted(*map(made, pair), prompts, tokens, gamma) == foretold
+    assert count_steps(*map(made, pair), prompts, tokens, gamma) == foretold
 
 
-def counted(target, draft, prompts, tokens, gamma):
+def count_steps(target, draft, prompts, tokens, gamma):
     """What the backend counts in Transformers' own loop."""
     models = {"target": str(target), "draft": str(draft), "method": "draft_model", "gamma": gamma, "dtype": "float32"}
     engine = backend.load({**models, "max_model_len": None, "options": {"device": "cpu"}, "speculative_options": {}})

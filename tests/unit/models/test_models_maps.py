@@ -95,7 +95,7 @@ def test_no_continuation_is_made_up(model, prompt, said):
         expected_continuation(model, prompt, 4)
 
 
-def test_speculation_is_foretold_round_by_round():
+def test_speculation_is_foretold_step_by_step():
     """What vLLM counted for the same pair, prompts and γ, on a CPU in bfloat16."""
     drawn = random.Random(0)
     prompts = [[drawn.randrange(3, 1024) for _ in range(16)] for _ in range(16)]

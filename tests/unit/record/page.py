@@ -64,7 +64,7 @@ def _table(rows: Iterator[tuple[str, str, str]]) -> str:
 def _rows(part: type[Any], prefix: str) -> Iterator[tuple[str, str, str]]:
     """A row for each field, those of its parts after it."""
     for name, hint in hints(part).items():
-        (_, unit, meaning), inside = _told(hint), _inside(hint)
+        (_, unit, meaning), inside = _describe(hint), _inside(hint)
         nested = is_dataclass(inside) and inside is not Spread
         if not (nested and part is Record):
             kind = "f: " if inner(hint) is Figure else "spread: " if inside is Spread else ""
@@ -73,7 +73,7 @@ def _rows(part: type[Any], prefix: str) -> Iterator[tuple[str, str, str]]:
             yield from _rows(inside, f"{prefix}{name}{'[]' if inner(hint) is tuple else ''}.")
 
 
-def _told(hint: Any) -> tuple[Any, str, str]:
+def _describe(hint: Any) -> tuple[Any, str, str]:
     """Type, unit and meaning."""
     told: tuple[Any, str, str] = get_args(hint)
     return told

@@ -17,7 +17,7 @@ FILES = sorted(path for path in RESULTS.glob("*.json"))
 SAID_ELSEWHERE = {key for keys in REASONS.values() for key in keys}
 
 
-def kept(path: Path) -> list[dict[str, Any]]:
+def read_records(path: Path) -> list[dict[str, Any]]:
     """The records in a file."""
     benches = json.loads(path.read_text("utf-8"))["benchmarks"]
     return [bench["extra_info"]["specdec"] for bench in benches if "specdec" in bench["extra_info"]]
@@ -33,7 +33,7 @@ def keys(told: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]
             yield place, value
 
 
-def found(record: Record, path: str) -> Any:
+def find(record: Record, path: str) -> Any:
     """What a record has at this place, as JSON; of a figure its value."""
     value: Any = record
     for name in path.split("."):
@@ -48,12 +48,12 @@ def agree(old: Any, new: Any) -> bool:
     return old == new or (old is None and new in ({}, [], ""))
 
 
-def unexplained(old: Mapping[str, Any], record: Record) -> Iterator[str]:
+def list_unexplained(old: Mapping[str, Any], record: Record) -> Iterator[str]:
     """Keys whose value is not where the table says, or that it does not name."""
     for key, value in keys(old):
         if key in MOVED:
-            if not agree(value, found(record, MOVED[key])):
-                yield f"{key}: {value} → {found(record, MOVED[key])}"
+            if not agree(value, find(record, MOVED[key])):
+                yield f"{key}: {value} → {find(record, MOVED[key])}"
         elif key.startswith("load."):
             name = key.removeprefix("load.")
             if record.load.played.get(name) != value and key not in SAID_ELSEWHERE:
@@ -65,9 +65,9 @@ def unexplained(old: Mapping[str, Any], record: Record) -> Iterator[str]:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_key_of_every_saved_run_is_found_again(path: Path) -> None:
     """Key by key, and the record is the same once written and read."""
-    for old in kept(path):
+    for old in read_records(path):
         record = from_json(old)
-        assert list(unexplained(old, record)) == []
+        assert list(list_unexplained(old, record)) == []
         assert from_json(json.loads(json.dumps(to_json(record)))) == record
 
 

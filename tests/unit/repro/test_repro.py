@@ -18,7 +18,7 @@ from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.progress import Progress
 from pytest_specdec.record import Figure
 from pytest_specdec.record.parts import FindingPart, VerdictPart
-from pytest_specdec.run.repro import handed_over
+from pytest_specdec.run.repro import write_bug_report
 from pytest_specdec.run.repro.look import Fault, Look
 from pytest_specdec.run.repro.script import header, script, unwritable
 from pytest_specdec.run.repro.shrink import shrunk
@@ -135,9 +135,9 @@ def test_the_script_is_python_on_the_engine_alone(backend: str, tmp_path: Path) 
     assert told == ["hub/target", "hub/draft", 3, [23, 4, 61, 8, 5, 9], [7, 8, 9], [7, 8, 3], 0.125]
 
 
-def judged_by_script(expected: list[int], seen: list[int], gaps: list[float], floor: float | None = 0.125) -> int:
+def judge_by_script(expected: list[int], seen: list[int], gaps: list[float], floor: float | None = 0.125) -> int:
     """The exit code of the script's own judgement."""
-    template = Path(str(handed_over.__code__.co_filename)).with_name("templates") / "judge.txt"
+    template = Path(str(write_bug_report.__code__.co_filename)).with_name("templates") / "judge.txt"
     namespace: dict[str, Any] = {"CASE": {"floor": floor}}
     exec(template.read_text(), namespace)
     return int(namespace["judge"](expected, seen, gaps))
@@ -160,7 +160,7 @@ def test_the_script_judges_as_the_gate_does(
     expected: list[int], seen: list[int], gaps: list[float], floor: float | None, code: int
 ) -> None:
     """Equal or tied is 0, anything else 1."""
-    assert judged_by_script(expected, seen, gaps, floor) == code
+    assert judge_by_script(expected, seen, gaps, floor) == code
 
 
 def test_the_words_name_fault_versions_and_models() -> None:
@@ -190,10 +190,10 @@ def test_nothing_is_done_unless_asked_or_not_red() -> None:
     red = VerdictPart(noise_floor_logits=Figure(0.125), findings=(WRONG,))
     quiet, asked = session(), session(repro="folder")
     workload = Workload("w", (REQUEST,), 1)
-    assert handed_over(quiet, Arms(FAULTY, workload), red, ABOUT) == []
-    assert handed_over(asked, Arms(FAULTY, workload), replace(red, findings=()), ABOUT) == []
+    assert write_bug_report(quiet, Arms(FAULTY, workload), red, ABOUT) == []
+    assert write_bug_report(asked, Arms(FAULTY, workload), replace(red, findings=()), ABOUT) == []
     known = replace(WRONG, sides=("known truth", "this engine"))  # which no comparison of the arms shows
-    assert handed_over(asked, Arms(FAULTY, workload), replace(red, findings=(known,)), ABOUT) == []
+    assert write_bug_report(asked, Arms(FAULTY, workload), replace(red, findings=(known,)), ABOUT) == []
     assert quiet.pool.loads == asked.pool.loads == []
 
 
@@ -207,7 +207,7 @@ def test_why_there_is_no_report_is_said() -> None:
         time.perf_counter,
         Progress(),
     )
-    (line,) = handed_over(ours, Arms(replace(SOUND, backend="vllm"), workload), red, ABOUT)
+    (line,) = write_bug_report(ours, Arms(replace(SOUND, backend="vllm"), workload), red, ABOUT)
     assert line == "no bug report: request 0 alone at batch 1 does not show the fault: it depends on its neighbours"
-    (line,) = handed_over(ours, Arms(FAULTY, workload), red, ABOUT)
+    (line,) = write_bug_report(ours, Arms(FAULTY, workload), red, ABOUT)
     assert line.startswith("no bug report: no script is known for the engine 'fake'")

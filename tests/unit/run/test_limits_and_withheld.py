@@ -21,8 +21,8 @@ from pytest_specdec.record.parts import (
     TargetAlonePart,
     ThroughputPart,
 )
-from pytest_specdec.run.describe import withheld
-from pytest_specdec.run.gate import missed_limits
+from pytest_specdec.run.describe import withhold_speed
+from pytest_specdec.run.gate import check_limits
 from pytest_specdec.workloads.scenario import Scenario, load_scenario
 
 MEASURED = Record(
@@ -48,7 +48,7 @@ def scenario(tmp_path: Path) -> Scenario:
 
 def test_each_limit_that_is_missed_is_said(scenario: Scenario) -> None:
     """With the figure, the limit and the file; energy also with what speaks against it."""
-    words = missed_limits(MEASURED, scenario)
+    words = check_limits(MEASURED, scenario)
     file = scenario.path
     assert words[0].startswith(f"speedup 1.5 is below min_speedup = 2 of {file}; the model gives no advice: ")
     assert words[1:] == [
@@ -67,14 +67,14 @@ def test_a_limit_that_is_just_reached_is_kept(scenario: Scenario) -> None:
         speedup=SpeedupPart(ratio=Figure(2.0)),
         energy=EnergyPart(over_target=Figure(0.9)),
     )
-    assert missed_limits(kept, scenario) == []
+    assert check_limits(kept, scenario) == []
     unmeasured = replace(kept, speedup=SpeedupPart(), energy=EnergyPart())
-    assert missed_limits(unmeasured, scenario) == []
+    assert check_limits(unmeasured, scenario) == []
 
 
 def test_a_red_verdict_leaves_no_figure_of_speed() -> None:
     """What was counted stays: tokens, acceptance, the energy that was spent."""
-    left = withheld(MEASURED)
+    left = withhold_speed(MEASURED)
     assert left.latency == missing(LatencyPart, WITHHELD)
     assert left.speedup == missing(SpeedupPart, WITHHELD)
     assert left.energy == replace(MEASURED.energy, over_target=Figure(None, WITHHELD))

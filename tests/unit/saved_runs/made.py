@@ -75,13 +75,13 @@ def record(took: Sequence[float] = (1.0, 1.01, 0.99, 1.0, 1.02, 0.98), **changes
             "cores": 16,
         },
     }
-    return from_json(merged(told, changes))
+    return from_json(merge(told, changes))
 
 
-def merged(told: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def merge(told: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """A record's JSON with other fields, those of its parts beside the parts' own."""
     parts = {
-        name: merged(told.get(name) or {}, part) if isinstance(part, dict) else part for name, part in changes.items()
+        name: merge(told.get(name) or {}, part) if isinstance(part, dict) else part for name, part in changes.items()
     }
     return {**told, **parts}
 

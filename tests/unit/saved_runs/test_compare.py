@@ -1,11 +1,11 @@
-"""A figure against its baseline: three outcomes, by the interval of the change, and what that interval is worth."""
+"""A figure against its baseline run: three outcomes, by the interval of the change, and what that interval is worth."""
 
 from __future__ import annotations
 
 import pytest
 from made import figure, record, seconds
 
-from pytest_specdec.history.compare import Outcome, compared, in_words
+from pytest_specdec.history.compare import Outcome, compare_figure, in_words
 from pytest_specdec.history.resampling import ALARM_LEVEL, FEWEST, pooled_percentile, ratio_of_totals
 from pytest_specdec.record import Record
 from pytest_specdec.record.parts import ChangePart
@@ -18,7 +18,7 @@ ROUNDS = 8
 
 def change(now: Record, then: Record, written: str) -> ChangePart:
     """The change of the threshold's metric."""
-    found = compared(now, then, Threshold.parse(written))
+    found = compare_figure(now, then, Threshold.parse(written))
     assert found is not None
     return found
 
@@ -83,19 +83,19 @@ def test_a_figure_that_one_side_lacks_is_missing_with_its_reason() -> None:
     found = change(now, record(), "joules_per_token:5%")
     assert (found.outcome, found.why) == (Outcome.MISSING, "this run has no joules_per_token: no RAPL")
     found = change(record(), now, "joules_per_token:5%")
-    assert found.why == "the baseline has no joules_per_token: no RAPL"
+    assert found.why == "the baseline run has no joules_per_token: no RAPL"
 
 
 def test_the_target_alone_has_no_acceptance_to_compare() -> None:
     """There is nothing to say, rather than something missing."""
     alone = record(asked={"method": "none"}, acceptance={"mean_accepted_length": figure(None), "drafts": figure(None)})
-    assert compared(alone, alone, Threshold.parse("mean_accepted_length:5%")) is None
+    assert compare_figure(alone, alone, Threshold.parse("mean_accepted_length:5%")) is None
 
 
 def test_without_thresholds_changes_are_shown_and_nothing_fails() -> None:
     """However large they are."""
     slow, base = record([2.0] * 6), record()
-    assert {compared(slow, base, each).outcome for each in SHOWN} == {Outcome.SHOWN.value}  # type: ignore[union-attr]
+    assert {compare_figure(slow, base, each).outcome for each in SHOWN} == {Outcome.SHOWN.value}  # type: ignore[union-attr]
 
 
 def test_the_same_rounds_give_the_same_interval() -> None:
@@ -168,4 +168,4 @@ def test_a_slowdown_of_a_tenth_is_found(monkeypatch: pytest.MonkeyPatch) -> None
 def test_every_metric_has_a_direction_and_is_in_the_record_or_missing() -> None:
     """No metric is passed over."""
     for name in METRICS:
-        assert compared(record(), record(), Threshold.parse(f"{name}:5%")) is not None
+        assert compare_figure(record(), record(), Threshold.parse(f"{name}:5%")) is not None

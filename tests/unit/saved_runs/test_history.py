@@ -1,4 +1,4 @@
-"""Which saved record is a baseline: keys, refusals by name, and the search in a storage."""
+"""Which saved record is a baseline run: keys, refusals by name, and the search in a storage."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_what_is_no_baseline_is_refused_by_name(tmp_path: Path, changes: dict[st
     save(tmp_path, 1, {TEST: record(**changes)})
     found = part(tmp_path, record())
     assert said in found.reason
-    assert found.failures == (f"no baseline: {found.reason}",)
+    assert found.failures == (f"no baseline run: {found.reason}",)
 
 
 def test_a_rate_that_is_hardly_known_is_no_baseline() -> None:
@@ -104,7 +104,7 @@ def test_a_test_that_measured_something_else_then_has_no_baseline(tmp_path: Path
     found = part(tmp_path, record())
     assert f"{TEST} measured something else then: γ 5 → 3" in found.reason
     assert found.failures == ()
-    assert part(tmp_path, record(), fail_on="missing").failures == (f"no baseline: {found.reason}",)
+    assert part(tmp_path, record(), fail_on="missing").failures == (f"no baseline run: {found.reason}",)
 
 
 def test_of_two_engines_on_one_measurement_the_one_with_the_same_options_is_the_baseline(tmp_path: Path) -> None:
@@ -163,13 +163,13 @@ def test_a_search_reads_each_run_once_and_parses_only_what_names_the_scenario(
     without = file_text({"t.py::test_other": record(asked={"scenario_digest": "other"})})
     for number in range(1, 101):
         save(tmp_path, number, {}).write_text(file_text({TEST: record()}) if number == 1 else without)
-    read, parsed = noted(monkeypatch, "read_text"), noted(monkeypatch, "run_of")
+    read, parsed = note_calls(monkeypatch, "read_text"), note_calls(monkeypatch, "run_of")
     assert part(tmp_path, record()).run == "0001"
     assert [path.name[:4] for path in read] == [f"{number:04}" for number in range(100, 0, -1)]
     assert [path.name[:4] for path in parsed] == ["0001"]
 
 
-def noted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[Path]:
+def note_calls(monkeypatch: pytest.MonkeyPatch, name: str) -> list[Path]:
     """The files for which this function of the search is called from now on."""
     paths: list[Path] = []
     whole = getattr(searching, name)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made import figure, merged
+from made import figure, merge
 
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.history.saved import SavedRun
@@ -20,7 +20,7 @@ from pytest_specdec.metrics.speedup import ONE_GAMMA
 from pytest_specdec.record import Figure as Kept
 from pytest_specdec.record import Record, from_json
 from pytest_specdec.report import format_of, formats, write_report
-from pytest_specdec.report.content import gathered
+from pytest_specdec.report.content import gather
 from pytest_specdec.report.curves import energy, rates, speedup
 from pytest_specdec.report.figure import MOST_LINES, Figure, Line, readable
 from pytest_specdec.report.gates import Gate, gates_of, newest
@@ -63,7 +63,7 @@ def record(gamma: int, **changed: Any) -> Record:
         "energy": {"joules_per_token": figure(0.2 - gamma / 100), "net_joules_per_token": figure(0.1)},
         "hardware": {"processor": "a processor", "cores": 2},
     }
-    return from_json(merged(told, changed))
+    return from_json(merge(told, changed))
 
 
 def red(gamma: int = 3, detail: str = "token 3 is 8 below the target's argmax 9", **changed: Any) -> Record:
@@ -75,14 +75,14 @@ def red(gamma: int = 3, detail: str = "token 3 is 8 below the target's argmax 9"
         "detail": detail,
         "position": 5,
         "gap_logits": figure(8.0),
-        "suspects": ["it depends on the batch"],
+        "hints": ["it depends on the batch"],
         "window_start": 1,
         "expected": [21, 22, 23, 24, 9, 25],
         "seen": [21, 22, 23, 24, 3, 26],
     }
     verdict = {"outcome": "divergent", "counts": {"divergent": 1}, "max_gap_logits": figure(8.0), "findings": [finding]}
     said = {"gate": "red", "failures": [f"divergent: {detail}"], "asked": {"engine_key": "red"}}
-    return record(gamma, **merged({**said, "verdict": verdict}, changed))
+    return record(gamma, **merge({**said, "verdict": verdict}, changed))
 
 
 def run(number: int, *records: Record, folder: Path = Path("store/machine")) -> SavedRun:
@@ -122,7 +122,7 @@ def full(tmp_path: Path) -> list[SavedRun]:
     ]
 
 
-def written(runs: list[SavedRun], folder: Path, format: str) -> str:
+def write(runs: list[SavedRun], folder: Path, format: str) -> str:
     """The text of the report in this format."""
     path = folder / "made" / f"report.{SUFFIXES[format]}"
     write_report(runs, path, format)
@@ -162,7 +162,7 @@ class Outline(HTMLParser):
 
 def test_the_page_has_this_structure(full: list[SavedRun], tmp_path: Path) -> None:
     """Verdicts first, then what red gates say, figures by what may be compared, environments."""
-    outline = Outline(written(full, tmp_path, "html"))
+    outline = Outline(write(full, tmp_path, "html"))
     assert outline.open == []
     group = "batch · vllm · tiny bf16 · cpu"
     assert outline.of("h1", "h2", "h3", "figcaption") == [
@@ -194,16 +194,16 @@ def test_the_page_has_this_structure(full: list[SavedRun], tmp_path: Path) -> No
 
 def test_a_red_gate_shows_both_sides_around_the_difference(full: list[SavedRun], tmp_path: Path) -> None:
     """The tokens that differ are marked, and its speed is not shown."""
-    page = written(full, tmp_path, "html")
+    page = write(full, tmp_path, "html")
     assert re.findall(r"<mark>(\d+)</mark>", page) == ["9", "3"]
     assert "token 3 is 8 below the target&#39;s argmax 9" in page
-    row = next(row for row in gathered(full).rows if row.gate == "red")
+    row = next(row for row in gather(full).rows if row.gate == "red")
     assert {name for name, text in row.cells if text != "–"} == {"accepted", "length"}
 
 
 def test_the_page_needs_nothing_else(full: list[SavedRun], tmp_path: Path) -> None:
     """No script, no link but to its own parts, nothing fetched; and its own policy forbids all of it."""
-    outline = Outline(written(full, tmp_path, "html"))
+    outline = Outline(write(full, tmp_path, "html"))
     links = [str(attributes.get(name)) for _, attributes in outline.tags for name in ("href", "src", "xlink:href")]
     assert {link[0] for link in links if link != "None"} == {"#"}
     assert {"script", "link", "img", "iframe"} & {tag for tag, _ in outline.tags} == set()
@@ -213,7 +213,7 @@ def test_the_page_needs_nothing_else(full: list[SavedRun], tmp_path: Path) -> No
 
 def test_every_drawing_has_a_text_in_its_place(full: list[SavedRun], tmp_path: Path) -> None:
     """A name with the units of both axes, and a table with the values."""
-    outline = Outline(written(full, tmp_path, "html"))
+    outline = Outline(write(full, tmp_path, "html"))
     labels = [str(each["aria-label"]) for _, each in outline.tags if each.get("role") == "img"]
     drawings = [tag for tag, _ in outline.tags if tag == "svg"]
     assert len(drawings) == len(labels) == len(outline.of("figcaption")) == 14
@@ -229,7 +229,7 @@ def test_markup_in_names_texts_and_errors_stays_text(tmp_path: Path, format: str
     evil = {"asked": asked, "engine": {"device": EVIL, "versions": {EVIL: EVIL}}}
     none = {"joules_per_token": figure(None, EVIL)}
     records = [record(2, **evil, energy=none), red(3, EVIL, **evil), record(4, **evil, verdict=died, gate="red")]
-    text = written([run(1, *records), run(2, *records)], tmp_path, format)
+    text = write([run(1, *records), run(2, *records)], tmp_path, format)
     assert "alert" in text
     if format == "html":
         outline = Outline(text)
@@ -241,7 +241,7 @@ def test_markup_in_names_texts_and_errors_stays_text(tmp_path: Path, format: str
 
 def test_a_spreadsheet_takes_no_name_for_a_formula(tmp_path: Path) -> None:
     """A cell that begins with an equals sign is made text."""
-    text = written([run(1, record(2, asked={"method": "=cmd()", "draft": None}))], tmp_path, "csv")
+    text = write([run(1, record(2, asked={"method": "=cmd()", "draft": None}))], tmp_path, "csv")
     assert {row["line"] for row in csv.DictReader(text.splitlines())} == {
         "'=cmd() γ=2",
         "'=cmd()",
@@ -252,20 +252,20 @@ def test_a_spreadsheet_takes_no_name_for_a_formula(tmp_path: Path) -> None:
 
 def test_all_formats_have_the_same_figures(full: list[SavedRun], tmp_path: Path) -> None:
     """Every point of the JSON is a line of the CSV, and every figure is in Markdown and on the page."""
-    figures = json.loads(written(full, tmp_path, "json"))["figures"]
-    rows = list(csv.DictReader(written(full, tmp_path, "csv").splitlines()))
+    figures = json.loads(write(full, tmp_path, "json"))["figures"]
+    rows = list(csv.DictReader(write(full, tmp_path, "csv").splitlines()))
     points = [row for row in rows if row["figure"] != "Gates"]
     assert len(points) == sum(len(line["x"]) for figure in figures for line in figure["lines"])
     titles = [figure["title"] for figure in figures]
-    text = written(full, tmp_path, "markdown").replace("\\", "")
+    text = write(full, tmp_path, "markdown").replace("\\", "")
     assert re.findall(r"^### (.*: .*)$", text, re.MULTILINE) == titles
-    captions = Outline(written(full, tmp_path, "html")).of("figcaption")
+    captions = Outline(write(full, tmp_path, "html")).of("figcaption")
     assert captions == [title.split(": ")[0] for title in titles]
 
 
 def test_markdown_has_whole_tables(full: list[SavedRun], tmp_path: Path) -> None:
     """Each row has as many cells as its head, and its head follows an empty line."""
-    lines = written(full, tmp_path, "markdown").splitlines()
+    lines = write(full, tmp_path, "markdown").splitlines()
     heads = [at for at, line in enumerate(lines) if line.startswith("|") and not lines[at - 1].startswith("|")]
     assert len(heads) == 15
     for head in heads:
@@ -277,7 +277,7 @@ def test_markdown_has_whole_tables(full: list[SavedRun], tmp_path: Path) -> None
 
 def test_json_is_standard_json(tmp_path: Path) -> None:
     """A figure that is not finite is null, as everywhere."""
-    text = written([run(1, record(2, throughput={"tokens_per_second": figure(float("nan"))}))], tmp_path, "json")
+    text = write([run(1, record(2, throughput={"tokens_per_second": figure(float("nan"))}))], tmp_path, "json")
     assert json.loads(text, parse_constant=pytest.fail)["rows"][0]["gate"] == "green"
 
 
@@ -286,13 +286,13 @@ def test_three_times_the_runs_are_three_times_the_work(
 ) -> None:
     """Not nine times, by the lines of this package that are executed."""
     few, many = (history_of(count) for count in (60, 180))
-    least = lines_executed(lambda: written(few, tmp_path, "json"))
-    assert 2 < lines_executed(lambda: written(many, tmp_path, "json")) / least < 3.5
+    least = lines_executed(lambda: write(few, tmp_path, "json"))
+    assert 2 < lines_executed(lambda: write(many, tmp_path, "json")) / least < 3.5
 
 
 def test_a_page_over_many_runs_stays_small_and_tells_where_versions_changed(tmp_path: Path) -> None:
     """Points lie closer in it; there are no more figures."""
-    page = written(history_of(180), tmp_path, "html")
+    page = write(history_of(180), tmp_path, "html")
     assert len(page) < 2_000_000
     assert "run 161: vllm 0.7 → 0.8" in page
 
@@ -311,7 +311,7 @@ def test_of_each_configuration_the_newest_run_counts() -> None:
         run(1, record(2), record(4)),
         run(2, record(2, throughput={"tokens_per_second": figure(7.0)}), red(2, asked={"engine_key": "key2"})),
     )
-    content = gathered([new, old])
+    content = gather([new, old])
     assert [(row.label[-3:], row.gate) for row in content.rows] == [("γ=2", "green"), ("γ=2", "red"), ("γ=4", "green")]
     assert dict(content.rows[0].cells)["tokens/s"] == "7.0"
 
@@ -322,7 +322,7 @@ def test_runs_of_one_gamma_each_explain_each_other() -> None:
     other = in_sweep(2, 0.02, engine={"versions": {"vllm": "0.33.0"}})
     split = in_sweep(4, 0.02, asked={"parallelism": {"tensor_parallel_size": 2}})
     ahead = in_sweep(5, 0.02, engine={"details": {"async_scheduling": True}})
-    content = gathered([run(1, first), run(2, second), run(3, other, split, ahead)])
+    content = gather([run(1, first), run(2, second), run(3, other, split, ahead)])
     predicted = {row.label[-3:]: dict(row.cells)["predicted"] for row in content.rows}
     assert predicted == {
         "γ=1": f"{1.8 / 1.4:.2f}",
@@ -340,7 +340,7 @@ def in_sweep(gamma: int, round_s: float, **changed: Any) -> Record:
     model = {
         "target_step_s": figure(0.005),
         "acceptance_per_token": figure(0.8),
-        "round_s": figure(round_s),
+        "step_s": figure(round_s),
         "predicted": figure(None, ONE_GAMMA),
     }
     delivered = {"delivered_tokens_per_step": figure(2.0)}
@@ -357,14 +357,14 @@ def test_history_leaves_red_gates_out_and_names_what_changed() -> None:
     """Only changes are named, the driver's as well."""
     on_driver = {"hardware": {"driver": "580"}}
     runs = [run(1, record(2)), run(2, record(2)), run(3, record(2, gate="red")), run(4, record(2, **on_driver))]
-    figure = next(each for each in gathered(runs).figures if each.kind == "History of throughput")
+    figure = next(each for each in gather(runs).figures if each.kind == "History of throughput")
     assert figure.lines[0].x == (1.0, 2.0, 4.0)
     assert figure.marks == ((4.0, "driver none → 580"),)
 
 
 def test_one_run_has_no_history() -> None:
     """A line through one point says nothing."""
-    assert [figure.kind for figure in gathered([run(1, record(2))]).figures if "History" in figure.kind] == []
+    assert [figure.kind for figure in gather([run(1, record(2))]).figures if "History" in figure.kind] == []
 
 
 def test_what_was_not_measured_is_not_drawn() -> None:
@@ -372,7 +372,7 @@ def test_what_was_not_measured_is_not_drawn() -> None:
     none = figure(None, "no counter")
     unmeasured = {"energy": {"joules_per_token": none, "net_joules_per_token": none}}
     unpredicted = {"model": {"predicted": figure(None)}}
-    content = gathered([run(1, record(2, **unmeasured), record(4, **unmeasured, speedup=unpredicted))])
+    content = gather([run(1, record(2, **unmeasured), record(4, **unmeasured, speedup=unpredicted))])
     kinds = {figure.kind: figure for figure in content.figures}
     assert "Energy against γ" not in kinds
     assert kinds["Speed-up against γ"].lines[1].y == (1.3, None)
@@ -417,14 +417,14 @@ def test_power_is_drawn_only_from_a_series_that_lies_in_the_storage(full: list[S
     records = list(newer.records)
     records[2] = replace(records[2], energy=replace(records[2].energy, series=Kept(name)))
     full[1] = replace(newer, records=tuple(records))
-    assert [figure for figure in gathered(full).figures if figure.kind == "Power over time"] == []
+    assert [figure for figure in gather(full).figures if figure.kind == "Power over time"] == []
 
 
 def test_a_broken_series_is_named(full: list[SavedRun], tmp_path: Path) -> None:
     """With the remedy."""
     (tmp_path / "store/series/one.json").write_text('{"gpus":')
     with pytest.raises(ConfigurationError, match=r"one\.json: not a power series .* delete the file"):
-        gathered(full)
+        gather(full)
 
 
 def test_a_missing_package_is_named_with_the_command(
@@ -434,7 +434,7 @@ def test_a_missing_package_is_named_with_the_command(
     monkeypatch.setattr(formats, "find_spec", lambda package: None)
     with pytest.raises(ConfigurationError, match=r"jinja2 and matplotlib: pip install 'pytest-specdec\[report\]'"):
         write_report(full, tmp_path / "report.html", "html")
-    assert written(full, tmp_path, "csv").startswith("figure,group,line")
+    assert write(full, tmp_path, "csv").startswith("figure,group,line")
 
 
 def test_an_unknown_format_or_suffix_names_the_known_ones(tmp_path: Path) -> None:

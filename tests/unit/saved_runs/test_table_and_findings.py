@@ -31,8 +31,8 @@ class Given:
         return Found(SavedRun("0007", Path("x.json"), "", {}, {}, (then,), {}), then)
 
 
-def held(seconds: list[float], **changes: Any) -> Record:
-    """A record held against the baseline at 5 %."""
+def compare_with_baseline(seconds: list[float], **changes: Any) -> Record:
+    """A record held against the baseline run at 5 %."""
     now = replace(record(seconds, **changes), place=PLACE)
     baseline = RegressionGate(Given(), (Threshold.parse("tokens_per_second:5%"),)).part(now, TEST)
     return replace(now, baseline=baseline, gate="regressed" if baseline.failures else now.gate)
@@ -51,7 +51,7 @@ def table(records: list[Record], width: int, colour: bool = False) -> list[str]:
 
 def test_the_change_since_the_baseline_stands_beside_the_rate() -> None:
     """With its interval; the verdict says that it got worse."""
-    (row,) = [line for line in table([held(SLOW)], 160) if line.lstrip().startswith("short")]
+    (row,) = [line for line in table([compare_with_baseline(SLOW)], 160) if line.lstrip().startswith("short")]
     assert "identical, worse" in row
     assert "−20." in row
 
@@ -64,7 +64,7 @@ def test_the_change_has_no_column_where_nothing_was_compared() -> None:
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_a_narrow_terminal_gets_fewer_columns_and_no_broken_lines(width: int) -> None:
     """What matters least is left out, and it is said."""
-    lines = table([held(SLOW), held(SAME)], width)
+    lines = table([compare_with_baseline(SLOW), compare_with_baseline(SAME)], width)
     rows = [line for line in lines if line.lstrip().startswith("short")]
     assert len(rows) == 2
     assert all(len(line) <= width for line in rows)
@@ -73,15 +73,15 @@ def test_a_narrow_terminal_gets_fewer_columns_and_no_broken_lines(width: int) ->
 
 def test_colour_is_for_terminals() -> None:
     """A file or a pipe gets plain text."""
-    assert any("\x1b[" in line for line in table([held(SLOW)], 160, colour=True))
-    assert not any("\x1b[" in line for line in table([held(SLOW)], 160))
+    assert any("\x1b[" in line for line in table([compare_with_baseline(SLOW)], 160, colour=True))
+    assert not any("\x1b[" in line for line in table([compare_with_baseline(SLOW)], 160))
 
 
 def test_the_three_worst_findings_come_in_words_wrong_output_first() -> None:
     """Then what got worse, then what loses to the target alone; the rest is counted."""
     wrong = record(verdict={"outcome": "divergent"}, gate="red", asked={"scenario": "prose"})
     losing = [record(speedup={"ratio": figure(share)}) for share in (0.9, 0.6)]
-    first, second, third, more = worst([*losing, held(SLOW), wrong])
+    first, second, third, more = worst([*losing, compare_with_baseline(SLOW), wrong])
     assert first == "worst: t vllm draft_model γ=3 on prose: divergent"
     assert "tokens_per_second 1024 → 818" in second
     assert "slower than the target alone, 0.60 of its tokens/s" in third
@@ -91,7 +91,7 @@ def test_the_three_worst_findings_come_in_words_wrong_output_first() -> None:
 
 def test_versions_that_changed_are_said_once_and_good_changes_are_counted() -> None:
     """The summary is about what needs a look."""
-    notes = change_notes([held(SAME), held(SLOW)], verbose=False)
+    notes = change_notes([compare_with_baseline(SAME), compare_with_baseline(SLOW)], verbose=False)
     assert notes[0] == "changed since run 0007: vllm 0.25.0 → 0.26.0"
     assert notes[1].startswith("t vllm draft_model γ=3 on short since run 0007: tokens_per_second 1024 → 818")
     assert notes[2:] == ["within their thresholds: 1 of 2 changes"]
@@ -99,7 +99,7 @@ def test_versions_that_changed_are_said_once_and_good_changes_are_counted() -> N
 
 def test_github_gets_a_table_in_markdown_and_an_annotation_at_the_test() -> None:
     """Green gates are no annotation; a bar or a line break inside a cell or message is escaped."""
-    records = [held(SAME), held(SLOW, asked={"scenario": "a|b"})]
+    records = [compare_with_baseline(SAME), compare_with_baseline(SLOW, asked={"scenario": "a|b"})]
     page = markdown(records, "ended by SIGTERM after 2 of 3 gates")
     assert "- partial: ended by SIGTERM after 2 of 3 gates\n" in page
     assert "| scenario | target |" in page
@@ -118,7 +118,7 @@ def test_a_message_of_several_lines_stays_one_annotation() -> None:
 
 def test_flat_properties_leave_out_what_was_not_measured() -> None:
     """One name, one value."""
-    found = dict(flat(held(SLOW)))
+    found = dict(flat(compare_with_baseline(SLOW)))
     assert found["specdec.gate"] == "regressed"
     assert found["specdec.change.tokens_per_second"] == "worse"
     assert found["specdec.ttft_p99_s"] == "0.017"

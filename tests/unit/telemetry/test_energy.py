@@ -482,8 +482,8 @@ class TestComparison:
         ("other", "reason"),
         [
             ({"method": INSTANT}, "methods are not mixed"),
-            ({"scope": ("GPU-a", "GPU-b")}, "1 device(s) here, 2 in the base line"),
-            ({"joules_per_token": Figure(None, "too short")}, "the base line has no energy: too short"),
+            ({"scope": ("GPU-a", "GPU-b")}, "1 device(s) here, 2 in the target-only baseline"),
+            ({"joules_per_token": Figure(None, "too short")}, "the target-only baseline has no energy: too short"),
         ],
     )
     def test_unlike_is_refused(self, other: dict[str, Any], reason: str) -> None:

@@ -6,18 +6,18 @@ import os
 import subprocess
 import sys
 
-from pytest_specdec.telemetry.energy.choice import started_here
+from pytest_specdec.telemetry.energy.choice import is_own_process
 
 
 def test_a_child_of_this_process_is_no_stranger() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        assert started_here(child.pid)
+        assert is_own_process(child.pid)
     finally:
         child.kill()
         child.wait()
 
 
 def test_others_and_the_dead_are() -> None:
-    assert not started_here(os.getppid())
-    assert not started_here(2**22 + 1)
+    assert not is_own_process(os.getppid())
+    assert not is_own_process(2**22 + 1)

@@ -19,7 +19,7 @@ from pytest_specdec.record import Figure
 from pytest_specdec.telemetry import monitor as monitoring
 from pytest_specdec.telemetry.energy import Instruments, Subject
 from pytest_specdec.telemetry.energy.ticker import ThreadTicker
-from pytest_specdec.telemetry.monitor import ELSEWHERE, NOT_ASKED, Monitor, monitor_of, watched, write_series
+from pytest_specdec.telemetry.monitor import ELSEWHERE, NOT_ASKED, Monitor, monitor_of, watch, write_series
 
 
 def beside(name: str) -> ModuleType:
@@ -36,7 +36,7 @@ def beside(name: str) -> ModuleType:
 fake = beside("fake_nvml")
 
 
-def monitored(clock: Any, card: Any, interval: float) -> Monitor:
+def start_monitor(clock: Any, card: Any, interval: float) -> Monitor:
     nvml = fake.FakeNvml(clock, card)
     instruments = Instruments(lambda: nvml, Path("/none"), {}, clock, clock.sleep, clock.ticker)
     return monitor_of(Subject("H100", os.getpgid(0), 1, {}), instruments, interval)
@@ -44,7 +44,7 @@ def monitored(clock: Any, card: Any, interval: float) -> Monitor:
 
 def test_a_series_has_one_row_an_interval() -> None:
     clock, card = fake.FakeClock(), fake.Card("GPU-a", used=7)
-    monitor = monitored(clock, card, 0.5)
+    monitor = start_monitor(clock, card, 0.5)
     monitor.start()
     clock.sleep(0.75)
     card.draw(300.0, clock())
@@ -67,7 +67,7 @@ def test_a_series_has_one_row_an_interval() -> None:
 
 def test_what_a_gpu_does_not_tell_is_null_in_its_column() -> None:
     clock = fake.FakeClock()
-    monitor = monitored(clock, fake.Card("GPU-a", has_instant=False, celsius=None), 0.5)
+    monitor = start_monitor(clock, fake.Card("GPU-a", has_instant=False, celsius=None), 0.5)
     monitor.start()
     columns = monitor.stop()["gpus"]["GPU-a"]
     assert columns["watts"] == [None, None]
@@ -77,7 +77,7 @@ def test_what_a_gpu_does_not_tell_is_null_in_its_column() -> None:
 
 def test_an_interval_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="an interval above 0 s, not 0"):
-        monitored(fake.FakeClock(), fake.Card("GPU-a"), 0.0)
+        start_monitor(fake.FakeClock(), fake.Card("GPU-a"), 0.0)
 
 
 def test_a_series_is_kept_in_a_file_of_its_own(tmp_path: Path) -> None:
@@ -111,9 +111,9 @@ PLAIN = EngineSpec(backend="fake", target="t")
 def test_a_watched_block_leaves_its_samples_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The record has the file's name and no sample."""
     clock = fake.FakeClock()
-    monkeypatch.setattr(monitoring, "_monitor_for", lambda *_: monitored(clock, fake.Card("GPU-a"), 0.5))
+    monkeypatch.setattr(monitoring, "_monitor_for", lambda *_: start_monitor(clock, fake.Card("GPU-a"), 0.5))
     path = tmp_path / "series" / "x.json"
-    with watched(FakeEngine(PLAIN), 0.5, path) as series:
+    with watch(FakeEngine(PLAIN), 0.5, path) as series:
         clock.sleep(1.0)
     assert series() == Figure(str(path))
     assert json.loads(path.read_text())["gpus"]["GPU-a"]["seconds"] == [0.0, 0.5, 1.0, 1.0]
@@ -127,7 +127,7 @@ def test_no_samples_are_null_with_a_reason(
     interval: float | None, spec: EngineSpec, reason: str, tmp_path: Path
 ) -> None:
     """And no file is made."""
-    with watched(FakeEngine(spec), interval, tmp_path / "x.json") as series:
+    with watch(FakeEngine(spec), interval, tmp_path / "x.json") as series:
         pass
     assert series() == Figure(None, reason)
     assert not (tmp_path / "x.json").exists()

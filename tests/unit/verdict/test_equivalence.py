@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_specdec.generation import Generation, Run, Score
-from pytest_specdec.verdict.equivalence import Certified, Control, Outcome, Verdict, judge
+from pytest_specdec.verdict.equivalence import Calibration, Certified, Outcome, Verdict, judge
 from pytest_specdec.verdict.limits import Facts
 from pytest_specdec.verdict.noise import NoiseFloor
 from pytest_specdec.workloads.workload import Request, Workload
 
 PROMPT = (5, 6, 7)
 FLOOR = NoiseFloor(
-    gap=0.125, spacing=0.0625, tokens=100, near_ties=3, disagreements=1, compared=4, dtype="bfloat16", rate=(3, 100)
+    gap=0.125, ulp=0.0625, tokens=100, near_ties=3, disagreements=1, compared=4, dtype="bfloat16", rate=(3, 100)
 )
 
 
@@ -37,10 +37,12 @@ def gaps(*row: float):  # type: ignore[no-untyped-def]
     return lambda requests, outputs: [[Score(gap, 10.0, 1) for gap in row] for _ in outputs]
 
 
-def control_of(*expected: Sequence[Generation], floor: NoiseFloor = FLOOR, facts: Facts | None = None) -> Control:
+def calibration_of(
+    *expected: Sequence[Generation], floor: NoiseFloor = FLOOR, facts: Facts | None = None
+) -> Calibration:
     """What target-only generations certify, every token of theirs the argmax."""
     rows = [tuple(Certified(each, exact(each)) for each in several) for several in expected]
-    return Control(tuple(rows), floor, facts or Facts())
+    return Calibration(tuple(rows), floor, facts or Facts())
 
 
 def exact(of: Generation) -> tuple[Score, ...]:
@@ -48,10 +50,12 @@ def exact(of: Generation) -> tuple[Score, ...]:
 
 
 def verdict_on(
-    seen: Generation, expected: Generation, rescore=never, request: Request | None = None, **control
+    seen: Generation, expected: Generation, rescore=never, request: Request | None = None, **calibration
 ) -> Verdict:  # type: ignore[no-untyped-def]
     asked = request or request_for(expected.token_ids)
-    return judge(Workload("w", (asked,), 1), control_of([expected], **control), [Run((seen,), None, 0.0)], rescore)
+    return judge(
+        Workload("w", (asked,), 1), calibration_of([expected], **calibration), [Run((seen,), None, 0.0)], rescore
+    )
 
 
 def test_the_same_tokens_are_identical_without_rescoring() -> None:
@@ -83,8 +87,8 @@ def test_a_tie_never_explains_a_gap_that_is_no_number() -> None:
 
 def test_output_equal_to_the_target_at_batch_one_is_identical_too() -> None:
     workload = Workload("w", (request_for([1, 2]),), 4)
-    control = control_of([generation([1, 2]), generation([1, 7])])
-    verdict = judge(workload, control, [Run((generation([1, 7]),), None, 0.0)], never)
+    calibration = calibration_of([generation([1, 2]), generation([1, 7])])
+    verdict = judge(workload, calibration, [Run((generation([1, 7]),), None, 0.0)], never)
     assert verdict.outcome is Outcome.IDENTICAL
 
 
@@ -147,15 +151,15 @@ def test_an_end_that_both_arms_miss_is_found_absolutely() -> None:
     asked = Request(PROMPT, 8, min_tokens=2, ignore_eos=False)
     both = generation([1, 1, 1, 99], "stop")
     scores = (Score(9.0, 10.0, 99), Score(9.0, 10.0, 99), Score(9.0, 10.0, 99), Score(0.0, 10.0, 99))
-    control = Control(((Certified(both, scores),),), FLOOR, Facts(end_ids=frozenset({99})))
-    verdict = judge(Workload("w", (asked,), 1), control, [Run((both,), None, 0.0)], never)
+    calibration = Calibration(((Certified(both, scores),),), FLOOR, Facts(eos_token_ids=frozenset({99})))
+    verdict = judge(Workload("w", (asked,), 1), calibration, [Run((both,), None, 0.0)], never)
     assert verdict.outcome is Outcome.LENGTH
     assert verdict.findings[0].detail == (
-        "the answer was due to end at token 2 and did not; min_tokens = 2 permits it there, in both arms"
+        "missed EOS or stop token at token 2; min_tokens = 2 permits it there, in both arms"
     )
 
 
-def test_more_near_ties_than_the_control_has_are_divergent_although_each_is_within_the_floor() -> None:
+def test_more_near_ties_than_the_calibration_has_are_divergent_although_each_is_within_the_floor() -> None:
     ids = list(range(3, 103))
     changed = [token + 200 for token in ids]
     verdict = verdict_on(generation(changed), generation(ids), gaps(*[0.1] * 100))
@@ -167,7 +171,7 @@ def test_repeated_rounds_are_one_observation_of_near_ties() -> None:
     workload = Workload("w", (request_for([1, 2, 3]),), 1)
     verdict = judge(
         workload,
-        control_of([ids]),
+        calibration_of([ids]),
         [Run((changed,), None, 0.0)] * 9,
         lambda r, o: [[Score(0.0, 1.0, 1)] * 2 + [Score(0.1, 1.0, 1)]] * 9,
     )
@@ -178,8 +182,8 @@ def test_an_empty_answer_never_passes() -> None:
     assert verdict_on(generation([]), generation([1, 2, 3])).outcome is Outcome.LENGTH
 
 
-def test_a_control_that_failed_decides_nothing() -> None:
-    broken = NoiseFloor(gap=4.0, spacing=0.0625, tokens=9, near_ties=9, disagreements=1, compared=1, dtype="bfloat16")
+def test_a_calibration_that_failed_decides_nothing() -> None:
+    broken = NoiseFloor(gap=4.0, ulp=0.0625, tokens=9, near_ties=9, disagreements=1, compared=1, dtype="bfloat16")
     same = generation([1, 2])
     verdict = verdict_on(same, same, floor=broken)
     assert (verdict.outcome, verdict.passes) == (Outcome.UNDECIDABLE, False)
@@ -189,7 +193,7 @@ def test_the_worst_outcome_of_all_rounds_is_the_verdict() -> None:
     good, bad = generation([1, 2, 3]), generation([1, 9, 3])
     workload = Workload("w", (request_for([1, 2, 3]), request_for([1, 2, 3])), 2)
     runs = [Run((good, good), None, 0.0), Run((good, bad), None, 0.0)]
-    verdict = judge(workload, control_of([good], [good]), runs, gaps(0.0, 3.0, 0.0))
+    verdict = judge(workload, calibration_of([good], [good]), runs, gaps(0.0, 3.0, 0.0))
     assert (verdict.outcome, verdict.counts) == (Outcome.DIVERGENT, {"divergent": 1, "identical": 3})
     assert (verdict.findings[0].round, verdict.findings[0].request) == (1, 1)
 
@@ -197,15 +201,15 @@ def test_the_worst_outcome_of_all_rounds_is_the_verdict() -> None:
 OUTPUTS = st.lists(st.lists(st.integers(3, 99), min_size=5, max_size=5), min_size=1, max_size=6)
 
 
-def _judged(outputs: Sequence[Sequence[int]], seen: Sequence[Sequence[int]]) -> Verdict:
+def _judge(outputs: Sequence[Sequence[int]], seen: Sequence[Sequence[int]]) -> Verdict:
     workload = Workload("w", tuple(request_for(row) for row in outputs), 2)
-    control = control_of(*([generation(row)] for row in outputs))
-    return judge(workload, control, [Run(tuple(map(generation, seen)), None, 0.0)], gaps(0.1, 0.1, 0.1, 0.1, 0.1))
+    calibration = calibration_of(*([generation(row)] for row in outputs))
+    return judge(workload, calibration, [Run(tuple(map(generation, seen)), None, 0.0)], gaps(0.1, 0.1, 0.1, 0.1, 0.1))
 
 
 @given(OUTPUTS)
 def test_any_output_is_identical_to_itself(outputs: list[list[int]]) -> None:
-    assert _judged(outputs, outputs).outcome is Outcome.IDENTICAL
+    assert _judge(outputs, outputs).outcome is Outcome.IDENTICAL
 
 
 @given(OUTPUTS, st.data())
@@ -213,7 +217,7 @@ def test_any_single_changed_token_is_never_identical(outputs: list[list[int]], d
     request, position = data.draw(st.integers(0, len(outputs) - 1)), data.draw(st.integers(0, 4))
     changed = [list(row) for row in outputs]
     changed[request][position] += data.draw(st.integers(1, 50))
-    verdict = _judged(outputs, changed)
+    verdict = _judge(outputs, changed)
     assert verdict.outcome is not Outcome.IDENTICAL
     assert verdict.findings[0].position == position
 
@@ -223,5 +227,5 @@ def test_the_verdict_does_not_depend_on_the_order_of_requests(outputs: list[list
     changed = [[row[0] + 1, *row[1:]] if index % 2 else row for index, row in enumerate(outputs)]
     order = list(range(len(outputs)))
     random.shuffle(order)
-    one, other = _judged(outputs, changed), _judged([outputs[at] for at in order], [changed[at] for at in order])
+    one, other = _judge(outputs, changed), _judge([outputs[at] for at in order], [changed[at] for at in order])
     assert (one.outcome, one.counts, one.max_gap) == (other.outcome, other.counts, other.max_gap)

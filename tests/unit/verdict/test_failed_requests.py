@@ -12,8 +12,8 @@ from pytest_specdec.engines.fake import FakeEngine, clock
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Generation, Run
-from pytest_specdec.verdict.equivalence import Control, Outcome, Verdict, judge
-from pytest_specdec.verdict.reference import take_control
+from pytest_specdec.verdict.equivalence import Calibration, Outcome, Verdict, judge
+from pytest_specdec.verdict.reference import calibrate
 from pytest_specdec.verdict.sampling.drawing import Drawing
 from pytest_specdec.verdict.words import describe_verdict
 from pytest_specdec.workloads.workload import Request, Workload
@@ -34,22 +34,22 @@ class Stumbles(FakeEngine):
         if not self.left:
             return run
         self.left -= 1
-        return replace(run, generations=(failed(run.generations[0]), *run.generations[1:]))
+        return replace(run, generations=(with_failure(run.generations[0]), *run.generations[1:]))
 
 
-def failed(answer: Generation) -> Generation:
+def with_failure(answer: Generation) -> Generation:
     return replace(answer, token_ids=answer.token_ids[:2], chunks=answer.chunks[:2], finish_reason=None, error=FAILURE)
 
 
-def control_of(engine: FakeEngine) -> Control:
-    return take_control(engine, WORKLOAD, one_pass(engine, WORKLOAD), 2, clock).control
+def calibration_of(engine: FakeEngine) -> Calibration:
+    return calibrate(engine, WORKLOAD, one_pass(engine, WORKLOAD), 2, clock).calibration
 
 
-def verdict_on(control: Control, *answers: Generation) -> Verdict:
+def verdict_on(calibration: Calibration, *answers: Generation) -> Verdict:
     def rescore(requests: Sequence[Request], outputs: Sequence[Sequence[int]]):  # type: ignore[no-untyped-def]
         return Stumbles(0).score(requests, outputs)
 
-    return judge(WORKLOAD, control, [Run(answers, None, 0.0)], rescore)
+    return judge(WORKLOAD, calibration, [Run(answers, None, 0.0)], rescore)
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def whole() -> tuple[Generation, ...]:
 
 def test_a_failed_request_is_an_engine_error(whole: tuple[Generation, ...]) -> None:
     """Its words are told, and what to do; the other request is still judged."""
-    verdict = verdict_on(control_of(Stumbles(0)), failed(whole[0]), whole[1])
+    verdict = verdict_on(calibration_of(Stumbles(0)), with_failure(whole[0]), whole[1])
     assert (verdict.outcome, verdict.passes) == (Outcome.ENGINE_ERROR, False)
     assert verdict.counts == {"engine error": 1, "identical": 1}
     told = describe_verdict(verdict, "w")
@@ -70,37 +70,37 @@ def test_a_failed_request_is_an_engine_error(whole: tuple[Generation, ...]) -> N
 
 def test_a_failed_request_is_never_identical(whole: tuple[Generation, ...]) -> None:
     """Though every token be right, and all of them be there."""
-    verdict = verdict_on(control_of(Stumbles(0)), replace(whole[0], error="the connection was closed"), whole[1])
+    verdict = verdict_on(calibration_of(Stumbles(0)), replace(whole[0], error="the connection was closed"), whole[1])
     assert verdict.outcome is Outcome.ENGINE_ERROR
 
 
 def test_both_arms_failing_alike_is_no_agreement(whole: tuple[Generation, ...]) -> None:
-    verdict = verdict_on(control_of(Stumbles(2)), failed(whole[0]), whole[1])
+    verdict = verdict_on(calibration_of(Stumbles(2)), with_failure(whole[0]), whole[1])
     assert verdict.counts == {"engine error": 1, "identical": 1}
 
 
 def test_what_the_target_failed_on_is_certified_by_its_answer_at_batch_1(whole: tuple[Generation, ...]) -> None:
     """A failure among others, and an answer alone: that answer stands."""
-    control = control_of(Stumbles(1))
-    assert [[each.generation.token_ids for each in several] for several in control.certified] == [
+    calibration = calibration_of(Stumbles(1))
+    assert [[each.generation.token_ids for each in several] for several in calibration.certified] == [
         [whole[0].token_ids],
         [whole[1].token_ids],
     ]
-    assert verdict_on(control, *whole).counts == {"identical": 2}
+    assert verdict_on(calibration, *whole).counts == {"identical": 2}
 
 
 def test_what_the_target_never_answered_is_rescored(whole: tuple[Generation, ...]) -> None:
     """Every token is rated by the target alone: right ones pass, a wrong one is divergent, and neither is a length."""
-    control = control_of(Stumbles(2))
-    assert control.certified[0] == ()
-    assert verdict_on(control, *whole).passes
+    calibration = calibration_of(Stumbles(2))
+    assert calibration.certified[0] == ()
+    assert verdict_on(calibration, *whole).passes
     wrong = replace(whole[0], token_ids=(*whole[0].token_ids[:-1], 3))
-    assert verdict_on(control, wrong, whole[1]).outcome is Outcome.DIVERGENT
+    assert verdict_on(calibration, wrong, whole[1]).outcome is Outcome.DIVERGENT
 
 
 def test_a_failed_request_is_no_disagreement_of_the_target_with_itself() -> None:
-    """The control compares what was answered at both batch sizes."""
-    floor = control_of(Stumbles(1)).floor
+    """The calibration compares what was answered at both batch sizes."""
+    floor = calibration_of(Stumbles(1)).floor
     assert (floor.disagreements, floor.compared) == (0, 1)
 
 

@@ -10,13 +10,13 @@ from pytest_specdec.generation import Chunk, Generation, Run, Score, Speculation
 from pytest_specdec.models import expected_assistance, expected_continuation, expected_speculation
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import ForetoldPart, KnownTruthPart
-from pytest_specdec.verdict.drafts import foretell, foretold_part, held_against_foretold
-from pytest_specdec.verdict.equivalence import Certified, Control, Finding, Outcome, Verdict, judge
+from pytest_specdec.verdict.drafts import foretell, foretold_part, judge_drafts
+from pytest_specdec.verdict.equivalence import Calibration, Certified, Finding, Outcome, Verdict, judge
+from pytest_specdec.verdict.hints import add_hints
 from pytest_specdec.verdict.limits import Facts
 from pytest_specdec.verdict.noise import NoiseFloor, noise_floor
 from pytest_specdec.verdict.part import findings_part
-from pytest_specdec.verdict.suspects import explained
-from pytest_specdec.verdict.truth import held_against_truth, truth_of, truth_part
+from pytest_specdec.verdict.truth import judge_truth, truth_of, truth_part
 from pytest_specdec.verdict.words import describe_verdict
 from pytest_specdec.workloads.workload import Request, Workload
 
@@ -28,7 +28,7 @@ WORKLOAD = Workload("w", tuple(Request(prompt, TOKENS) for prompt in PROMPTS), 2
 SPEC = EngineSpec(backend="vllm", target=TARGET, draft=DRAFT, method="draft_model", gamma=GAMMA)
 ABOUT = Description(vocabulary=1024, context=512, device="cpu", details={"counting": "vllm"})
 FLOOR = noise_floor([[Score(0.0, 10.0, 1)] * 9], "float32", 0, 2)
-INSANE = NoiseFloor(gap=9.0, spacing=1e-6, tokens=24, near_ties=9, disagreements=0, compared=2, dtype="float32")
+INSANE = NoiseFloor(gap=9.0, ulp=1e-6, tokens=24, near_ties=9, disagreements=0, compared=2, dtype="float32")
 Answers = tuple[tuple[int, ...], ...]
 
 
@@ -46,22 +46,22 @@ def run_of(answers: Answers, counted: Speculation | None = None, steps: int = TO
     return Run(tuple(made), counted, 0.0)
 
 
-def control_of(answers: Answers, floor: NoiseFloor = FLOOR) -> Control:
+def calibration_of(answers: Answers, floor: NoiseFloor = FLOOR) -> Calibration:
     """What the target alone gave; every token is rated as its argmax."""
     rows = [
         (Certified(each, tuple(Score(0.0, 10.0, token) for token in each.token_ids)),)
         for each in run_of(answers).generations
     ]
-    return Control(tuple(rows), floor, Facts())
+    return Calibration(tuple(rows), floor, Facts())
 
 
 def judged(
     ours: Answers, theirs: Answers, floor: NoiseFloor = FLOOR, gap: float = 3.0, speculates: bool = True
 ) -> Verdict:
     """The verdict by the arms, then by the truth; what differs is rated `gap` below the argmax."""
-    control, runs = control_of(theirs, floor), [run_of(ours)]
-    verdict = judge(WORKLOAD, control, runs, lambda _, outputs: [[Score(gap, 10.0, 1)] * TOKENS for _ in outputs])
-    return held_against_truth(verdict, truth_of(TARGET, WORKLOAD.requests), control, runs, speculates)
+    calibration, runs = calibration_of(theirs, floor), [run_of(ours)]
+    verdict = judge(WORKLOAD, calibration, runs, lambda _, outputs: [[Score(gap, 10.0, 1)] * TOKENS for _ in outputs])
+    return judge_truth(verdict, truth_of(TARGET, WORKLOAD.requests), calibration, runs, speculates)
 
 
 def first(verdict: Verdict) -> Finding:
@@ -72,7 +72,7 @@ def first(verdict: Verdict) -> Finding:
 def test_sound_arms_are_identical() -> None:
     """Nothing is found, and the tokens of both arms were compared."""
     verdict = judged(TRUE, TRUE)
-    part = truth_part(truth_of(TARGET, WORKLOAD.requests), control_of(TRUE), [run_of(TRUE)])
+    part = truth_part(truth_of(TARGET, WORKLOAD.requests), calibration_of(TRUE), [run_of(TRUE)])
     assert (verdict.outcome, verdict.findings) == (Outcome.IDENTICAL, ())
     assert part == KnownTruthPart(tokens=Figure(48), wrong=Figure(0))
 
@@ -96,9 +96,9 @@ def test_a_fault_of_both_arms_is_divergent_though_they_agree() -> None:
 
 
 def test_wrong_tokens_of_both_arms_are_counted() -> None:
-    """Those of the rounds and those of the control."""
+    """Those of the rounds and those of the calibration."""
     wrong = changed(TRUE)
-    part = truth_part(truth_of(TARGET, WORKLOAD.requests), control_of(wrong), [run_of(wrong)] * 2)
+    part = truth_part(truth_of(TARGET, WORKLOAD.requests), calibration_of(wrong), [run_of(wrong)] * 2)
     assert part == KnownTruthPart(tokens=Figure(72), wrong=Figure(3))
 
 
@@ -120,12 +120,12 @@ def test_a_wrong_base_line_is_not_this_engines_fault() -> None:
 
 
 def test_a_wrong_base_line_is_not_tried_alone_with_the_drafter() -> None:
-    """The other suspects are told."""
+    """The other hints are told."""
 
     def never(request: int) -> Generation:
         raise AssertionError(f"request {request} was decoded again")
 
-    assert explained(judged(TRUE, changed(TRUE)), WORKLOAD, GAMMA, ABOUT, never).outcome is Outcome.DIVERGENT
+    assert add_hints(judged(TRUE, changed(TRUE)), WORKLOAD, GAMMA, ABOUT, never).outcome is Outcome.DIVERGENT
 
 
 def test_a_fault_of_speculation_is_told_as_before() -> None:
@@ -163,9 +163,9 @@ def test_an_answer_to_another_prompt_is_not_compared() -> None:
     runs = [run_of(TRUE)]
     other = Generation((1, *PROMPTS[0]), changed(TRUE, 0)[0], "length")
     runs = [Run((other, runs[0].generations[1]), None, 0.0)]
-    control = control_of(TRUE)
-    verdict = judge(WORKLOAD, control, runs, lambda *_: [])
-    held = held_against_truth(verdict, truth_of(TARGET, WORKLOAD.requests), control, runs, speculates=True)
+    calibration = calibration_of(TRUE)
+    verdict = judge(WORKLOAD, calibration, runs, lambda *_: [])
+    held = judge_truth(verdict, truth_of(TARGET, WORKLOAD.requests), calibration, runs, speculates=True)
     assert held.outcome is Outcome.INPUTS_DIFFER
 
 
@@ -190,11 +190,11 @@ def test_where_nothing_is_known_no_claim_is_made(target: str, fields: dict[str, 
     requests = [Request(prompt, TOKENS, **fields) for prompt in PROMPTS]  # type: ignore[arg-type]
     truth = truth_of(target, requests)
     wrong = changed(TRUE)
-    control, runs = control_of(wrong), [run_of(wrong)]
-    verdict = judge(WORKLOAD, control, runs, lambda *_: [])
-    assert held_against_truth(verdict, truth, control, runs, speculates=True) is verdict
+    calibration, runs = calibration_of(wrong), [run_of(wrong)]
+    verdict = judge(WORKLOAD, calibration, runs, lambda *_: [])
+    assert judge_truth(verdict, truth, calibration, runs, speculates=True) is verdict
     assert said in str(truth.unknown)
-    assert truth_part(truth, control, runs) == missing(KnownTruthPart, str(truth.unknown))
+    assert truth_part(truth, calibration, runs) == missing(KnownTruthPart, str(truth.unknown))
 
 
 COUNTED = expected_speculation(TARGET, DRAFT, PROMPTS, TOKENS, GAMMA)
@@ -212,9 +212,9 @@ def drafts_judged(
 ) -> tuple[Verdict, ForetoldPart]:
     """Of rounds with right tokens and these counters."""
     runs = [run_of(TRUE, each, steps) for each in counted]
-    verdict = judge(WORKLOAD, control_of(TRUE), runs, lambda *_: [])
+    verdict = judge(WORKLOAD, calibration_of(TRUE), runs, lambda *_: [])
     foretold = foretell(spec, about, WORKLOAD, truth_of(TARGET, WORKLOAD.requests))
-    return held_against_foretold(verdict, foretold, runs), foretold_part(foretold, runs)
+    return judge_drafts(verdict, foretold, runs), foretold_part(foretold, runs)
 
 
 def test_counters_as_foretold_are_identical_and_recorded() -> None:

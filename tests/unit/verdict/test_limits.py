@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from pytest_specdec.generation import Generation, Score
-from pytest_specdec.verdict.limits import Facts, broken_limit, due, overdue_end
+from pytest_specdec.verdict.limits import Facts, broken_limit, missed_eos, without_missed_eos
 from pytest_specdec.workloads.workload import Request
 
 PROMPT = (5, 6)
 EOS = 99
-FACTS = Facts(vocabulary=100, end_ids=frozenset({EOS}))
+FACTS = Facts(vocabulary=100, eos_token_ids=frozenset({EOS}))
 
 
 def generation(tokens: list[int], finish: str) -> Generation:
@@ -30,7 +30,7 @@ def generation(tokens: list[int], finish: str) -> Generation:
             "length",
             "finished by 'length' after 2 tokens, not after max_tokens = 4",
         ),
-        (Request(PROMPT, 4, 0, False), [1, 2], "stop", "finished by 'stop' on token 2, which is no end"),
+        (Request(PROMPT, 4, 0, False), [1, 2], "stop", "finished by 'stop' on token 2, which is no stop token"),
         (Request(PROMPT, 4, 0, False), [1, 99, 3, 4], "length", "continued past EOS at 1 (token 99)"),
         (Request(PROMPT, 4, stop_token_ids=(7,)), [7, 1, 1, 1], "length", "continued past stop token at 0 (token 7)"),
         (
@@ -59,17 +59,17 @@ def test_each_limit(request_: Request, tokens: list[int], finish: str, broken: s
 def test_where_an_end_was_due_is_no_matter_of_noise() -> None:
     asked = Request(PROMPT, 8, min_tokens=1, ignore_eos=False)
     scores = [Score(5.0, 10.0, EOS), Score(5.0, 10.0, EOS), Score(0.1, 10.0, 7)]
-    assert due(asked, (1, 2, 3), scores, FACTS) == (scores[0], scores[2])
+    assert without_missed_eos(asked, (1, 2, 3), scores, FACTS) == (scores[0], scores[2])
 
 
 def test_an_end_is_overdue_where_it_is_permitted_and_wanted() -> None:
     asked = Request(PROMPT, 8, min_tokens=1, ignore_eos=False)
     scores = [Score(5.0, 10.0, EOS), Score(5.0, 10.0, EOS)]
-    told = overdue_end(asked, generation([1, 2], "length"), scores, FACTS, bound=0.1)
-    assert told == "the answer was due to end at token 1 and did not; min_tokens = 1 permits it there"
+    told = missed_eos(asked, generation([1, 2], "length"), scores, FACTS, bound=0.1)
+    assert told == "missed EOS or stop token at token 1; min_tokens = 1 permits it there"
 
 
 @pytest.mark.parametrize("ignore_eos", [True, False])
 def test_nothing_is_overdue_within_the_floor_or_without_an_end(ignore_eos: bool) -> None:
     asked = Request(PROMPT, 8, ignore_eos=ignore_eos)
-    assert overdue_end(asked, generation([1], "length"), [Score(0.05, 10.0, EOS)], FACTS, bound=0.1) is None
+    assert missed_eos(asked, generation([1], "length"), [Score(0.05, 10.0, EOS)], FACTS, bound=0.1) is None

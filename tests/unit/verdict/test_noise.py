@@ -1,4 +1,4 @@
-"""The noise floor: what the control's scores say, in logits and in spacings of the dtype."""
+"""The noise floor: what the calibration's scores say, in logits and in ULPs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import pytest
 
 from pytest_specdec.generation import Score
-from pytest_specdec.verdict.noise import compare_near_ties, noise_floor, spacing
+from pytest_specdec.verdict.noise import compare_near_ties, noise_floor, ulp
 
 
 @pytest.mark.parametrize(
@@ -20,27 +20,27 @@ from pytest_specdec.verdict.noise import compare_near_ties, noise_floor, spacing
         (10.0, "float32", 2**-20),
     ],
 )
-def test_spacing_is_that_of_neighbouring_numbers(magnitude: float, dtype: str, expected: float) -> None:
-    assert spacing(magnitude, dtype) == expected
+def test_ulp_is_that_of_neighbouring_numbers(magnitude: float, dtype: str, expected: float) -> None:
+    assert ulp(magnitude, dtype) == expected
 
 
-def test_spacing_agrees_with_the_platform_for_doubles() -> None:
-    assert spacing(10.0, "float64") == math.ulp(10.0)
+def test_ulp_agrees_with_the_platform_for_doubles() -> None:
+    assert ulp(10.0, "float64") == math.ulp(10.0)
 
 
 @pytest.mark.parametrize(
     ("magnitude", "dtype"), [(0.0, "bfloat16"), (math.inf, "bfloat16"), (math.nan, "float32"), (1.0, "fp8")]
 )
-def test_spacing_is_none_where_it_is_not_known(magnitude: float, dtype: str) -> None:
-    assert spacing(magnitude, dtype) is None
+def test_ulp_is_none_where_it_is_not_known(magnitude: float, dtype: str) -> None:
+    assert ulp(magnitude, dtype) is None
 
 
-def test_the_floor_is_the_largest_gap_of_the_control() -> None:
+def test_the_floor_is_the_largest_gap_of_the_calibration() -> None:
     floor = noise_floor([[Score(0.0, 10.0, 1), Score(0.25, 20.0, 2)]], "bfloat16", disagreements=1, compared=4)
-    assert (floor.gap, floor.spacing, floor.tokens, floor.near_ties, floor.bound) == (0.25, 0.125, 2, 1, 0.375)
+    assert (floor.gap, floor.ulp, floor.tokens, floor.near_ties, floor.bound) == (0.25, 0.125, 2, 1, 0.375)
 
 
-def test_two_spacings_are_a_tie_even_if_the_control_saw_none() -> None:
+def test_two_ulps_are_a_tie_even_if_the_calibration_saw_none() -> None:
     assert noise_floor([[Score(0.0, 20.0, 1)]], "bfloat16", 0, 1).bound == 0.25
 
 
@@ -50,7 +50,7 @@ def test_without_logits_the_measured_gap_is_the_bound() -> None:
 
 def test_a_target_that_strays_far_from_its_own_argmax_decides_nothing() -> None:
     reason = noise_floor([[Score(4.0, 20.0, 1)]], "bfloat16", 0, 1).insane
-    assert reason == "target-only output strays 32 bfloat16 spacings from its own argmax (sane: 8)"
+    assert reason == "target-only output strays 32 bfloat16 ULPs from its own argmax (sane: 8)"
 
 
 def test_logits_that_are_no_numbers_decide_nothing() -> None:
@@ -59,7 +59,7 @@ def test_logits_that_are_no_numbers_decide_nothing() -> None:
     )
 
 
-def test_gaps_are_counted_in_spacings_at_their_own_magnitude() -> None:
+def test_gaps_are_counted_in_ulps_at_their_own_magnitude() -> None:
     scores = [Score(0.0, 20.0, 1), Score(0.125, 20.0, 1), Score(0.125, 10.0, 1)]
     assert noise_floor([scores], "bfloat16", 0, 1).histogram == ((0, 1), (1, 1), (2, 1))
 

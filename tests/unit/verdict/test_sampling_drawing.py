@@ -11,7 +11,7 @@ import pytest
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Generation, Run, Score, Speculation
-from pytest_specdec.verdict.sampling import Drawing, KnownTarget, is_sampled, knows_exactly, probabilities, rescored
+from pytest_specdec.verdict.sampling import Drawing, KnownTarget, is_sampled, knows_exactly, probabilities, rescore
 from pytest_specdec.workloads.workload import Request, Workload
 
 REQUEST = Request(
@@ -82,7 +82,7 @@ def test_an_engine_that_does_not_speculate_counted_nothing() -> None:
 def test_ratings_of_every_token_are_the_distribution_at_the_temperature() -> None:
     """After a prefix, each token is rated as its continuation; one visit to the engine a prefix."""
     engine = Recorder()
-    target = KnownTarget(rescored(engine.enter, REQUEST, vocabulary=3))  # type: ignore[arg-type]
+    target = KnownTarget(rescore(engine.enter, REQUEST, vocabulary=3))  # type: ignore[arg-type]
     shares = target.shares((1, 0))
     assert shares == pytest.approx({0: 1 / (1 + exp(-1)), 1: exp(-1) / (1 + exp(-1)), 2: 0.0})
     assert (target.shares((1, 0)), engine.entered) == (shares, 1)

@@ -13,7 +13,7 @@ from scipy.stats import binom, chi2, chi2_contingency, false_discovery_control, 
 from pytest_specdec.errors import ConfigurationError, EngineError
 from pytest_specdec.verdict.sampling import Comparison, KnownTarget, SampledTarget, SamplingPlan
 from pytest_specdec.verdict.sampling.judgement import holm
-from pytest_specdec.verdict.sampling.power import needed, power, radius, tail
+from pytest_specdec.verdict.sampling.power import power, radius, sample_size, tail
 from pytest_specdec.verdict.sampling.tables import against_known, against_sample, separate_tokens
 from pytest_specdec.verdict.sampling.tally import Tally
 from pytest_specdec.verdict.sampling.target import frequent_prefixes
@@ -144,7 +144,7 @@ def test_tail_and_power_are_those_of_scipy() -> None:
 
 
 def test_the_samples_needed_reach_the_power_wanted() -> None:
-    assert power(4, needed(4, 0.9, 0.05, 1e-4), 0.05, 1e-4) == pytest.approx(0.9)
+    assert power(4, sample_size(4, 0.9, 0.05, 1e-4), 0.05, 1e-4) == pytest.approx(0.9)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ Tokens = NDArray[np.int64]
 Table = NDArray[np.float64]
 
 
-def drawn(table: Table, last: Tokens, rng: np.random.Generator) -> Tokens:
+def draw(table: Table, last: Tokens, rng: np.random.Generator) -> Tokens:
     """One token after each of the last ones."""
     edges = table.cumsum(axis=1)[last]
     return (rng.random((len(last), 1)) * edges[:, -1:] > edges).sum(axis=1)
@@ -61,7 +61,7 @@ class Loop:
     def __call__(self, seeds: Sequence[int]) -> list[tuple[int, ...]]:
         """One sample a seed; the first seed decides all of them."""
         rng = np.random.default_rng(seeds[0])
-        columns = [drawn(self.target, np.full(len(seeds), PROMPT_END), rng)]
+        columns = [draw(self.target, np.full(len(seeds), PROMPT_END), rng)]
         accepted = np.zeros(len(seeds), dtype=int)
         for _ in range(PLAN.depth):
             token, accepted = self._next(columns[-1], accepted, rng)
@@ -69,10 +69,10 @@ class Loop:
         return list(map(tuple, np.stack(columns, axis=1).tolist()))
 
     def _next(self, last: Tokens, accepted: Tokens, rng: np.random.Generator) -> tuple[Tokens, Tokens]:
-        draft = drawn(DRAFTER, last, rng)
+        draft = draw(DRAFTER, last, rng)
         ratio = self.lenience * self.target[last, draft] / DRAFTER[last, draft]
         kept = (accepted < GAMMA) & (rng.random(len(last)) < ratio)
-        other = np.where(accepted < GAMMA, drawn(self.residual, last, rng), drawn(self.bonus, last, rng))
+        other = np.where(accepted < GAMMA, draw(self.residual, last, rng), draw(self.bonus, last, rng))
         return np.where(kept, draft, other), np.where(kept, accepted + 1, 0)
 
 
@@ -86,7 +86,7 @@ FAULTS = {
 }
 
 
-def known() -> KnownTarget:
+def known_target() -> KnownTarget:
     return KnownTarget(lambda prefix: TARGET[prefix[-1] if prefix else PROMPT_END].tolist())
 
 
@@ -95,11 +95,11 @@ def target_alone(seeds: Sequence[int]) -> list[tuple[int, ...]]:
     return Loop(TARGET, TARGET, lenience=0.0)(seeds)
 
 
-def sampled() -> SampledTarget:
+def sampled_target() -> SampledTarget:
     return SampledTarget(target_alone)
 
 
-@pytest.mark.parametrize("target", [known, sampled])
+@pytest.mark.parametrize("target", [known_target, sampled_target])
 def test_the_right_loop_is_consistent(target: type[Target]) -> None:
     """And says what it could have seen."""
     verdict = judge_sampling(RIGHT, target(), PLAN)
@@ -112,7 +112,7 @@ def test_the_right_loop_is_consistent(target: type[Target]) -> None:
     )
 
 
-@pytest.mark.parametrize("target", [known, sampled])
+@pytest.mark.parametrize("target", [known_target, sampled_target])
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
 def test_every_fault_of_the_loop_is_different(fault: Loop, target: type[Target]) -> None:
     """None of them shows at the first token, which comes from the prompt's own pass."""
@@ -128,32 +128,32 @@ def test_a_wrong_bonus_shows_at_the_bonus_token_only() -> None:
     """So the longest prefix must be γ + 1 tokens long."""
     fault = FAULTS["bonus from the drafter"]
     short = SamplingPlan(samples=8000, depth=GAMMA)
-    assert judge_sampling(fault, known(), short).outcome is SamplingOutcome.CONSISTENT
-    assert judge_sampling(fault, known(), PLAN).worst.token == GAMMA + 2
+    assert judge_sampling(fault, known_target(), short).outcome is SamplingOutcome.CONSISTENT
+    assert judge_sampling(fault, known_target(), PLAN).worst.token == GAMMA + 2
 
 
 def test_a_gross_fault_is_found_at_the_first_look() -> None:
     """The samples of the other looks are saved."""
-    verdict = judge_sampling(FAULTS["drafts always accepted"], known(), PLAN)
+    verdict = judge_sampling(FAULTS["drafts always accepted"], known_target(), PLAN)
     assert (verdict.look, verdict.samples) == (1, PLAN.batch)
 
 
 def test_another_temperature_is_different_from_the_first_token_on() -> None:
     """Squared probabilities are half the temperature."""
     colder = TARGET**2 / (TARGET**2).sum(axis=1, keepdims=True)
-    verdict = judge_sampling(Loop(colder, colder, lenience=0.0, target=colder), known(), PLAN)
+    verdict = judge_sampling(Loop(colder, colder, lenience=0.0, target=colder), known_target(), PLAN)
     assert verdict.outcome is SamplingOutcome.DIFFERENT
     assert verdict.positions[0].p_holm < PLAN.level_of_look
 
 
 def test_too_few_samples_are_underpowered_and_no_pass() -> None:
     """With the number that would do, but for the cells that open as samples grow; a quarter more does."""
-    verdict = judge_sampling(RIGHT, known(), SamplingPlan.for_gamma(GAMMA, samples=800))
+    verdict = judge_sampling(RIGHT, known_target(), SamplingPlan.for_gamma(GAMMA, samples=800))
     assert (verdict.outcome, verdict.passes, verdict.look) == (SamplingOutcome.UNDERPOWERED, False, 4)
     enough = verdict.samples_needed()
     assert enough is not None
     assert f"raise samples to about {enough} (or width, now 2)" in verdict.in_words()
-    assert judge_sampling(RIGHT, known(), SamplingPlan.for_gamma(GAMMA, samples=round(1.25 * enough))).passes
+    assert judge_sampling(RIGHT, known_target(), SamplingPlan.for_gamma(GAMMA, samples=round(1.25 * enough))).passes
 
 
 def test_a_distribution_without_spread_cannot_be_tested() -> None:
@@ -167,20 +167,20 @@ def test_a_distribution_without_spread_cannot_be_tested() -> None:
 
 def test_a_power_that_is_reached_early_saves_the_rest() -> None:
     """A clean engine costs no more samples than the stated power takes."""
-    verdict = judge_sampling(RIGHT, known(), SamplingPlan.for_gamma(GAMMA, samples=40_000, looks=8))
+    verdict = judge_sampling(RIGHT, known_target(), SamplingPlan.for_gamma(GAMMA, samples=40_000, looks=8))
     assert (verdict.outcome, verdict.look, verdict.samples) == (SamplingOutcome.CONSISTENT, 1, 5000)
 
 
 def test_the_same_plan_gives_the_same_verdict() -> None:
     """To the last figure; and another seed draws other samples."""
-    assert judge_sampling(RIGHT, sampled(), PLAN) == judge_sampling(RIGHT, sampled(), PLAN)
-    other = judge_sampling(RIGHT, sampled(), SamplingPlan.for_gamma(GAMMA, seed=1))
-    assert other.positions != judge_sampling(RIGHT, sampled(), PLAN).positions
+    assert judge_sampling(RIGHT, sampled_target(), PLAN) == judge_sampling(RIGHT, sampled_target(), PLAN)
+    other = judge_sampling(RIGHT, sampled_target(), SamplingPlan.for_gamma(GAMMA, seed=1))
+    assert other.positions != judge_sampling(RIGHT, sampled_target(), PLAN).positions
 
 
 def test_a_verdict_is_plain_values_for_a_record() -> None:
     """JSON takes it, and the counts are in it."""
-    part = sampling_part(judge_sampling(RIGHT, sampled(), PLAN))
+    part = sampling_part(judge_sampling(RIGHT, sampled_target(), PLAN))
     wire = json.loads(json.dumps(to_json(part.sampling)))
     first = wire["positions"][0]
     assert (part.outcome, wire["look"], len(wire["positions"])) == ("consistent", 4, 4)
@@ -224,21 +224,21 @@ def test_false_alarms_stay_below_the_level_over_all_looks_and_positions() -> Non
     alarms = sum(verdict.outcome is SamplingOutcome.DIFFERENT for verdict in verdicts)
     assert max(verdict.look for verdict in verdicts) == 4
     assert binom.ppf(1e-4, RUNS, 0.03) <= alarms <= binom.ppf(1 - 1e-4, RUNS, 0.1)
-    assert sum(map(uncorrected, range(300))) > binom.ppf(1 - 1e-4, 300, 0.1)
+    assert sum(map(alarms_uncorrected, range(300))) > binom.ppf(1 - 1e-4, 300, 0.1)
 
 
-def uncorrected(seed: int) -> bool:
+def alarms_uncorrected(seed: int) -> bool:
     """The same gate, if each look and position spent the whole level: each look's own alarm, four looks in a row."""
     plan = SamplingPlan(samples=240, looks=4, depth=1, width=1, level=0.1, seed=seed)
     engine, target = Independent(HALF, 2), KnownTarget(lambda prefix: HALF)
     return any(
         position.p_value <= plan.level
         for upto in (1, 2, 3, 4)
-        for position in judge_sampling(repeated(engine, plan, upto), target, one_look(plan, upto)).positions
+        for position in judge_sampling(repeat(engine, plan, upto), target, one_look(plan, upto)).positions
     )
 
 
-def repeated(engine: Independent, plan: SamplingPlan, upto: int) -> Draw:
+def repeat(engine: Independent, plan: SamplingPlan, upto: int) -> Draw:
     """What a plan of several looks has drawn at look `upto`, drawn at once."""
     return lambda seeds: [sample for look in range(1, upto + 1) for sample in engine(plan.engine_seeds(look))]
 

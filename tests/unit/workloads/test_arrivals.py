@@ -9,7 +9,7 @@ from itertools import accumulate, pairwise
 import pytest
 from scipy.stats import gamma, kstest
 
-from pytest_specdec.workloads.arrivals import at_random, evenly, played
+from pytest_specdec.workloads.arrivals import at_random, evenly, replay
 
 RATE, COUNT = 200.0, 10_000
 ENOUGH = 0.01
@@ -80,6 +80,6 @@ def test_the_same_seed_gives_the_same_schedule_on_every_machine() -> None:
 
 def test_a_trace_starts_at_once_and_is_stretched() -> None:
     """Half the time scale plays it twice as fast; a time of 0 is a value."""
-    assert played([27.5, 27.5, 30.0, 34.5], 0.5) == (0.0, 0.0, 1.25, 3.5)
-    assert played([0.0, 1.0], 1.0) == (0.0, 1.0)
-    assert played([], 1.0) == ()
+    assert replay([27.5, 27.5, 30.0, 34.5], 0.5) == (0.0, 0.0, 1.25, 3.5)
+    assert replay([0.0, 1.0], 1.0) == (0.0, 1.0)
+    assert replay([], 1.0) == ()

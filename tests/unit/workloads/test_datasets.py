@@ -66,12 +66,12 @@ def workload(of: Scenario) -> Workload:
     return of.realise(5000, 5000, letters, chat)
 
 
-def asked(of: Scenario) -> list[str]:
+def list_prompts(of: Scenario) -> list[str]:
     """The prompts, as the texts that the two tokenizers above would have been given."""
     return ["".join(map(chr, request.prompt_ids)) for request in workload(of).requests]
 
 
-def told(format: str, path: str, text: str, source: str = "", top: str = "") -> str:
+def error_of(format: str, path: str, text: str, source: str = "", top: str = "") -> str:
     """The error on loading such a scenario, without the folder."""
     with pytest.raises(ConfigurationError) as caught:
         scenario(format, path, text, source, top)
@@ -88,9 +88,9 @@ def told(format: str, path: str, text: str, source: str = "", top: str = "") -> 
 )
 def test_a_column_of_texts(format: str, path: str, text: str) -> None:
     """Bare by default, in the order of the file, all of it or the first."""
-    assert asked(scenario(format, path, text)) == ["ab", "c"]
-    assert asked(scenario(format, path, text, top="count = 1")) == ["ab"]
-    assert asked(scenario(format, path, text, "chat_template = true")) == ["<u:ab><a:", "<u:c><a:"]
+    assert list_prompts(scenario(format, path, text)) == ["ab", "c"]
+    assert list_prompts(scenario(format, path, text, top="count = 1")) == ["ab"]
+    assert list_prompts(scenario(format, path, text, "chat_template = true")) == ["<u:ab><a:", "<u:c><a:"]
 
 
 def test_a_column_of_a_parquet_file() -> None:
@@ -102,7 +102,7 @@ def test_a_column_of_a_parquet_file() -> None:
     for column, expected in (("q", ["ab", "c"]), ("m", ["<u:a><a:", "<u:c><a:"])):
         source = f'source = {{ format = "parquet", path = "d.parquet", column = "{column}" }}'
         Path("x.toml").write_text(f"max_tokens = 8\n{source}")
-        assert asked(load_scenario("x.toml")) == expected
+        assert list_prompts(load_scenario("x.toml")) == expected
 
 
 POLICIES = {"first": "<s:s><u:a><a:", "joined": "<s:s><u:a\n\nc><a:", "conversation": "<s:s><u:a><a:b><u:c><a:"}
@@ -113,22 +113,22 @@ def test_what_of_a_conversation_is_asked(turns: str, expected: str) -> None:
     """Messages and ShareGPT alike; what the assistant says after the last user turn is never sent."""
     source = f'turns = "{turns}"'
     messages = lines({"messages": TALK}, {"messages": [*TALK, ANSWER]})
-    assert asked(scenario("jsonl", "d.jsonl", messages, f'column = "messages"\n{source}')) == [expected] * 2
+    assert list_prompts(scenario("jsonl", "d.jsonl", messages, f'column = "messages"\n{source}')) == [expected] * 2
     sharegpt = json.dumps([{"id": "1", "conversations": SHAREGPT}])
-    assert asked(scenario("sharegpt", "d.json", sharegpt, source)) == [expected]
-    assert asked(scenario("sharegpt", "d.jsonl", sharegpt.strip("[]"), source)) == [expected]
+    assert list_prompts(scenario("sharegpt", "d.json", sharegpt, source)) == [expected]
+    assert list_prompts(scenario("sharegpt", "d.jsonl", sharegpt.strip("[]"), source)) == [expected]
 
 
 def test_a_conversation_without_a_chat_template_is_its_bare_texts() -> None:
     """A blank line between, and nothing of who says it."""
     bare = 'column = "messages"\nturns = "conversation"\nchat_template = false'
-    assert asked(scenario("jsonl", "d.jsonl", lines({"messages": TALK}), bare)) == ["s\n\na\n\nb\n\nc"]
+    assert list_prompts(scenario("jsonl", "d.jsonl", lines({"messages": TALK}), bare)) == ["s\n\na\n\nb\n\nc"]
 
 
 def test_texts_and_conversations_in_one_column_keep_their_order() -> None:
     """Each is encoded as what it is."""
     rows = lines({"p": "x"}, {"p": [ASK]}, {"p": "y"})
-    assert asked(scenario("jsonl", "d.jsonl", rows, 'column = "p"')) == ["x", "<u:a><a:", "y"]
+    assert list_prompts(scenario("jsonl", "d.jsonl", rows, 'column = "p"')) == ["x", "<u:a><a:", "y"]
 
 
 @pytest.mark.parametrize("format", ["spec_bench", "mt_bench", "speed_bench"])
@@ -139,22 +139,22 @@ def test_questions_by_turns_and_category(format: str) -> None:
         {"question_id": 2, "category": "qa", "turns": ["c"]},
         {"question_id": 3, "category": "math", "turns": ["d"]},
     )
-    assert asked(scenario(format, "q.jsonl", rows)) == ["<u:a><a:", "<u:c><a:", "<u:d><a:"]
+    assert list_prompts(scenario(format, "q.jsonl", rows)) == ["<u:a><a:", "<u:c><a:", "<u:d><a:"]
     joined = 'turns = "joined"\nchat_template = false\ncategory = "math"'
-    assert asked(scenario(format, "q.jsonl", rows, joined)) == ["a\n\nb", "d"]
+    assert list_prompts(scenario(format, "q.jsonl", rows, joined)) == ["a\n\nb", "d"]
 
 
 def test_speed_bench_as_its_script_prepares_it() -> None:
     """One message for each user turn, and further columns that do not matter."""
     row = {"question_id": "x", "category": "qa", "sub_category": "y", "messages": [ASK, AGAIN], "multiturn": True}
-    assert asked(scenario("speed_bench", "q.jsonl", lines(row))) == ["<u:a><a:"]
-    assert asked(scenario("speed_bench", "q.jsonl", lines(row), 'turns = "joined"')) == ["<u:a\n\nc><a:"]
+    assert list_prompts(scenario("speed_bench", "q.jsonl", lines(row))) == ["<u:a><a:"]
+    assert list_prompts(scenario("speed_bench", "q.jsonl", lines(row), 'turns = "joined"')) == ["<u:a\n\nc><a:"]
 
 
 def test_speed_bench_as_downloaded_is_refused() -> None:
     """Its rows say that the text is elsewhere."""
     row = {"category": "qa", "turns": ["FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH"]}
-    assert told("speed_bench", "q.jsonl", lines(row)).startswith(
+    assert error_of("speed_bench", "q.jsonl", lines(row)).startswith(
         "x.toml:5: source.path: q.jsonl:1: a placeholder, not a question: prepare the dataset with SPEED-Bench's own"
     )
 
@@ -162,7 +162,7 @@ def test_speed_bench_as_downloaded_is_refused() -> None:
 def test_a_category_that_does_not_exist() -> None:
     """Those that do are listed, at the line of the key."""
     rows = lines({"category": "qa", "turns": ["a"]}, {"category": "math", "turns": ["a"]})
-    assert told("spec_bench", "q.jsonl", rows, 'category = "maths"') == (
+    assert error_of("spec_bench", "q.jsonl", rows, 'category = "maths"') == (
         "x.toml:6: source.category: no row of q.jsonl is of category 'maths': there are 'math', 'qa'"
     )
 
@@ -171,7 +171,7 @@ def test_the_custom_dataset_of_vllm() -> None:
     """With the chat template, as vLLM does, and with output lengths if they are there."""
     rows = lines({"prompt": "ab", "output_tokens": 3}, {"prompt": "c", "output_tokens": 12})
     loaded = scenario("vllm_custom", "d.jsonl", rows, top='output_length = "source"')
-    assert asked(loaded) == ["<u:ab><a:", "<u:c><a:"]
+    assert list_prompts(loaded) == ["<u:ab><a:", "<u:c><a:"]
     assert [request.max_tokens for request in workload(loaded).requests] == [3, 8]
     assert workload(loaded).notes == ("answers cut to max_tokens = 8: 1 of 2",)
     assert [request.max_tokens for request in workload(scenario("vllm_custom", "d.jsonl", rows)).requests] == [8, 8]
@@ -194,12 +194,12 @@ def test_the_custom_dataset_of_vllm() -> None:
 )
 def test_an_output_length_that_a_row_does_not_tell(rows: Sequence[dict[str, Any]], message: str) -> None:
     """Never a guess in its place."""
-    assert told("vllm_custom", "d.jsonl", lines(*rows), top='output_length = "source"') == message
+    assert error_of("vllm_custom", "d.jsonl", lines(*rows), top='output_length = "source"') == message
 
 
 def test_an_output_length_that_no_row_of_the_format_tells() -> None:
     """The line is that of the key, and formats that do are named."""
-    message = told("jsonl", "d.jsonl", lines({"prompt": "a"}), top='output_length = "source"')
+    message = error_of("jsonl", "d.jsonl", lines({"prompt": "a"}), top='output_length = "source"')
     assert message == (
         "x.toml:2: output_length: a source of format 'jsonl' tells no output lengths:"
         ' remove it, or use a trace or format = "vllm_custom"'
@@ -366,14 +366,14 @@ MALFORMED = [
 @pytest.mark.parametrize(("format", "text", "message"), MALFORMED)
 def test_a_malformed_row(format: str, text: str, message: str) -> None:
     """The file, the line, the column and the remedy, at the scenario's line that names the file."""
-    assert told(format, "data", text) == f"x.toml:5: source.path: data{message}; {REMEDY}"
+    assert error_of(format, "data", text) == f"x.toml:5: source.path: data{message}; {REMEDY}"
 
 
 def test_two_user_turns_without_an_answer_are_no_conversation() -> None:
     """Unless one asks for the first, or both as one."""
     rows = lines({"m": [ASK, AGAIN]})
-    assert asked(scenario("jsonl", "d.jsonl", rows, 'column = "m"\nturns = "joined"')) == ["<u:a\n\nc><a:"]
-    assert told("jsonl", "d.jsonl", rows, 'column = "m"\nturns = "conversation"') == (
+    assert list_prompts(scenario("jsonl", "d.jsonl", rows, 'column = "m"\nturns = "joined"')) == ["<u:a\n\nc><a:"]
+    assert error_of("jsonl", "d.jsonl", rows, 'column = "m"\nturns = "conversation"') == (
         "x.toml:5: source.path: d.jsonl:1: two user turns and no answer between them:"
         f' write turns = "first" or "joined"; {REMEDY}'
     )
@@ -392,11 +392,11 @@ def test_skipped_rows_reach_the_workload_and_its_record() -> None:
 
 def test_a_file_whose_rows_are_all_malformed() -> None:
     """Skipping all of them leaves nothing, and is told."""
-    assert told("jsonl", "d.jsonl", lines({"q": 1}, {"q": 2}), "skip_malformed = true") == (
+    assert error_of("jsonl", "d.jsonl", lines({"q": 1}, {"q": 2}), "skip_malformed = true") == (
         "x.toml:5: source.path: each of its 2 rows is malformed, the first"
         " d.jsonl:1: no column 'prompt': its columns are 'q'; name one with `column`"
     )
-    assert told("csv", "d.csv", "prompt\n") == "x.toml:5: source.path: d.csv has no rows: name one with data"
+    assert error_of("csv", "d.csv", "prompt\n") == "x.toml:5: source.path: d.csv has no rows: name one with data"
 
 
 def test_a_file_that_is_not_there() -> None:
@@ -409,7 +409,7 @@ def test_a_file_that_is_not_there() -> None:
 def test_more_rows_asked_for_than_there_are() -> None:
     """Malformed rows that are skipped do not count."""
     rows = lines({"prompt": "a"}, {"q": "b"}, {"prompt": "c"})
-    assert told("jsonl", "d.jsonl", rows, "skip_malformed = true", "count = 3") == (
+    assert error_of("jsonl", "d.jsonl", rows, "skip_malformed = true", "count = 3") == (
         "x.toml:2: count: 3 prompts asked for, the source has 2: lower count to 2 or add prompts"
     )
 
@@ -417,8 +417,8 @@ def test_more_rows_asked_for_than_there_are() -> None:
 def test_rows_beyond_count_are_not_read() -> None:
     """Nor judged: the same file is an error when one asks for more."""
     rows = lines({"prompt": "a"}, {"prompt": "b"}) + "no JSON\n"
-    assert asked(scenario("jsonl", "d.jsonl", rows, top="count = 2")) == ["a", "b"]
-    assert "d.jsonl:3: not JSON" in told("jsonl", "d.jsonl", rows, top="count = 3")
+    assert list_prompts(scenario("jsonl", "d.jsonl", rows, top="count = 2")) == ["a", "b"]
+    assert "d.jsonl:3: not JSON" in error_of("jsonl", "d.jsonl", rows, top="count = 3")
 
 
 def test_the_digest_is_of_the_content_not_of_the_path() -> None:
@@ -484,7 +484,7 @@ def test_a_dataset_of_the_hub_is_streamed_in_the_run_only(monkeypatch: pytest.Mo
     """Loading the scenario opens nothing; then name, config, split and revision are passed on."""
     loaded = hub(monkeypatch, [{"q": "a"}, {"q": "b"}, {"q": "c"}], ', column = "q", config = "main", revision = "r"')
     assert calls == []
-    assert asked(loaded) == ["a", "b"]
+    assert list_prompts(loaded) == ["a", "b"]
     assert calls == [("a/b", "main", {"split": "test", "revision": "r", "streaming": True})]
     assert workload(loaded).digest
     assert len(calls) == 1

@@ -24,7 +24,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return scenarios
 
 
-def refused(*paths: str) -> str:
+def error_of(*paths: str) -> str:
     with pytest.raises(ConfigurationError) as caught:
         discover(paths)
     return str(caught.value)
@@ -48,21 +48,21 @@ def test_nothing_is_found_where_nothing_is_asked() -> None:
 
 def test_a_path_that_does_not_exist(folder: Path) -> None:
     """It is named."""
-    assert refused("s", "t") == "t: no such file or folder: name a scenario file or a folder of them"
+    assert error_of("s", "t") == "t: no such file or folder: name a scenario file or a folder of them"
 
 
 def test_a_folder_without_scenarios(folder: Path) -> None:
     """Finding nothing is not success."""
     (folder / "t").mkdir()
-    assert refused("s/t") == "s/t: a folder without *.toml: put a scenario file there, or name another folder"
+    assert error_of("s/t") == "s/t: a folder without *.toml: put a scenario file there, or name another folder"
 
 
 def test_two_scenarios_of_one_name(folder: Path) -> None:
     """By file name, and by the key `name`."""
     (folder.parent / "a.toml").touch()
-    assert refused("s", "a.toml") == "a.toml: s/a.toml is also named 'a': give one of them another `name`"
+    assert error_of("s", "a.toml") == "a.toml: s/a.toml is also named 'a': give one of them another `name`"
     (folder / "b.toml").write_text('name = "a"')
-    assert refused("s") == "s/b.toml: s/a.toml is also named 'a': give one of them another `name`"
+    assert error_of("s") == "s/b.toml: s/a.toml is also named 'a': give one of them another `name`"
     (folder / "a.toml").write_text('name = "c"')
     assert len(discover(["s"])) == 2
 

@@ -32,13 +32,13 @@ def scenario(source: str, top: str = "") -> Scenario:
     return load_scenario("x.toml")
 
 
-def told(source: str) -> str:
+def error_of(source: str) -> str:
     with pytest.raises(ConfigurationError) as caught:
         scenario(source)
     return str(caught.value).replace(f"{Path.cwd()}/", "")
 
 
-def asked(of: Scenario) -> list[str]:
+def list_prompts(of: Scenario) -> list[str]:
     requests = of.realise(5000, 50_000, letters, contents).requests
     return ["".join(map(chr, request.prompt_ids)) for request in requests]
 
@@ -48,8 +48,8 @@ def test_spec_bench_reference_is_absent_a_list_or_a_list_of_lists(reference: dic
     """It is not looked at; of two turns the stated policy asks the first, or both as one."""
     row = {"question_id": 81, "category": "writing", "turns": ["one", "two"], **reference}
     Path("q.jsonl").write_text(json.dumps(row))
-    assert asked(scenario('format = "spec_bench", path = "q.jsonl"')) == ["one"]
-    assert asked(scenario('format = "spec_bench", path = "q.jsonl", turns = "joined"')) == ["one\n\ntwo"]
+    assert list_prompts(scenario('format = "spec_bench", path = "q.jsonl"')) == ["one"]
+    assert list_prompts(scenario('format = "spec_bench", path = "q.jsonl", turns = "joined"')) == ["one\n\ntwo"]
 
 
 def test_azure_trace_with_crlf_no_final_newline_and_seven_digits() -> None:
@@ -74,7 +74,7 @@ def test_a_git_lfs_pointer_is_not_data(format: str) -> None:
     """Whatever is expected in its place, and the remedy is named."""
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 188000000\n"
     Path("t.jsonl").write_text(pointer)
-    assert told(f'format = "{format}", path = "t.jsonl"') == (
+    assert error_of(f'format = "{format}", path = "t.jsonl"') == (
         "x.toml:3: source.path: t.jsonl is an LFS pointer, not data: git lfs pull"
     )
 
@@ -84,11 +84,11 @@ def test_sharegpt_turns_are_chosen_by_role_and_skips_are_told() -> None:
     told_first = {"conversations": [{"from": "gpt", "value": "A"}, {"from": "human", "value": "q"}]}
     nobody = {"conversations": [{"from": "gpt", "value": "A"}, {"from": "gpt", "value": "B"}]}
     Path("d.json").write_text(json.dumps([told_first, nobody]))
-    assert "d.json:1: no user turn: its roles are 'assistant', 'assistant'" in told(
+    assert "d.json:1: no user turn: its roles are 'assistant', 'assistant'" in error_of(
         'format = "sharegpt", path = "d.json"'
     )
     loaded = scenario('format = "sharegpt", path = "d.json", skip_malformed = true')
-    assert asked(loaded) == ["q"]
+    assert list_prompts(loaded) == ["q"]
     made = loaded.realise(5000, 50_000, letters, contents)
     assert workload_part(made).skipped_rows == 1
     assert made.notes[1] == "turns before the first user turn left out: 1"
@@ -98,9 +98,9 @@ def test_a_file_with_a_messages_column_only() -> None:
     """Never an empty request: its columns are listed, and with the right one it is accepted."""
     Path("d.jsonl").write_text(json.dumps({"messages": [{"role": "user", "content": "q"}]}))
     for format in ("jsonl", "file"):
-        message = told(f'format = "{format}", path = "d.jsonl"')
+        message = error_of(f'format = "{format}", path = "d.jsonl"')
         assert "no column 'prompt': its columns are 'messages'; name one with `column`" in message
-    assert asked(scenario('format = "jsonl", path = "d.jsonl", column = "messages"')) == ["q"]
+    assert list_prompts(scenario('format = "jsonl", path = "d.jsonl", column = "messages"')) == ["q"]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_file_with_a_messages_column_only() -> None:
 def test_a_byte_order_mark_loses_no_record(format: str, text: str) -> None:
     """Files are read as utf-8-sig."""
     Path("d.jsonl").write_bytes(b"\xef\xbb\xbf" + text.encode())
-    assert asked(scenario(f'format = "{format}", path = "d.jsonl"')) == ["a"]
+    assert list_prompts(scenario(f'format = "{format}", path = "d.jsonl"')) == ["a"]
 
 
 def test_rows_that_exceed_the_context_are_named_before_anything_runs() -> None:

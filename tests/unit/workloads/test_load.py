@@ -31,19 +31,19 @@ def workload(text: str) -> Workload:
     return scenario(text).realise(1000, 512, lambda texts: [])
 
 
-def told(text: str) -> str:
+def error_of(text: str) -> str:
     with pytest.raises(ConfigurationError) as caught:
         scenario(text)
     return str(caught.value)
 
 
-def timed(monkeypatch: pytest.MonkeyPatch, *times: float) -> None:
+def set_times(monkeypatch: pytest.MonkeyPatch, *times: float) -> None:
     """Give the source of prompts written in the file these times."""
     monkeypatch.setattr(IdsSource, "arrivals", lambda self, count, seed: times[:count])
 
 
 @pytest.mark.parametrize(
-    ("load", "at_once", "due"),
+    ("load", "concurrency", "due"),
     [
         ('{ kind = "closed" }', 1, ()),
         ('{ kind = "offline" }', 5, ()),
@@ -52,10 +52,10 @@ def timed(monkeypatch: pytest.MonkeyPatch, *times: float) -> None:
         ('{ kind = "open", rates = [4.0, 8.0], arrivals = "constant" }', 5, (0.0, 0.25, 0.5, 0.75, 1.0)),
     ],
 )
-def test_each_kind_says_how_many_at_once_and_when(load: str, at_once: int, due: tuple[float, ...]) -> None:
+def test_each_kind_says_its_max_concurrency_and_when(load: str, concurrency: int, due: tuple[float, ...]) -> None:
     """What lies beyond max_seconds is no part of the workload; a sweep begins at its lowest rate."""
     made = workload(f"{RANDOM}load = {load}")
-    assert (made.concurrency, made.arrivals_s, len(made.requests)) == (at_once, due, len(due) or 5)
+    assert (made.concurrency, made.arrivals_s, len(made.requests)) == (concurrency, due, len(due) or 5)
 
 
 def test_a_closed_load_keeps_to_the_concurrency() -> None:
@@ -106,7 +106,7 @@ def test_a_sweep_is_the_scenario_at_each_rate() -> None:
 
 def test_a_trace_plays_the_times_of_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
     """From its first one on."""
-    timed(monkeypatch, 10.0, 10.0, 13.5)
+    set_times(monkeypatch, 10.0, 10.0, 13.5)
     assert workload(f"{IDS}{TRACE}").arrivals_s == (0.0, 0.0, 3.5)
     assert workload(f'{IDS}load = {{ kind = "open", arrivals = "trace", time_scale = 2.0 }}').arrivals_s == (
         0.0,
@@ -118,9 +118,9 @@ def test_a_trace_plays_the_times_of_its_source(monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_times_of_a_trace_are_part_of_the_digest(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same prompts at other moments are another workload."""
-    timed(monkeypatch, 0.0, 1.0, 2.0)
+    set_times(monkeypatch, 0.0, 1.0, 2.0)
     before = scenario(f"{IDS}{TRACE}").digest
-    timed(monkeypatch, 0.0, 1.0, 3.0)
+    set_times(monkeypatch, 0.0, 1.0, 3.0)
     assert scenario(f"{IDS}{TRACE}").digest != before
 
 
@@ -137,8 +137,8 @@ def test_digests_tell_loads_apart() -> None:
 
 
 def test_a_trace_that_runs_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
-    timed(monkeypatch, 0.0, 2.0, 1.0)
-    assert told(f"{IDS}{TRACE}") == (
+    set_times(monkeypatch, 0.0, 2.0, 1.0)
+    assert error_of(f"{IDS}{TRACE}") == (
         "x.toml:3: load: the time of prompt 3 lies before that of the prompt before it: sort the trace"
     )
 
@@ -199,14 +199,14 @@ def test_a_trace_that_runs_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_loads_that_do_not_go_together(lines: str, message: str) -> None:
     """Each with file, line, key and remedy."""
-    assert told(RANDOM + lines) == f"x.toml:4: {message}"
+    assert error_of(RANDOM + lines) == f"x.toml:4: {message}"
 
 
 @pytest.mark.parametrize("kind", ["offline", "open"])
 def test_a_concurrency_that_the_load_does_not_heed(kind: str) -> None:
     """Also where it is the default's own value: whoever writes it expects it to be kept."""
     rate = ", rate = 4" if kind == "open" else ""
-    assert told(f'{RANDOM}load = {{ kind = "{kind}"{rate} }}\nconcurrency = 1') == (
+    assert error_of(f'{RANDOM}load = {{ kind = "{kind}"{rate} }}\nconcurrency = 1') == (
         "x.toml:5: concurrency: only a closed load keeps to it: remove it, or write"
         f' load = {{ kind = "closed" }}, not {kind}'
     )
@@ -214,20 +214,20 @@ def test_a_concurrency_that_the_load_does_not_heed(kind: str) -> None:
 
 def test_a_speedup_cannot_be_asked_of_an_open_load() -> None:
     """It would be null, and a limit on it never missed."""
-    assert told(f'{RANDOM}load = {{ kind = "open", rate = 4 }}\nmin_speedup = 1.2') == (
+    assert error_of(f'{RANDOM}load = {{ kind = "open", rate = 4 }}\nmin_speedup = 1.2') == (
         "x.toml:5: min_speedup: an open load sets the throughput: ask for slo and min_goodput, or use a closed load"
     )
 
 
 @pytest.mark.parametrize("slo", ["", "slo = {}\n"])
 def test_a_goodput_without_objectives(slo: str) -> None:
-    assert told(f"{RANDOM}{slo}min_goodput = 0.9").endswith(
+    assert error_of(f"{RANDOM}{slo}min_goodput = 0.9").endswith(
         "min_goodput: no objective is given that requests could meet: add for example slo = { ttft_ms = 200 }"
     )
 
 
 def test_objectives_are_positive_milliseconds() -> None:
-    assert told(f"{RANDOM}slo = {{ ttft_ms = 0 }}") == (
+    assert error_of(f"{RANDOM}slo = {{ ttft_ms = 0 }}") == (
         "x.toml:4: slo.ttft_ms: expected a number of milliseconds above 0, found 0: write for example ttft_ms = 200"
     )
     assert scenario(f"{RANDOM}slo = {{ ttft_ms = 200, e2e_ms = 1.5 }}").slo.asked == {"ttft_ms": 200.0, "e2e_ms": 1.5}

@@ -42,16 +42,16 @@ def scenario(folder: Path, format: str, name: str, source: str = "", top: str = 
     return load_scenario(folder / "x.toml")
 
 
-def realised(of: Scenario) -> Workload:
+def realise(of: Scenario) -> Workload:
     return of.realise(VOCABULARY, CONTEXT, words, chat)
 
 
 def test_spec_bench_has_480_questions_in_13_categories(tmp_path: Path) -> None:
     """Eighty of them have two turns, and those of one category are found."""
     loaded = scenario(tmp_path, "spec_bench", "spec_bench_question.jsonl")
-    assert len(realised(loaded).requests) == 480
+    assert len(realise(loaded).requests) == 480
     joined = scenario(tmp_path, "spec_bench", "spec_bench_question.jsonl", 'turns = "joined"')
-    pairs = zip(realised(loaded).requests, realised(joined).requests, strict=True)
+    pairs = zip(realise(loaded).requests, realise(joined).requests, strict=True)
     assert sum(len(one.prompt_ids) < len(both.prompt_ids) for one, both in pairs) == 80
     assert scenario(tmp_path, "spec_bench", "spec_bench_question.jsonl", 'category = "math"').prompt_count == 10
     assert scenario(tmp_path, "spec_bench", "spec_bench_question.jsonl", 'category = "rag"').prompt_count == 80
@@ -60,7 +60,7 @@ def test_spec_bench_has_480_questions_in_13_categories(tmp_path: Path) -> None:
 def test_sharegpt_has_500_conversations_of_one_to_three_questions(tmp_path: Path) -> None:
     """A third each, so that two thirds grow when all is asked."""
     first, whole = (
-        realised(scenario(tmp_path, "sharegpt", "sharegpt_dummy_conversation.json", f'turns = "{turns}"'))
+        realise(scenario(tmp_path, "sharegpt", "sharegpt_dummy_conversation.json", f'turns = "{turns}"'))
         for turns in ("first", "conversation")
     )
     assert len(first.requests) == 500
@@ -77,7 +77,7 @@ def test_the_azure_trace_has_8819_rows_with_the_last_one(tmp_path: Path) -> None
     assert arrivals is not None
     assert (loaded.prompt_count, told[0], told[-1]) == (8819, 10, 173)
     assert (arrivals[0], arrivals[1], arrivals[-1]) == (0.0, 0.052, 3435.948056)
-    few = realised(scenario(tmp_path, "azure", "azure_code.csv", top="count = 3"))
+    few = realise(scenario(tmp_path, "azure", "azure_code.csv", top="count = 3"))
     assert [len(request.prompt_ids) for request in few.requests] == [4808, 3180, 110]
 
 
@@ -87,7 +87,7 @@ def test_the_mooncake_trace_has_12031_rows_that_share_prefixes(tmp_path: Path) -
     arrivals = loaded.source.arrivals(12_031, 0)
     assert arrivals is not None
     assert (loaded.prompt_count, arrivals[0], arrivals[-1]) == (12_031, 0.0, 3536.999)
-    few = realised(scenario(tmp_path, "mooncake", "mooncake_conversation.jsonl", top="count = 3"))
+    few = realise(scenario(tmp_path, "mooncake", "mooncake_conversation.jsonl", top="count = 3"))
     assert [len(request.prompt_ids) for request in few.requests] == [6758, 7322, 7236]
     assert len({request.prompt_ids[:512] for request in few.requests}) == 1
     assert len({request.prompt_ids[512:1024] for request in few.requests}) == 3
@@ -105,6 +105,6 @@ def test_a_hundred_rows_of_the_mooncake_trace_cost_no_more_than_they_need(
     monkeypatch.setitem(traces.TRACES, "mooncake", noted)
     monkeypatch.setattr(traces, "ordinary_ids", lambda name, *how: made.append(name) or ids(name, *how))
     loaded = scenario(tmp_path, "mooncake", "mooncake_conversation.jsonl", f'order = "{order}"', "count = 100")
-    assert len(realised(loaded).requests) == 100
+    assert len(realise(loaded).requests) == 100
     assert len(read) == len(set(read)) == rows
     assert len(made) == len(set(made))

@@ -26,7 +26,7 @@ def read(reader: Reader, path: Path, content: bytes) -> list[Row | Wrong]:
     return list(reader(path))
 
 
-def refused(reader: Reader, path: Path, content: bytes) -> str:
+def error_of(reader: Reader, path: Path, content: bytes) -> str:
     with pytest.raises(ConfigurationError) as caught:
         read(reader, path, content)
     return str(caught.value).replace(f"{path}", "FILE")
@@ -65,7 +65,7 @@ def test_a_json_list_gives_the_line_on_which_each_object_begins(tmp_path: Path) 
 )
 def test_a_json_list_that_is_none(tmp_path: Path, content: bytes, message: str) -> None:
     """The line is that of the fault."""
-    assert refused(json_list, tmp_path / "f", content) == message
+    assert error_of(json_list, tmp_path / "f", content) == message
 
 
 def test_csv_rows_have_the_line_on_which_they_begin(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_csv_rows_have_the_line_on_which_they_begin(tmp_path: Path) -> None:
 )
 def test_a_csv_file_that_is_none(tmp_path: Path, content: bytes, message: str) -> None:
     """Each fault with its line and remedy."""
-    assert refused(csv_rows, tmp_path / "f", content) == message
+    assert error_of(csv_rows, tmp_path / "f", content) == message
 
 
 def test_parquet_rows_are_counted(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_parquet_rows_are_counted(tmp_path: Path) -> None:
 def test_what_is_not_parquet(tmp_path: Path) -> None:
     """It says so, not a traceback of a library."""
     pytest.importorskip("pyarrow", reason="Parquet needs pyarrow: pip install pyarrow")
-    message = refused(parquet_rows, tmp_path / "f", b"prompt\nx")
+    message = error_of(parquet_rows, tmp_path / "f", b"prompt\nx")
     assert message.startswith("FILE is not Parquet (")
     assert message.endswith("): name a .parquet file")
 
@@ -136,13 +136,13 @@ def test_a_missing_library_is_told_with_the_command(
     assert str(caught.value).endswith(message + "pip install 'pytest-specdec[datasets]'")
 
 
-def numbered(rows: int) -> list[Item | Wrong]:
+def number_rows(rows: int) -> list[Item | Wrong]:
     return [Item(f":{n}", length=1) for n in range(rows)]
 
 
 def test_the_first_rows_need_no_look_at_the_others() -> None:
     """A trace of millions of rows is not read to its end for a hundred."""
-    source = iter(numbered(1000))
+    source = iter(number_rows(1000))
     chosen = Choice(3, None, skip=False).of(source, "f")
     assert [item.at for item in chosen.items] == [":0", ":1", ":2"]
     assert len(list(source)) == 997
@@ -152,7 +152,7 @@ def test_the_first_rows_need_no_look_at_the_others() -> None:
 @given(st.integers(1, 60), st.integers(0, 60), st.integers(0, 10**9))
 def test_a_larger_count_of_drawn_rows_begins_with_a_smaller_one(few: int, more: int, seed: int) -> None:
     """And all of them are each row once."""
-    rows = numbered(200)
+    rows = number_rows(200)
     one, other = (Choice(count, seed, skip=False).of(rows, "f").items for count in (few, few + more))
     everything = Choice(None, seed, skip=False).of(rows, "f").items
     assert other[:few] == one
@@ -162,7 +162,7 @@ def test_a_larger_count_of_drawn_rows_begins_with_a_smaller_one(few: int, more: 
 
 def test_drawn_rows_come_from_the_whole_file_and_depend_on_the_seed() -> None:
     """Each half of the file gives about half of the rows."""
-    rows = numbered(1000)
+    rows = number_rows(1000)
     one, other = (Choice(200, seed, skip=False).of(rows, "f").items for seed in (1, 2))
     assert one != other
     assert 70 < sum(int(item.at[1:]) < 500 for item in one) < 130
@@ -170,7 +170,7 @@ def test_drawn_rows_come_from_the_whole_file_and_depend_on_the_seed() -> None:
 
 def test_wrong_rows_are_told_by_reason_with_both_remedies() -> None:
     """Rows that share a reason are told together, five at most."""
-    rows: list[Item | Wrong] = [Wrong(":2", "no a"), *numbered(1), Wrong(":4", "no b"), Wrong(":5", "no a")]
+    rows: list[Item | Wrong] = [Wrong(":2", "no a"), *number_rows(1), Wrong(":4", "no b"), Wrong(":5", "no a")]
     with pytest.raises(ConfigurationError) as caught:
         Choice(1, None, skip=False).of(rows, "f.csv")
     remedies = "correct such rows, or leave them out with skip_malformed = true"

@@ -31,7 +31,7 @@ def no_tokenizer(texts: Sequence[str]) -> list[list[int]]:
     raise AssertionError("asked for a tokenizer")
 
 
-def written(folder: Path, text: str, name: str = "x.toml") -> Scenario:
+def write_scenario(folder: Path, text: str, name: str = "x.toml") -> Scenario:
     (folder / name).write_text(text, encoding="utf-8")
     return load_scenario(folder / name)
 
@@ -42,7 +42,7 @@ def prompts(scenario: Scenario, vocabulary: int = 1000) -> list[tuple[int, ...]]
 
 def test_defaults_of_the_smallest_scenario(tmp_path: Path) -> None:
     """Only source, count and max_tokens are given; the rest is as documented."""
-    scenario = written(tmp_path, RANDOM)
+    scenario = write_scenario(tmp_path, RANDOM)
     told = scenario.model_dump(exclude={"source", "count", "max_tokens", "load"})
     assert told == {
         "name": "x",
@@ -72,7 +72,7 @@ def test_defaults_of_the_smallest_scenario(tmp_path: Path) -> None:
 
 def test_every_limit_reaches_the_request(tmp_path: Path) -> None:
     """What the file says of decoding is what the engine is asked."""
-    scenario = written(
+    scenario = write_scenario(
         tmp_path,
         """\
 name = "other"
@@ -94,14 +94,14 @@ concurrency = 2
 
 def test_a_scenario_cannot_be_changed(tmp_path: Path) -> None:
     """It is frozen."""
-    scenario = written(tmp_path, RANDOM)
+    scenario = write_scenario(tmp_path, RANDOM)
     with pytest.raises(ValidationError, match="frozen"):
         scenario.max_tokens = 3
 
 
 def test_random_prompts_are_the_same_every_time_and_need_no_tokenizer(tmp_path: Path) -> None:
     """Ids are pinned, so that records of years compare."""
-    scenario = written(tmp_path, RANDOM + "seed = 1")
+    scenario = write_scenario(tmp_path, RANDOM + "seed = 1")
     workload = scenario.realise(1000, 512, no_tokenizer)
     assert workload == scenario.realise(1000, 512, no_tokenizer)
     assert [request.prompt_ids for request in workload.requests] == RANDOM_UNDER_SEED_1
@@ -112,7 +112,7 @@ def test_random_prompts_are_the_same_every_time_and_need_no_tokenizer(tmp_path: 
 def test_another_seed_draws_other_prompts(tmp_path_factory: pytest.TempPathFactory, one: int, other: int) -> None:
     """Twelve ids of a thousand: equal by chance once in 10^36."""
     folder = tmp_path_factory.mktemp("seeds")
-    first, second = (written(folder, f"{RANDOM}seed = {seed}") for seed in (one, other))
+    first, second = (write_scenario(folder, f"{RANDOM}seed = {seed}") for seed in (one, other))
     assert (prompts(first) == prompts(second)) == (one == other)
     assert (first.digest == second.digest) == (one == other)
 
@@ -120,7 +120,7 @@ def test_another_seed_draws_other_prompts(tmp_path_factory: pytest.TempPathFacto
 def test_random_prompts_are_uniform_over_the_vocabulary_without_the_first_three(tmp_path: Path) -> None:
     """Every id from 3 to the last occurs, each about as often as another; none else does."""
     text = 'source = { format = "random", length = 1000 }\ncount = 10\nmax_tokens = 8'
-    scenario = written(tmp_path, text)
+    scenario = write_scenario(tmp_path, text)
     ids = [token for request in scenario.realise(13, 2000, no_tokenizer).requests for token in request.prompt_ids]
     assert set(ids) == set(range(3, 13))
     assert all(800 < ids.count(token) < 1200 for token in range(3, 13))
@@ -128,13 +128,13 @@ def test_random_prompts_are_uniform_over_the_vocabulary_without_the_first_three(
 
 def test_a_range_of_lengths_reaches_both_ends(tmp_path: Path) -> None:
     """[2, 4] gives 2, 3 and 4 tokens."""
-    scenario = written(tmp_path, 'source = { format = "random", length = [2, 4] }\ncount = 60\nmax_tokens = 8')
+    scenario = write_scenario(tmp_path, 'source = { format = "random", length = [2, 4] }\ncount = 60\nmax_tokens = 8')
     assert {len(prompt) for prompt in prompts(scenario)} == {2, 3, 4}
 
 
 def test_a_larger_count_leaves_the_first_prompts_as_they_were(tmp_path: Path) -> None:
     """A longer run contains the shorter one."""
-    few, many = (written(tmp_path, RANDOM.replace("3", count)) for count in ("3", "30"))
+    few, many = (write_scenario(tmp_path, RANDOM.replace("3", count)) for count in ("3", "30"))
     assert prompts(many)[:3] == prompts(few)
 
 
@@ -160,9 +160,9 @@ def test_given_prompts_come_in_order_all_or_the_first(tmp_path: Path, source: st
     for name, text in beside.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(text.encode())
-    everything = written(tmp_path, f"source = {source}\nmax_tokens = 8")
+    everything = write_scenario(tmp_path, f"source = {source}\nmax_tokens = 8")
     assert prompts(everything) == [(97, 98), (99,), (100,)]
-    assert prompts(written(tmp_path, f"source = {source}\nmax_tokens = 8\ncount = 2")) == [(97, 98), (99,)]
+    assert prompts(write_scenario(tmp_path, f"source = {source}\nmax_tokens = 8\ncount = 2")) == [(97, 98), (99,)]
 
 
 def test_a_prompt_file_is_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +185,7 @@ def test_the_digest_is_stable_over_what_does_not_define_the_workload(tmp_path: P
         'source = { format = "file", path = "p.txt" }\nmax_tokens = 8\ndescription = "x"\nname = "y"',
         'source = { format = "text", prompts = ["ab", "c"] }\nmax_tokens = 8\nwarmup_rounds = 0\nmin_speedup = 2\n',
     ]
-    assert {written(tmp_path, text).digest for text in same} == {DIGEST_OF_AB_AND_C}
+    assert {write_scenario(tmp_path, text).digest for text in same} == {DIGEST_OF_AB_AND_C}
 
 
 @pytest.mark.parametrize(
@@ -208,13 +208,13 @@ def test_the_digest_tells_every_other_workload(tmp_path: Path, change: str) -> N
     """Each key that defines the workload changes it."""
     key = change.partition(" ")[0]
     kept = [line for line in RANDOM.splitlines() if not line.startswith(key)]
-    assert written(tmp_path, "\n".join([*kept, change])).digest != written(tmp_path, RANDOM).digest
+    assert write_scenario(tmp_path, "\n".join([*kept, change])).digest != write_scenario(tmp_path, RANDOM).digest
 
 
 def test_an_edited_prompt_file_is_another_workload(tmp_path: Path) -> None:
     """The digest is of the prompts, not of the file's name."""
     (tmp_path / "p.jsonl").write_text(json.dumps({"prompt": "ab"}))
-    before = written(tmp_path, 'source = { format = "file", path = "p.jsonl" }\nmax_tokens = 8').digest
+    before = write_scenario(tmp_path, 'source = { format = "file", path = "p.jsonl" }\nmax_tokens = 8').digest
     (tmp_path / "p.jsonl").write_text(json.dumps({"prompt": "ac"}))
     assert load_scenario(tmp_path / "x.toml").digest != before
 

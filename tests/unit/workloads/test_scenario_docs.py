@@ -33,7 +33,7 @@ MODELS: list[tuple[str, type[BaseModel]]] = [
 ]
 
 
-def documented() -> list[str]:
+def list_documented() -> list[str]:
     """The first cell of each row of each table, without its heading."""
     return re.findall(r"^\| `([^`]+)` \|", DOCS, re.MULTILINE)
 
@@ -51,7 +51,7 @@ def examples() -> Iterator[tuple[str, str, str]]:
 
 def test_every_key_of_the_models_is_documented_and_no_other() -> None:
     """Each as often as there are tables that have it: source.format once for each kind of source, say."""
-    assert sorted(documented()) == sorted(prefix + key for prefix, model in MODELS for key in model.model_fields)
+    assert sorted(list_documented()) == sorted(prefix + key for prefix, model in MODELS for key in model.model_fields)
 
 
 SIMPLE = [key for key, field in Scenario.model_fields.items() if isinstance(field.default, bool | int)]

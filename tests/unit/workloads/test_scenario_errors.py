@@ -34,7 +34,7 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
 
 
-def told(text: str | bytes) -> str:
+def error_of(text: str | bytes) -> str:
     """The whole message for a file x.toml with this text."""
     Path("x.toml").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ConfigurationError) as caught:
@@ -60,7 +60,7 @@ def test_a_folder_is_not_a_scenario() -> None:
 @pytest.mark.parametrize("text", ["", "\n# only a comment\n", "\ufeff"])
 def test_an_empty_file(text: str) -> None:
     """The smallest scenario is shown, and it is one."""
-    message = told(text)
+    message = error_of(text)
     smallest = 'source = { format = "random", length = 16 }\ncount = 8\nmax_tokens = 64'
     assert message == f"x.toml:1: the file is empty: a scenario needs at least\n{smallest}"
     Path("x.toml").write_text(smallest)
@@ -69,7 +69,7 @@ def test_an_empty_file(text: str) -> None:
 
 def test_not_utf8() -> None:
     """The byte is told."""
-    assert told(b'name = "\xff"') == "x.toml: not UTF-8 at byte 8: save the file as UTF-8"
+    assert error_of(b'name = "\xff"') == "x.toml: not UTF-8 at byte 8: save the file as UTF-8"
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_not_utf8() -> None:
 )
 def test_broken_toml(text: str, message: str) -> None:
     """Line and column are told, also where the fault is the end of the file."""
-    assert told(text) == f"{message}: text stands in quotes, one key = value a line"
+    assert error_of(text) == f"{message}: text stands in quotes, one key = value a line"
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_broken_toml(text: str, message: str) -> None:
 )
 def test_an_unknown_key(key: str, advice: str) -> None:
     """The nearest known key is suggested, if one is near, and all are listed."""
-    assert told(f"{RANDOM}{key} = 1") == f"x.toml:4: unknown key '{key}': {advice}the keys of a scenario are {KEYS}"
+    assert error_of(f"{RANDOM}{key} = 1") == f"x.toml:4: unknown key '{key}': {advice}the keys of a scenario are {KEYS}"
 
 
 @pytest.mark.parametrize(
@@ -121,23 +121,23 @@ def test_an_unknown_key(key: str, advice: str) -> None:
 )
 def test_an_unknown_key_in_a_table(table: str, message: str) -> None:
     """The keys of that very table are listed; a key that TOML took into the table by mistake is sent back up."""
-    assert told(f"count = 1\nmax_tokens = 8\n{table}") == message
+    assert error_of(f"count = 1\nmax_tokens = 8\n{table}") == message
 
 
 def test_keys_that_are_missing() -> None:
     """At the top level, in a table, and where only a random source makes it one."""
-    assert told("rounds = 3").splitlines() == [
+    assert error_of("rounds = 3").splitlines() == [
         "x.toml:1: max_tokens is missing: add for example max_tokens = 64",
         'x.toml:1: source is missing: add for example source = { format = "random", length = 16 }',
     ]
-    assert told('max_tokens = 1\n\n[source]\nformat = "text"') == (
+    assert error_of('max_tokens = 1\n\n[source]\nformat = "text"') == (
         "x.toml:3: source.prompts is missing: add for example "
         'prompts = ["Once upon a time", "The capital of France is"]'
     )
-    assert told(RANDOM.replace("count = 3", "")) == (
+    assert error_of(RANDOM.replace("count = 3", "")) == (
         "x.toml:1: count: missing, and random prompts have no number of their own: add for example count = 8"
     )
-    assert told(RANDOM + "load = {}") == f"x.toml:4: load.kind is missing: {KINDS}"
+    assert error_of(RANDOM + "load = {}") == f"x.toml:4: load.kind is missing: {KINDS}"
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_a_value_of_the_wrong_type_or_out_of_range(line: str, message: str) -> N
     decoy = f"# {line}\n" + ('description = """\n' + line.replace('"', "'") + '\n"""\n' if key != "description" else "")
     text = decoy + "\n".join([*kept, line])
     expected = f"x.toml:{text.count(chr(10)) + 1}: {key}: {message}"
-    assert told(text) == expected
+    assert error_of(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -251,31 +251,31 @@ def test_a_value_of_the_wrong_type_or_out_of_range(line: str, message: str) -> N
 )
 def test_a_faulty_source(source: str, message: str) -> None:
     """The format, the length and the prompts."""
-    assert told(f"count = 1\nmax_tokens = 8\nsource = {source}") == f"x.toml:3: {message}"
+    assert error_of(f"count = 1\nmax_tokens = 8\nsource = {source}") == f"x.toml:3: {message}"
 
 
 def test_a_faulty_item_has_its_own_line() -> None:
     """A prompt among many is pointed at."""
     text = 'max_tokens = 8\n[source]\nformat = "text"\nprompts = [\n  """a\nb""",\n  3,\n]\n'
-    assert told(text) == f"x.toml:7: source.prompts: {TEXTS}, found 3 as item 2: {TEXTS_EXAMPLE}"
+    assert error_of(text) == f"x.toml:7: source.prompts: {TEXTS}, found 3 as item 2: {TEXTS_EXAMPLE}"
 
 
 def test_an_unknown_format_has_the_line_of_the_word() -> None:
     """Not that of the table's head."""
     text = 'max_tokens = 8\n[source]\n# format = "text"\nformat = "rnd"\n'
-    assert told(text) == f'x.toml:4: source.format "rnd" is unknown: did you mean "random"? {FORMATS}'
+    assert error_of(text) == f'x.toml:4: source.format "rnd" is unknown: did you mean "random"? {FORMATS}'
 
 
 def test_a_long_value_is_cut() -> None:
     """An error fits a screen."""
-    assert told(f'{RANDOM}seed = "{"x" * 99}"').startswith(
+    assert error_of(f'{RANDOM}seed = "{"x" * 99}"').startswith(
         f'x.toml:4: seed: expected a whole number, 0 or more, found "{"x" * 56}...:'
     )
 
 
 def test_an_unknown_kind_of_load() -> None:
     """The kinds are listed, and the nearest is suggested."""
-    assert told(RANDOM + 'load = { kind = "opn" }') == (
+    assert error_of(RANDOM + 'load = { kind = "opn" }') == (
         f'x.toml:4: load.kind "opn" is unknown: did you mean "open"? {KINDS}'
     )
 
@@ -284,7 +284,7 @@ def test_an_unknown_kind_of_load() -> None:
     ("line", "message"),
     [
         ("min_tokens = 9", "min_tokens: 9 exceeds max_tokens = 8: lower it, or raise max_tokens"),
-        ("concurrency = 4", "concurrency: 4 at once cannot be reached with 3 prompts: lower it, or raise count"),
+        ("concurrency = 4", "concurrency: 4 cannot be reached with 3 prompts: lower it, or raise count"),
         (
             "sampling = { max_new_tokens = 4 }",
             "sampling.max_new_tokens: not a matter of sampling: use the scenario's key 'max_tokens'",
@@ -298,12 +298,12 @@ def test_an_unknown_kind_of_load() -> None:
 )
 def test_values_that_do_not_go_together(line: str, message: str) -> None:
     """Each is a proper value alone."""
-    assert told(RANDOM + line) == f"x.toml:4: {message}"
+    assert error_of(RANDOM + line) == f"x.toml:4: {message}"
 
 
 def test_more_prompts_asked_for_than_there_are() -> None:
     """An error, never fewer prompts than the record says."""
-    assert told('source = { format = "text", prompts = ["a", "b"] }\nmax_tokens = 8\ncount = 3') == (
+    assert error_of('source = { format = "text", prompts = ["a", "b"] }\nmax_tokens = 8\ncount = 3') == (
         "x.toml:3: count: 3 prompts asked for, the source has 2: lower count to 2 or add prompts"
     )
 
@@ -346,7 +346,7 @@ def test_a_faulty_prompt_file(tmp_path: Path, name: str, content: bytes | None, 
     if content is not None:
         Path(name).write_bytes(content)
     text = f'max_tokens = 8\n[source]\nformat = "file"\npath = "{name}"\n' + (f'column = "{column}"' if column else "")
-    assert told(text) == f"x.toml:4: source.path: {message.format(path=tmp_path / name)}"
+    assert error_of(text) == f"x.toml:4: source.path: {message.format(path=tmp_path / name)}"
 
 
 def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
@@ -360,7 +360,7 @@ format = "text"
 prompts = ["a", 3]
 colum = "x"
 """
-    assert told(text).splitlines() == [
+    assert error_of(text).splitlines() == [
         "x.toml:2: min_tokens: 5 exceeds max_tokens = 4: lower it, or raise max_tokens",
         f"x.toml:3: unknown key 'seeds': did you mean 'seed'? the keys of a scenario are {KEYS}",
         f"x.toml:6: source.prompts: {TEXTS}, found 3 as item 2: {TEXTS_EXAMPLE}",
@@ -370,7 +370,7 @@ colum = "x"
 
 def test_a_flood_of_mistakes_is_cut() -> None:
     """Twenty are told, the others counted."""
-    lines = told('max_tokens = 8\nsource = { format = "text", prompts = [\n' + "1,\n" * 25 + "] }").splitlines()
+    lines = error_of('max_tokens = 8\nsource = { format = "text", prompts = [\n' + "1,\n" * 25 + "] }").splitlines()
     assert len(lines) == 21
     assert lines[-1] == "x.toml: and 5 more mistakes"
 
@@ -380,7 +380,7 @@ def encode(texts: Sequence[str]) -> list[list[int]]:
     return [[ord(letter) - ord("a") for letter in text.replace(" ", "")] for text in texts]
 
 
-def refused(text: str, vocabulary: int = 9, context: int = 10) -> str:
+def error_for(text: str, vocabulary: int = 9, context: int = 10) -> str:
     """The whole message for a target that cannot take the workload."""
     Path("x.toml").write_text(text)
     scenario = load_scenario("x.toml")
@@ -392,7 +392,7 @@ def refused(text: str, vocabulary: int = 9, context: int = 10) -> str:
 def test_prompts_that_the_target_cannot_take() -> None:
     """Each is named by its number; the good ones, here the first and one that fills the context, are not."""
     text = 'source = { format = "text", prompts = ["a", " ", "abcd", "abc", "azy"] }\nmax_tokens = 7'
-    assert refused(text).splitlines() == [
+    assert error_for(text).splitlines() == [
         "prompt 2 of x.toml: is empty, so there is nothing to continue: give it at least one token",
         "prompt 3 of x.toml: 4 + 7 tokens exceed the engine's context of 10: shorten it or raise max_model_len",
         "prompt 5 of x.toml: token id 24, 25 outside of the vocabulary of 9 ids (0 to 8):"
@@ -402,14 +402,14 @@ def test_prompts_that_the_target_cannot_take() -> None:
 
 def test_random_prompts_that_do_not_fit() -> None:
     """Also the drawn ones are checked."""
-    assert refused('source = { format = "random", length = 700 }\nmax_tokens = 64\ncount = 1', 1000, 512) == (
+    assert error_for('source = { format = "random", length = 700 }\nmax_tokens = 64\ncount = 1', 1000, 512) == (
         "prompt 1 of x.toml: 700 + 64 tokens exceed the engine's context of 512: shorten it or raise max_model_len"
     )
 
 
 def test_a_stop_token_that_the_target_does_not_have() -> None:
     """It would never stop there."""
-    assert refused('source = { format = "ids", prompts = [[1]] }\nmax_tokens = 2\nstop_token_ids = [8, 9]') == (
+    assert error_for('source = { format = "ids", prompts = [[1]] }\nmax_tokens = 2\nstop_token_ids = [8, 9]') == (
         "stop_token_ids of x.toml: token id 9 outside of the vocabulary of 9 ids (0 to 8):"
         " it would never stop there, so remove it"
     )
@@ -417,12 +417,12 @@ def test_a_stop_token_that_the_target_does_not_have() -> None:
 
 def test_a_vocabulary_too_small_to_draw_from() -> None:
     """Three ids are never drawn, so there must be a fourth."""
-    assert refused(RANDOM, vocabulary=3, context=100) == (
+    assert error_for(RANDOM, vocabulary=3, context=100) == (
         'random prompts need a vocabulary of more than 3 ids, this target has 3: use source = { format = "ids", … }'
     )
 
 
 def test_a_flood_of_faulty_prompts_is_cut() -> None:
     """Twenty are told, the others counted."""
-    lines = refused('source = { format = "random", length = 9 }\nmax_tokens = 2\ncount = 30').splitlines()
+    lines = error_for('source = { format = "random", length = 9 }\nmax_tokens = 2\ncount = 30').splitlines()
     assert (len(lines), lines[-1]) == (21, "and 10 more")

@@ -4,7 +4,7 @@ It ships with the package so that a plugin built on this one, or this one's own 
 without a model. Time is what `clock` reads, and only the engine advances it: run pytest with
 `--benchmark-timer=pytest_specdec.engines.fake.clock`.
 
-Where things are: `models` what the target prefers next, and how that gives a token; `decoding` the time, and the rounds
+Where things are: `models` what the target prefers next, and how that gives a token; `decoding` the time, and the steps
 of speculation, one method a step; `faults` decoders with one step broken; `engine` the engine. Options
 (EngineSpec.options): those of `engine.DEFAULTS`, and `fault`, for a fault in both arms. Speculative options: `alpha`
 (share of tokens drafted right, 0.8), and `fault`, for a fault of speculation: a name of `FAULTS`, in which

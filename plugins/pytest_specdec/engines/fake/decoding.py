@@ -16,15 +16,15 @@ from typing import Any
 
 from pytest_specdec.engines.fake.models import (
     LanguageModel,
+    add_bias,
     argmax,
-    biased,
-    drawn,
-    hashed,
-    penalised,
+    draw,
+    hash_tokens,
+    mask_tokens,
+    penalise,
     probabilities,
     residual,
-    with_two_highest_swapped,
-    withheld,
+    swap_two_highest,
 )
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.generation import Chunk, Generation, Score, Speculation
@@ -123,7 +123,7 @@ class Decoder:
             concurrency=workload.concurrency,
             shape=f"{workload.concurrency}x{self.gamma}",
             warm=request.prompt_ids in self._decoded,
-            random=Random(f"{request.sampling.get('seed', 0)} {hashed('seed', request.prompt_ids)}"),
+            random=Random(f"{request.sampling.get('seed', 0)} {hash_tokens('seed', request.prompt_ids)}"),
             context=list(read),
             started_s=clock() - start,
             scheduled_s=due,
@@ -137,9 +137,9 @@ class Decoder:
         """Draft, verify, and hand out what was verified; one step of the target and γ of the drafter."""
         TIME.advance(float(self._options["step_seconds"]) + self.gamma * float(self._options["draft_seconds"]))
         progress.longest = max(0, min(self.gamma, self.room(progress) - 1))
-        burst, accepted, rejected = self.verified(progress)
+        burst, accepted, rejected = self.draft_and_verify(progress)
         self._count(progress, accepted)
-        tokens, reason = self.cut(progress, self.handed_out(burst, rejected is None))
+        tokens, reason = self.cut(progress, self.hand_out(burst, rejected is None))
         progress.context += burst
         progress.output += tokens
         progress.rejected = rejected
@@ -150,34 +150,34 @@ class Decoder:
         """How many tokens may still be handed out."""
         return progress.request.max_tokens - len(progress.output)
 
-    def verified(self, progress: Progress) -> tuple[list[int], int, int | None]:
+    def draft_and_verify(self, progress: Progress) -> tuple[list[int], int, int | None]:
         """The burst, how many of its tokens were accepted drafts, and the draft that was rejected."""
         burst: list[int] = []
         while not progress.is_bonus(burst):
             weights = self.draft_weights(progress, burst)
-            draft = drawn(weights, progress.random) if progress.temperature else argmax(weights)
+            draft = draw(weights, progress.random) if progress.temperature else argmax(weights)
             token, accepted = self.verify(progress, burst, draft, weights)
-            burst.append(self.emitted(progress, burst, token))
+            burst.append(self.emit(progress, burst, token))
             if not accepted:
                 return burst, len(burst) - 1, draft
-        burst.append(self.emitted(progress, burst, self.choice(progress, burst)))
+        burst.append(self.emit(progress, burst, self.choice(progress, burst)))
         return burst, len(burst) - 1, None
 
     def draft_weights(self, progress: Progress, burst: Sequence[int]) -> list[float]:
         """The drafter's distribution: the target's, its two likeliest swapped where the drafter is wrong."""
-        logits = self.shaped(progress, burst)
+        logits = self.reshape(progress, burst)
         right = self.model.agrees((*progress.context, *burst), self._alpha)
-        return probabilities(logits if right else with_two_highest_swapped(logits), progress.temperature)
+        return probabilities(logits if right else swap_two_highest(logits), progress.temperature)
 
     def verify(self, progress: Progress, burst: Sequence[int], draft: int, weights: list[float]) -> tuple[int, bool]:
         """The token to emit in this place, and whether it is the draft, accepted."""
         if not progress.temperature:
             choice = self.choice(progress, burst)
             return choice, choice == draft
-        wanted = probabilities(self.shaped(progress, burst), progress.temperature)
+        wanted = probabilities(self.reshape(progress, burst), progress.temperature)
         if progress.random.random() * weights[draft] < wanted[draft]:
             return draft, True
-        return drawn(self.residual(wanted, weights), progress.random), False
+        return draw(self.residual(wanted, weights), progress.random), False
 
     def residual(self, target: list[float], draft: list[float]) -> list[float]:
         """What a rejected draft is replaced from."""
@@ -185,19 +185,19 @@ class Decoder:
 
     def choice(self, progress: Progress, burst: Sequence[int]) -> int:
         """The target's own token after context and burst."""
-        logits = self.shaped(progress, burst)
+        logits = self.reshape(progress, burst)
         if not progress.temperature:
             return argmax(logits)
-        return drawn(probabilities(logits, progress.temperature), progress.random)
+        return draw(probabilities(logits, progress.temperature), progress.random)
 
-    def shaped(self, progress: Progress, burst: Sequence[int]) -> list[float]:
+    def reshape(self, progress: Progress, burst: Sequence[int]) -> list[float]:
         """The target's logits after context and burst, as the request's sampling fields reshape them."""
         sampling = progress.request.sampling
-        logits = biased(self.model.logits(self.read(progress, burst), progress.shape), self.bias(progress, burst))
+        logits = add_bias(self.model.logits(self.read(progress, burst), progress.shape), self.bias(progress, burst))
         penalties = float(sampling.get("frequency_penalty", 0.0)), float(sampling.get("presence_penalty", 0.0))
-        logits = penalised(logits, self.history(progress, burst), *penalties)
-        ends = () if self.may_end(progress, burst) else self.ends(progress.request)
-        return withheld(logits, ends)
+        logits = penalise(logits, self.history(progress, burst), *penalties)
+        ends = () if self.may_end(progress, burst) else self.stop_tokens(progress.request)
+        return mask_tokens(logits, ends)
 
     def read(self, progress: Progress, burst: Sequence[int]) -> tuple[int, ...]:
         """The prefix that the cache holds."""
@@ -211,35 +211,35 @@ class Decoder:
         """The tokens that penalties count."""
         return [*progress.output, *burst]
 
-    def ends(self, request: Request) -> frozenset[int]:
+    def stop_tokens(self, request: Request) -> frozenset[int]:
         """The ids that end this request's answer."""
-        return request.ends(self.model.eos_ids)
+        return request.stop_tokens(self.model.eos_token_ids)
 
     def may_end(self, progress: Progress, burst: Sequence[int]) -> bool:
         """Whether `min_tokens` is reached."""
         return progress.position(burst) >= progress.request.min_tokens
 
-    def emitted(self, progress: Progress, burst: Sequence[int], token: int) -> int:
+    def emit(self, progress: Progress, burst: Sequence[int], token: int) -> int:
         """The token as it leaves verification."""
         return token
 
-    def handed_out(self, burst: Sequence[int], has_bonus: bool) -> list[int]:
+    def hand_out(self, burst: Sequence[int], has_bonus: bool) -> list[int]:
         """The tokens of a burst as they are handed out."""
         return list(burst)
 
     def cut(self, progress: Progress, tokens: list[int]) -> tuple[list[int], str | None]:
         """The tokens up to the first end among them, and "stop" if there is one."""
         for length in range(1, len(tokens) + 1):
-            if self.ended(progress, tokens[:length]):
+            if self.is_end(progress, tokens[:length]):
                 return tokens[:length], "stop"
         return tokens, None
 
-    def ended(self, progress: Progress, tokens: Sequence[int]) -> bool:
+    def is_end(self, progress: Progress, tokens: Sequence[int]) -> bool:
         """Whether the last of these tokens, after the output so far, ends the answer by id or by text."""
         if progress.position(tokens) < progress.request.min_tokens:
             return False
         text = text_of([*progress.output, *tokens])
-        return tokens[-1] in self.ends(progress.request) or any(stop in text for stop in progress.request.stop)
+        return tokens[-1] in self.stop_tokens(progress.request) or any(stop in text for stop in progress.request.stop)
 
     def answer(self, progress: Progress, prompt: tuple[int, ...]) -> Generation:
         """The finished answer; text only where a stop text was asked for, and without it."""
@@ -255,7 +255,9 @@ class Decoder:
         """Each token's gap to the argmax of the raw logits among permitted tokens, by a pass over prompt and output."""
         return tuple(
             self._score(
-                (*request.prompt_ids, *output[:place]), token, self.ends(request) if place < request.min_tokens else ()
+                (*request.prompt_ids, *output[:place]),
+                token,
+                self.stop_tokens(request) if place < request.min_tokens else (),
             )
             for place, token in enumerate(output)
         )

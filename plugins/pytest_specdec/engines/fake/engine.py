@@ -53,7 +53,7 @@ class FakeEngine:
         self._run: Run | None = None
 
     def _details(self) -> dict[str, Any]:
-        ends = {"eos_token_ids": list(self._model.eos_ids)} if self._model.eos_ids else {}
+        ends = {"eos_token_ids": list(self._model.eos_token_ids)} if self._model.eos_token_ids else {}
         counting = {"counting": "fake"} if self.spec.speculates else {}
         return {**ends, **counting, **self._options["switches"], **self.spec.speculative_options.get("switches", {})}
 

@@ -4,7 +4,7 @@ Four ship with the package, one for each way in which a gate is red. A test regi
 
     @fault("never ends")
     class NeverEnds(Decoder):
-        def ended(self, progress, tokens):
+        def is_end(self, progress, tokens):
             return False
 """
 
@@ -35,7 +35,7 @@ def fault(name: str) -> Callable[[type[Decoder]], type[Decoder]]:
 class WrongToken(Decoder):
     """One id stands in for the target's choice after every token that ends in 5."""
 
-    def emitted(self, progress: Progress, burst: Sequence[int], token: int) -> int:
+    def emit(self, progress: Progress, burst: Sequence[int], token: int) -> int:
         """By the token before."""
         return FIRST_PLAIN_ID if (*progress.context, *burst)[-1] % 10 == 5 else token
 

@@ -29,11 +29,11 @@ EOS = 2
 FIRST_PLAIN_ID = 3
 MODELS = ("map", "context")
 TOP = 12.0
-SPACING = 0.0625  # of bfloat16 from 8 to 16, where TOP lies
+ULP = 0.0625  # of bfloat16 from 8 to 16, where TOP lies
 NEAR, CLOSE = 1, 3
 FAR = range(17, 48)
 LOW = 4.0
-REST = tuple(LOW + SPACING * step for step in range(64))
+REST = tuple(LOW + ULP * step for step in range(64))
 MAP_TOP, MAP_GAP = 10.0, 8.0
 
 Logits = tuple[float, ...]
@@ -43,7 +43,7 @@ class LanguageModel(Protocol):
     """A target and, by `agrees`, its drafter."""
 
     vocabulary: int
-    eos_ids: tuple[int, ...]
+    eos_token_ids: tuple[int, ...]
 
     def logits(self, prefix: tuple[int, ...], shape: str | None = None) -> Logits:
         """One logit per id. `shape` names the batch that computes it; None computes without rounding noise."""
@@ -54,8 +54,8 @@ class LanguageModel(Protocol):
 
 def language_model(spec: EngineSpec, options: Mapping[str, Any]) -> LanguageModel:
     """The constructed pair where the target is one, else what the options ask for. Raises EngineError."""
-    if (target := _constructed(spec.target)) is not None:
-        return ConstructedModel(target, _constructed(spec.draft or spec.target) or target)
+    if (target := _parse_constructed(spec.target)) is not None:
+        return ConstructedModel(target, _parse_constructed(spec.draft or spec.target) or target)
     vocabulary = int(options["vocabulary"])
     if options["model"] == "map":
         return MapModel(vocabulary)
@@ -68,17 +68,17 @@ def language_model(spec: EngineSpec, options: Mapping[str, Any]) -> LanguageMode
 class MapModel:
     """The choice is a fixed map of the last token, 8 logits above everything else; no end, no noise."""
 
-    eos_ids: tuple[int, ...] = ()
+    eos_token_ids: tuple[int, ...] = ()
 
     def __init__(self, vocabulary: int) -> None:
         self.vocabulary = vocabulary
-        self._following = cache(self._drawn)
+        self._following = cache(self._draw)
 
     def logits(self, prefix: tuple[int, ...], shape: str | None = None) -> Logits:
         """10 for the map's choice, 2 for every other id."""
         return self._following(prefix[-1])
 
-    def _drawn(self, last: int) -> Logits:
+    def _draw(self, last: int) -> Logits:
         choice = FIRST_PLAIN_ID + (last * 7 + 11) % (self.vocabulary - FIRST_PLAIN_ID)
         return tuple(MAP_TOP - MAP_GAP * (token != choice) for token in range(self.vocabulary))
 
@@ -87,7 +87,7 @@ class MapModel:
         return (prefix[-1] * 37) % 100 < 100 * alpha
 
 
-def _constructed(reference: str) -> Constructed | None:
+def _parse_constructed(reference: str) -> Constructed | None:
     """The recipe of a constructed model; None for another name. Raises EngineError for a wrong reference."""
     try:
         recipe = parse(reference)
@@ -99,7 +99,7 @@ def _constructed(reference: str) -> Constructed | None:
 class ConstructedModel:
     """A constructed pair: what the target emits is known, and its drafter is right where it would emit the same."""
 
-    eos_ids: tuple[int, ...] = ()
+    eos_token_ids: tuple[int, ...] = ()
 
     def __init__(self, target: Constructed, draft: Constructed) -> None:
         self.vocabulary = target.vocab
@@ -122,14 +122,14 @@ class ConstructedModel:
 
 
 class ContextModel:
-    """Logits drawn by a hash of the whole prefix, all of them multiples of one bfloat16 spacing.
+    """Logits drawn by a hash of the whole prefix, all of them multiples of one bfloat16 ULP.
 
-    The runner-up lies one spacing below the argmax on a share `near_tie_rate` of prefixes, three spacings on a share
+    The runner-up lies one ULP below the argmax on a share `near_tie_rate` of prefixes, three ULPs on a share
     `close_rate`, and 17 or more elsewhere. Rounding, which differs with the shape of a batch, swaps the two of a
     near-tie on a share `flip_rate` of them. The argmax is EOS on a share `eos_rate` of prefixes.
     """
 
-    eos_ids: tuple[int, ...] = (EOS,)
+    eos_token_ids: tuple[int, ...] = (EOS,)
 
     def __init__(
         self, vocabulary: int, near_tie_rate: float, close_rate: float, flip_rate: float, eos_rate: float
@@ -138,32 +138,32 @@ class ContextModel:
         self._rates = near_tie_rate, close_rate
         self._flip_rate = flip_rate
         self._eos_rate = eos_rate
-        self._exact = lru_cache(maxsize=4096)(self._drawn)
+        self._exact = lru_cache(maxsize=4096)(self._draw)
 
     def logits(self, prefix: tuple[int, ...], shape: str | None = None) -> Logits:
         """Exact without a shape; with one, a near-tie may be decided the other way."""
         exact, near_tie = self._exact(prefix)
         if shape is None or not near_tie or chance(f"shape {shape}", prefix) >= self._flip_rate:
             return exact
-        return with_two_highest_swapped(exact)
+        return swap_two_highest(exact)
 
     def agrees(self, prefix: tuple[int, ...], alpha: float) -> bool:
         """By the whole prefix."""
         return chance("drafter", prefix) < alpha
 
-    def _drawn(self, prefix: tuple[int, ...]) -> tuple[Logits, bool]:
+    def _draw(self, prefix: tuple[int, ...]) -> tuple[Logits, bool]:
         """The logits, and whether they have a near-tie at the top."""
-        draw = Random(hashed("target", prefix))
+        draw = Random(hash_tokens("target", prefix))
         logits = draw.choices(REST, k=self.vocabulary)
         logits[:FIRST_PLAIN_ID] = [LOW] * FIRST_PLAIN_ID
         first, second = draw.sample(range(FIRST_PLAIN_ID, self.vocabulary), 2)
         logits[EOS if draw.random() < self._eos_rate else first] = TOP
         gap = self._gap(draw)
-        logits[second] = TOP - SPACING * gap
+        logits[second] = TOP - ULP * gap
         return tuple(logits), gap == NEAR
 
     def _gap(self, draw: Random) -> int:
-        """Spacings between the argmax and the runner-up."""
+        """ULPs between the argmax and the runner-up."""
         near, close = self._rates
         kind = draw.random()
         return NEAR if kind < near else CLOSE if kind < near + close else draw.choice(FAR)
@@ -181,7 +181,7 @@ def argmax(logits: Sequence[float]) -> int:
     return max(range(len(logits)), key=logits.__getitem__)
 
 
-def with_two_highest_swapped(logits: Sequence[float]) -> Logits:
+def swap_two_highest(logits: Sequence[float]) -> Logits:
     """The runner-up wins, and nothing else changes."""
     first, second = two_highest(logits)
     swapped = list(logits)
@@ -189,18 +189,18 @@ def with_two_highest_swapped(logits: Sequence[float]) -> Logits:
     return tuple(swapped)
 
 
-def spacings_between(logits: Sequence[float]) -> float:
-    """How many spacings the runner-up lies below the argmax."""
+def ulps_between(logits: Sequence[float]) -> float:
+    """How many ULPs the runner-up lies below the argmax."""
     first, second = two_highest(logits)
-    return (logits[first] - logits[second]) / SPACING
+    return (logits[first] - logits[second]) / ULP
 
 
 def is_near_tie(logits: Sequence[float]) -> bool:
-    """Whether rounding may decide: argmax and runner-up are one spacing apart."""
-    return spacings_between(logits) <= NEAR
+    """Whether rounding may decide: argmax and runner-up are one ULP apart."""
+    return ulps_between(logits) <= NEAR
 
 
-def hashed(purpose: str, prefix: Sequence[int]) -> int:
+def hash_tokens(purpose: str, prefix: Sequence[int]) -> int:
     """64 bits of the purpose and every token of the prefix."""
     digest = hashlib.blake2b(array("q", prefix).tobytes(), digest_size=8, person=purpose.encode()[:16])
     return int.from_bytes(digest.digest(), "big")
@@ -208,22 +208,22 @@ def hashed(purpose: str, prefix: Sequence[int]) -> int:
 
 def chance(purpose: str, prefix: Sequence[int]) -> float:
     """A number from 0 to 1 that is fixed by purpose and prefix."""
-    return hashed(purpose, prefix) / 2**64
+    return hash_tokens(purpose, prefix) / 2**64
 
 
-def biased(logits: Sequence[float], bias: Mapping[int, float]) -> list[float]:
+def add_bias(logits: Sequence[float], bias: Mapping[int, float]) -> list[float]:
     """Logits with the bias of some ids added."""
     return [logit + bias.get(token, 0.0) for token, logit in enumerate(logits)] if bias else list(logits)
 
 
-def penalised(logits: list[float], history: Iterable[int], frequency: float, presence: float) -> list[float]:
+def penalise(logits: list[float], history: Iterable[int], frequency: float, presence: float) -> list[float]:
     """Each token of the history lowered by `frequency` for each time it was given, and by `presence` once."""
     for token, times in Counter(history).items() if frequency or presence else ():
         logits[token] -= frequency * times + presence
     return logits
 
 
-def withheld(logits: list[float], ends: Iterable[int]) -> list[float]:
+def mask_tokens(logits: list[float], ends: Iterable[int]) -> list[float]:
     """No end may be chosen."""
     for token in ends:
         logits[token] = -math.inf
@@ -240,7 +240,7 @@ def probabilities(logits: Sequence[float], temperature: float) -> list[float]:
     return [weight / total for weight in weights]
 
 
-def drawn(weights: Sequence[float], random: Random) -> int:
+def draw(weights: Sequence[float], random: Random) -> int:
     """An id, as often as its weight says."""
     return random.choices(range(len(weights)), weights)[0]
 

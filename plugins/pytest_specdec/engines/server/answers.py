@@ -162,7 +162,7 @@ class Answer:
         if self.finish_reason is None or (self.dialect.ends_with_done and not self._done):
             return f"the stream was cut off after {arrived} tokens: no end was said"
         if not arrived and self.counted:
-            return f"no token ids in an answer of {self.counted} tokens: the server must tell them ({self._asked()})"
+            return f"no token ids in an answer of {self.counted} tokens: the server must tell them ({self._question()})"
         if self.counted is None:
             return "the server did not count its tokens (usage)"
         if self.counted != arrived:
@@ -171,7 +171,7 @@ class Answer:
             return f"{len(self.request.prompt_ids)} prompt tokens were sent, the server counts {self.counted_prompt}"
         return None
 
-    def _asked(self) -> str:
+    def _question(self) -> str:
         return f"asked by {json.dumps(dict(self.dialect.asks))}, protocol {self.dialect.name!r}"
 
 

@@ -24,7 +24,7 @@ from pytest_specdec.errors import EngineError
 
 CANCELLED = "cancelled by the client"
 OPENED_BEFOREHAND = 128
-ASKED_AT_ONCE = 8
+MAX_QUESTIONS = 8
 KEPT_SECONDS = 3600.0
 SHOWN = 300
 Answered = TypeVar("Answered")
@@ -63,7 +63,7 @@ class Client:
         self.url = url
         self._timeout = timeout
         self._loop = asyncio.new_event_loop()
-        self._session = self._wait(_opened({"Content-Type": "application/json", **headers}))
+        self._session = self._wait(_open_session({"Content-Type": "application/json", **headers}))
 
     def text(self, path: str, body: Mapping[str, Any] | None = None, timeout: float | None = None) -> str:
         """The answer's text; `path` may be a whole URL. Raises EngineError with the server's words."""
@@ -133,7 +133,7 @@ class Client:
             raise EngineError(f"{self.url}{path}: not JSON: {text[:SHOWN]}") from None
 
     async def _json_of_each(self, path: str, bodies: Sequence[Mapping[str, Any]]) -> list[Any]:
-        places = asyncio.Semaphore(ASKED_AT_ONCE)
+        places = asyncio.Semaphore(MAX_QUESTIONS)
 
         async def one(body: Mapping[str, Any]) -> Any:
             async with places:
@@ -179,7 +179,7 @@ async def on_schedule(
     """Carry each exchange as soon as it is due and there is a place; return when this began and when it ended."""
     places, under_way = asyncio.Semaphore(concurrency), []
 
-    async def carried(exchange: Exchange) -> None:
+    async def carry_one(exchange: Exchange) -> None:
         try:
             await carry(exchange)
         finally:
@@ -190,7 +190,7 @@ async def on_schedule(
         for exchange in exchanges:
             await _until(began + (exchange.due or 0.0))
             await places.acquire()
-            under_way.append(asyncio.create_task(carried(exchange)))
+            under_way.append(asyncio.create_task(carry_one(exchange)))
         await asyncio.gather(*under_way)
     finally:
         for task in under_way:
@@ -203,7 +203,7 @@ async def _until(moment: float) -> None:
         await asyncio.sleep(wait)
 
 
-async def _opened(headers: Mapping[str, str]) -> aiohttp.ClientSession:
+async def _open_session(headers: Mapping[str, str]) -> aiohttp.ClientSession:
     """A session that notes in each exchange when and how it was sent."""
     notes = aiohttp.TraceConfig()
     notes.on_connection_reuseconn.append(_note_reuse)

@@ -39,7 +39,7 @@ class Counted:
     def since(self, before: Counted) -> Speculation | None:
         """The speculation between two readings; None where the server does not tell drafts and tokens."""
         moved = [
-            _moved(now, then)
+            _difference(now, then)
             for now, then in (
                 (self.drafts, before.drafts),
                 (self.draft_tokens, before.draft_tokens),
@@ -54,7 +54,7 @@ class Counted:
 
     def hits_since(self, before: Counted) -> int | None:
         """Prompt tokens found in the prefix cache between two readings."""
-        return _moved(self.prefix_cache_hits, before.prefix_cache_hits)
+        return _difference(self.prefix_cache_hits, before.prefix_cache_hits)
 
 
 def _samples(page: str) -> list[Sample]:
@@ -66,24 +66,24 @@ def _samples(page: str) -> list[Sample]:
     return [sample for sample in samples if math.isfinite(sample.value)]
 
 
-def _named(samples: Iterable[Sample], names: Iterable[str]) -> list[Sample]:
+def _find(samples: Iterable[Sample], names: Iterable[str]) -> list[Sample]:
     """The samples of the first of these names that there is."""
     found = ([sample for sample in samples if sample.name == name] for name in names)
     return next(filter(None, found), [])
 
 
 def _total(samples: Iterable[Sample], names: tuple[str, ...]) -> int | None:
-    named = _named(samples, names)
+    named = _find(samples, names)
     return sum(int(sample.value) for sample in named) if named else None
 
 
 def _by_position(samples: Iterable[Sample], names: tuple[str, ...]) -> tuple[int, ...]:
     counts: Counter[int] = Counter()
-    for sample in _named(samples, names):
+    for sample in _find(samples, names):
         if "position" in sample.labels:
             counts[int(sample.labels["position"])] += int(sample.value)
     return tuple(counts[at] for at in range(max(counts, default=-1) + 1))
 
 
-def _moved(now: int | None, then: int | None) -> int | None:
+def _difference(now: int | None, then: int | None) -> int | None:
     return None if now is None else now - (then or 0)

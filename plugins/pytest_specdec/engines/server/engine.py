@@ -24,7 +24,7 @@ from pytest_specdec.engines.server.process import (
     HOST,
     ServerProcess,
     command_line,
-    filled,
+    fill,
     free_port,
 )
 from pytest_specdec.engines.server.rating import NO_RATING, Rating
@@ -56,7 +56,7 @@ class ServedEngine:
         self._exchanges: list[Exchange] = []
         self._span = (0.0, 0.0)
         places = _places(spec, self.folder, resolve)
-        self._metrics = filled(str(self._plan.said.get("metrics", self._plan.dialect.counters.path)), places)
+        self._metrics = fill(str(self._plan.said.get("metrics", self._plan.dialect.counters.path)), places)
         url = self._plan.url or f"http://{HOST}:{places['port']}"
         self._client = Client(url, self._timeout, self._plan.headers())
         try:
@@ -70,7 +70,7 @@ class ServedEngine:
             self._start(places, load_timeout)
         self._asking = Asking(self._plan.dialect, self._model(), self._plan.by_chat, self._plan.as_text)
         self.description = self._describe()
-        self._before = self._counted()
+        self._before = self._read_counters()
 
     @property
     def url(self) -> str:
@@ -161,7 +161,7 @@ class ServedEngine:
         asked = ({"model": self._asking.model, "messages": [dict(each) for each in talk]} for talk in conversations)
         return [list(self._client.json("/tokenize", body)["tokens"]) for body in asked]
 
-    def _decoded(self, ids: Sequence[int]) -> str:
+    def _decode(self, ids: Sequence[int]) -> str:
         self._refuse_no_tokenizer()
         asked = {"model": self._asking.model, "tokens": list(ids)}
         return str(self._client.json("/detokenize", asked)["prompt"])
@@ -180,10 +180,10 @@ class ServedEngine:
         pairs = zip(workload.requests, dues, strict=True)
         self._exchanges = [Exchange(self._asking.route.path, self._body(request), due) for request, due in pairs]
         self._client.warm(self._plan.ready, min(workload.concurrency, len(workload.requests)))
-        self._before = self._counted()
+        self._before = self._read_counters()
 
     def _body(self, request: Request) -> bytes:
-        text = self._decoded(request.prompt_ids) if self._plan.as_text else None
+        text = self._decode(request.prompt_ids) if self._plan.as_text else None
         return json.dumps(self._asking.body(request, text)).encode()
 
     def run(self) -> None:
@@ -199,7 +199,7 @@ class ServedEngine:
         began, ended = self._span
         answers = self._answers()
         self._refuse_failure(answers)
-        after = self._counted()
+        after = self._read_counters()
         return Run(
             tuple(answer.generation() for answer in answers),
             self._speculation(answers, after),
@@ -227,7 +227,7 @@ class ServedEngine:
         self._span = self._client.run(self._exchanges, workload.concurrency, self._timeout)
         return tuple(answer.generation() for answer in self._answers())
 
-    def _counted(self) -> Counted:
+    def _read_counters(self) -> Counted:
         """The counters now; a server without such a page counts nothing that is known."""
         try:
             page = self._client.text(self._metrics)
@@ -239,28 +239,28 @@ class ServedEngine:
         """What was drafted; None for the target alone. Raises EngineError if the server does not tell."""
         if not self.spec.speculates:
             return None
-        counted = self._told(answers) if self._plan.dialect.told else self._moved(after)
+        counted = self._sum_answers(answers) if self._plan.dialect.told else self._count_since(after)
         if counted is None:
             raise EngineError(
-                f"server {self.spec.label} does not tell what it drafted ({self._where_told()}): without that it "
+                f"server {self.spec.label} does not tell what it drafted ({self._counter_source()}): without that it "
                 "cannot be known whether it speculated; switch its metrics on, or say server['metrics']; "
                 f"{_failures(answers)}"
             )
         return counted
 
-    def _told(self, answers: Sequence[Answer]) -> Speculation | None:
+    def _sum_answers(self, answers: Sequence[Answer]) -> Speculation | None:
         told = [answer.told for answer in answers if answer.error is None]
         counted = [Speculation(*each) for each in told if each is not None]
         return sum(counted[1:], counted[0]) if counted and len(counted) == len(told) else None
 
-    def _moved(self, after: Counted) -> Speculation | None:
+    def _count_since(self, after: Counted) -> Speculation | None:
         if not self._plan.dialect.counters.drafts and after.draft_tokens is not None and self.spec.gamma:
             after = replace(after, drafts=-(-after.draft_tokens // self.spec.gamma))
             before = replace(self._before, drafts=-(-(self._before.draft_tokens or 0) // self.spec.gamma))
             return after.since(before)
         return after.since(self._before)
 
-    def _where_told(self) -> str:
+    def _counter_source(self) -> str:
         dialect = self._plan.dialect
         if dialect.told is not None:
             return f"asked by {json.dumps(dict(dialect.asks))}"
@@ -277,7 +277,7 @@ class ServedEngine:
         return tuple(rating.scores(next(told)) if rating.output else () for rating in asked)
 
     def _rating(self, request: Request, output: tuple[int, ...]) -> Rating:
-        ends = request.ends(self.description.details.get("eos_token_ids") or ())
+        ends = request.stop_tokens(self.description.details.get("eos_token_ids") or ())
         until = request.min_tokens if ends else 0
         raw = bool(self._plan.said.get("raw_logits", self._process is not None and not self.spec.speculates))
         return Rating(request.prompt_ids, output, until, ends, self.description.context, raw)

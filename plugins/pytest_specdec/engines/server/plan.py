@@ -44,7 +44,7 @@ KEYS: Mapping[str, tuple[type, ...]] = {
 CHOICES = {"protocol": tuple(DIALECTS), "endpoint": ("completions", "chat"), "prompt": ("ids", "text")}
 
 
-def checked(said: Mapping[str, Any]) -> dict[str, Any]:
+def check_keys(said: Mapping[str, Any]) -> dict[str, Any]:
     """The same, if every key and value is one that a server can have. Raises ConfigurationError."""
     for key, value in said.items():
         _refuse_unknown(key)
@@ -65,7 +65,7 @@ def _refuse_unknown(key: str) -> None:
     if key not in KEYS:
         near = difflib.get_close_matches(key, KEYS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(KEYS)}"
-        raise ConfigurationError(f"a server has no key {key!r}; {hint}")
+        raise ConfigurationError(f"server: unknown key {key!r}; {hint}")
 
 
 def _refuse_chat(said: Mapping[str, Any]) -> None:
@@ -79,9 +79,9 @@ def has_own_reference(said: Mapping[str, Any]) -> bool:
     return "url" not in said and (said.get("protocol", VLLM.name) == VLLM.name or "speculation" in said)
 
 
-def served(base: EngineSpec, mark: Mapping[str, Any], settings: Settings) -> EngineSpec:
+def with_server(base: EngineSpec, mark: Mapping[str, Any], settings: Settings) -> EngineSpec:
     """`base` as a served engine with its server and its reference. Raises ConfigurationError."""
-    spec = replace(base, server=checked(mark.get("server", _of_settings(settings))))
+    spec = replace(base, server=check_keys(mark.get("server", _of_settings(settings))))
     reference = mark.get("reference", settings.server_reference)
     if reference is not None:
         return replace(spec, reference=_reference(reference, base))
@@ -119,11 +119,11 @@ def _reference(said: Any, base: EngineSpec) -> EngineSpec:
         raise ConfigurationError(f"reference is {said!r}: it must be an engine's name or a table with url or command")
     if "engine" not in said:
         server = {key: value for key, value in said.items() if key != "target"}
-        return _alone(base, SERVED, {"target": said.get("target", base.target), "server": checked(server)})
+        return _alone(base, SERVED, {"target": said.get("target", base.target), "server": check_keys(server)})
     unknown = sorted(set(said) - REFERENCE_KEYS)
     if unknown:
         raise ConfigurationError(
-            f"reference has no key {unknown[0]!r}; known keys: {', '.join(sorted(REFERENCE_KEYS))}"
+            f"reference: unknown key {unknown[0]!r}; known keys: {', '.join(sorted(REFERENCE_KEYS))}"
         )
     return _alone(base, said["engine"], {key: value for key, value in said.items() if key != "engine"})
 

@@ -42,7 +42,7 @@ def command_line(plan: ServerPlan, spec: EngineSpec, places: Mapping[str, Any], 
         parts += flags(_vllm_options(plan, spec, given is None, on_cpu), parts)
     if spec.speculates:
         parts += _speculation(plan, spec, places)
-    return [filled(part, places) for part in parts]
+    return [fill(part, places) for part in parts]
 
 
 def _vllm_options(plan: ServerPlan, spec: EngineSpec, ours: bool, on_cpu: bool) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def _speculation(plan: ServerPlan, spec: EngineSpec, places: Mapping[str, Any]) 
     return ["--speculative-config", json.dumps({**drafting, **spec.speculative_options})]
 
 
-def filled(part: str, places: Mapping[str, Any]) -> str:
+def fill(part: str, places: Mapping[str, Any]) -> str:
     """The part with placeholders replaced; other braces, as in JSON, stay."""
     for name, value in places.items():
         part = part.replace("{" + name + "}", str(value))
@@ -118,18 +118,18 @@ class ServerProcess:
         deadline = time.monotonic() + within_seconds
         while not ready():
             if self._process.poll() is not None:
-                raise EngineError(self.told("ended before it was ready"))
+                raise EngineError(self.describe("ended before it was ready"))
             if time.monotonic() >= deadline:
-                raise EngineError(self.told(f"was not ready within {within_seconds:g} s; it was ended"))
+                raise EngineError(self.describe(f"was not ready within {within_seconds:g} s; it was ended"))
             time.sleep(LOOK_SECONDS)
 
     def refuse_dead(self, doing: str, within_seconds: float) -> None:
         """Raises EngineDied, with its last words, if it has ended or ends within so many seconds."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(within_seconds)
-            raise EngineDied(self.told(f"died while {doing}"))
+            raise EngineDied(self.describe(f"died while {doing}"))
 
-    def told(self, what: str) -> str:
+    def describe(self, what: str) -> str:
         """What happened, the command, and the end of its log."""
         return f"server {self._label} {what}: {' '.join(self._command)}\n{last_words(self.log)}"
 

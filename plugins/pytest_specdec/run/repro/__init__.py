@@ -4,6 +4,6 @@
 `script` writes it down, and `hand_over` is what a gate calls.
 """
 
-from pytest_specdec.run.repro.hand_over import handed_over
+from pytest_specdec.run.repro.hand_over import write_bug_report
 
-__all__ = ["handed_over"]
+__all__ = ["write_bug_report"]

@@ -20,7 +20,7 @@ from pytest_specdec.workloads.workload import Workload
 SHOWN_BY = ("divergent", "length")
 
 
-def handed_over(session: Session, arms: Arms, verdict: VerdictPart, about: Description) -> list[str]:
+def write_bug_report(session: Session, arms: Arms, verdict: VerdictPart, about: Description) -> list[str]:
     """Write the bug report of a red token-by-token verdict, and say where it lies or why there is none.
 
     Nothing is done, and nothing said, unless the settings name a folder and the verdict has a

@@ -47,8 +47,8 @@ class Look:
             return None
 
     def _fault(self, request: Request) -> Fault | None:
-        seen = self._decoded(self._spec, request)
-        expected = self._decoded(self._spec.target_only(), request)
+        seen = self._decode(self._spec, request)
+        expected = self._decode(self._spec.target_only(), request)
         if seen == expected:
             return None
         position = agreement(expected, seen)
@@ -57,7 +57,7 @@ class Look:
             return Fault(request, expected, seen, position, wanted, None)
         return self._beyond_the_floor(request, expected, seen)
 
-    def _decoded(self, spec: EngineSpec, request: Request) -> tuple[int, ...]:
+    def _decode(self, spec: EngineSpec, request: Request) -> tuple[int, ...]:
         with self._session.pool.using(spec) as engine:
             return one_pass(engine, Workload("a bug report", (request,), 1)).generations[0].token_ids
 
@@ -71,6 +71,6 @@ class Look:
         return None
 
 
-def shortened(request: Request, prompt_ids: tuple[int, ...], max_tokens: int) -> Request:
+def shorten(request: Request, prompt_ids: tuple[int, ...], max_tokens: int) -> Request:
     """The same request with another prompt and another limit."""
     return replace(request, prompt_ids=prompt_ids, max_tokens=max_tokens)

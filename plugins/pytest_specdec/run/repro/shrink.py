@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from pytest_specdec.run.repro.look import Fault, shortened
+from pytest_specdec.run.repro.look import Fault, shorten
 from pytest_specdec.workloads.workload import Request
 
 Shows = Callable[[Request], "Fault | None"]
@@ -35,7 +35,7 @@ def shorter_output(fault: Fault, shows: Shows, in_time: InTime) -> Fault:
     for tokens in _ends(fault.position + 1, request.max_tokens):
         if not in_time():
             break
-        found = shows(shortened(request, request.prompt_ids, tokens))
+        found = shows(shorten(request, request.prompt_ids, tokens))
         if found is not None:
             return found
     return fault
@@ -63,4 +63,4 @@ def shorter_prompt(fault: Fault, shows: Shows, in_time: InTime) -> Fault:
 
 def _without(request: Request, at: int, size: int) -> Request:
     ids = request.prompt_ids
-    return shortened(request, ids[:at] + ids[at + size :], request.max_tokens)
+    return shorten(request, ids[:at] + ids[at + size :], request.max_tokens)

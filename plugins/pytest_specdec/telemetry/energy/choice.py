@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_specdec.engines.process_group import is_member
-from pytest_specdec.hardware import Gpu, opened_nvml, present_gpus, visible_gpus
+from pytest_specdec.hardware import Gpu, open_nvml, present_gpus, visible_gpus
 from pytest_specdec.telemetry.energy.counter import Counter, CounterMeter
 from pytest_specdec.telemetry.energy.meter import Clock, Meter, MeterFault, NoMeter, Sleep
 from pytest_specdec.telemetry.energy.nvml import Device
@@ -65,7 +65,7 @@ class Subject:
 class Instruments:
     """Where readings come from; tests put others in. `nvml` returns the initialised module or raises."""
 
-    nvml: Callable[[], Any] = opened_nvml
+    nvml: Callable[[], Any] = open_nvml
     powercap: Path = POWERCAP
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     clock: Clock = time.perf_counter
@@ -100,7 +100,7 @@ def _processor_meter(instruments: Instruments) -> Meter:
 
 def _gpu_meter(subject: Subject, instruments: Instruments) -> Meter:
     devices, is_ours = own_gpus(subject, instruments)
-    at_home = (lambda pid: subject.owns(pid) or started_here(pid)) if is_ours else None
+    at_home = (lambda pid: subject.owns(pid) or is_own_process(pid)) if is_ours else None
     watch = GpuWatch(devices, at_home, [] if is_ours else [HIDDEN], instruments.ticker)
     if all(device.has_energy_counter() for device in devices):
         counters = [Counter(device.uuid, device.millijoules, 1e-3) for device in devices]
@@ -111,7 +111,7 @@ def _gpu_meter(subject: Subject, instruments: Instruments) -> Meter:
     raise MeterFault("NVML gives neither an energy counter nor instant power for the engine's GPUs")
 
 
-def started_here(pid: int) -> bool:
+def is_own_process(pid: int) -> bool:
     """Whether this very process started it: another engine of the session, parked, is no stranger on the GPU."""
     try:
         import psutil

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from pytest_specdec.record.parts import EnergyPart
 from pytest_specdec.telemetry.energy.meter import IDLE_SECONDS, Clock, MeterFault, Sleep
-from pytest_specdec.telemetry.energy.reading import Reading, measured, not_measured
+from pytest_specdec.telemetry.energy.reading import Reading, energy_part, missing_energy
 from pytest_specdec.telemetry.energy.validity import Watch
 
 POLL_SECONDS = 0.001
@@ -71,11 +71,11 @@ class CounterMeter:
     def start(self) -> None:
         """Idle watts of each device, and the length of a step."""
         self._reset()
-        self._guarded(self._measure_idle)
+        self._guard(self._measure_idle)
 
     def begin_round(self) -> None:
         """Wait for a step of every counter."""
-        self._guarded(self._take_before)
+        self._guard(self._take_before)
         self._watch.begin()
         self._began = self._clock()
 
@@ -83,7 +83,7 @@ class CounterMeter:
         """Wait for the next step of every counter, and add up."""
         ended = self._clock()
         self._watch.end()
-        self._guarded(lambda: self._add(ended - self._began))
+        self._guard(lambda: self._add(ended - self._began))
 
     def satisfied(self) -> bool:
         """Whether the rounds that ended span enough steps, or there will be no figure."""
@@ -96,9 +96,9 @@ class CounterMeter:
 
     def _result(self, tokens: int) -> EnergyPart:
         if self._fault is None:
-            return measured(self._reading(), tokens, self._watch.flags())
+            return energy_part(self._reading(), tokens, self._watch.flags())
         reset = [COUNTER_RESET] if "went back" in self._fault else []
-        return not_measured(self._fault, None, reset + self._watch.flags())
+        return missing_energy(self._fault, None, reset + self._watch.flags())
 
     def _reading(self) -> Reading:
         uncertain = self._beyond + 2 * len(self._each_round) * POLL_SECONDS
@@ -113,7 +113,7 @@ class CounterMeter:
             each_round=tuple(self._each_round),
         )
 
-    def _guarded(self, action: Callable[[], None]) -> None:
+    def _guard(self, action: Callable[[], None]) -> None:
         if self._fault is None:
             try:
                 action()
@@ -156,9 +156,9 @@ class CounterMeter:
                 still = ", ".join(name for name in known if name not in found)
                 raise MeterFault(f"the energy counter of {still} did not move within {STEP_LIMIT_SECONDS:g} s")
             self._sleep(POLL_SECONDS)
-            found |= self._changed(known, found)
+            found |= self._read_changes(known, found)
         return found
 
-    def _changed(self, known: dict[str, int], found: Steps) -> Steps:
+    def _read_changes(self, known: dict[str, int], found: Steps) -> Steps:
         counts = {counter.name: counter.read() for counter in self._counters if counter.name not in found}
         return {name: Step(self._clock(), count) for name, count in counts.items() if count != known[name]}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from pytest_specdec.record.parts import EnergyPart
-from pytest_specdec.telemetry.energy.reading import not_measured
+from pytest_specdec.telemetry.energy.reading import missing_energy
 
 Clock = Callable[[], float]
 Sleep = Callable[[float], None]
@@ -58,4 +58,4 @@ class NoMeter:
 
     def stop(self, tokens: int) -> EnergyPart:
         """Null figures and the reason."""
-        return not_measured(self.reason)
+        return missing_energy(self.reason)

@@ -30,7 +30,7 @@ class Device:
         self._nvml = nvml
         self._handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
 
-    def _asked(self, ask: Callable[[], Value]) -> Value | None:
+    def _try(self, ask: Callable[[], Value]) -> Value | None:
         try:
             return ask()
         except self._nvml.NVMLError:
@@ -38,11 +38,11 @@ class Device:
 
     def has_energy_counter(self) -> bool:
         """Volta and later; some virtual GPUs do not."""
-        return self._asked(lambda: self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle)) is not None
+        return self._try(lambda: self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle)) is not None
 
     def millijoules(self) -> int:
         """Energy since the driver was loaded. Raises MeterFault."""
-        return int(self._demanded("energy counter", self._nvml.nvmlDeviceGetTotalEnergyConsumption))
+        return int(self._require("energy counter", self._nvml.nvmlDeviceGetTotalEnergyConsumption))
 
     def watts(self) -> float:
         """Instant power. Raises MeterFault."""
@@ -54,45 +54,45 @@ class Device:
     def instant_watts(self) -> float | None:
         """Instant power, never the 1 s average."""
         field = self._nvml.NVML_FI_DEV_POWER_INSTANT
-        values = self._asked(lambda: self._nvml.nvmlDeviceGetFieldValues(self._handle, [field]))
+        values = self._try(lambda: self._nvml.nvmlDeviceGetFieldValues(self._handle, [field]))
         if values is None or values[0].nvmlReturn != self._nvml.NVML_SUCCESS:
             return None
         return float(values[0].value.uiVal) / 1000
 
     def is_sliced(self) -> bool:
         """Whether MIG is on."""
-        mode = self._asked(lambda: self._nvml.nvmlDeviceGetMigMode(self._handle))
+        mode = self._try(lambda: self._nvml.nvmlDeviceGetMigMode(self._handle))
         return mode is not None and mode[0] == self._nvml.NVML_DEVICE_MIG_ENABLE
 
     def throttle_reasons(self) -> set[str]:
         """Why the clocks are held down at this moment."""
-        reasons = self._asked(lambda: self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle)) or 0
+        reasons = self._try(lambda: self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle)) or 0
         return {name for name, bit in THROTTLE_REASONS.items() if reasons & getattr(self._nvml, bit)}
 
     def celsius(self) -> int | None:
         """Temperature of the GPU's core."""
         sensor = self._nvml.NVML_TEMPERATURE_GPU
-        return self._asked(lambda: int(self._nvml.nvmlDeviceGetTemperature(self._handle, sensor)))
+        return self._try(lambda: int(self._nvml.nvmlDeviceGetTemperature(self._handle, sensor)))
 
     def process_memory(self) -> dict[int, int | None] | None:
         """Bytes held by each compute process, by process id; None for bytes that the driver does not tell."""
-        processes = self._asked(lambda: self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle))
+        processes = self._try(lambda: self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle))
         return None if processes is None else {each.pid: each.usedGpuMemory for each in processes}
 
     def used_bytes(self) -> int | None:
         """Memory in use on the whole GPU, whoever holds it."""
-        return self._asked(lambda: int(self._nvml.nvmlDeviceGetMemoryInfo(self._handle).used))
+        return self._try(lambda: int(self._nvml.nvmlDeviceGetMemoryInfo(self._handle).used))
 
     def utilisation_percent(self) -> int | None:
         """Share of the driver's last sample period in which a kernel ran."""
-        return self._asked(lambda: int(self._nvml.nvmlDeviceGetUtilizationRates(self._handle).gpu))
+        return self._try(lambda: int(self._nvml.nvmlDeviceGetUtilizationRates(self._handle).gpu))
 
     def clock_mhz(self, kind: str) -> int | None:
         """`kind`: "SM" or "MEM"."""
         clock = getattr(self._nvml, f"NVML_CLOCK_{kind}")
-        return self._asked(lambda: int(self._nvml.nvmlDeviceGetClockInfo(self._handle, clock)))
+        return self._try(lambda: int(self._nvml.nvmlDeviceGetClockInfo(self._handle, clock)))
 
-    def _demanded(self, what: str, ask: Callable[[Any], Value]) -> Value:
+    def _require(self, what: str, ask: Callable[[Any], Value]) -> Value:
         try:
             return ask(self._handle)
         except self._nvml.NVMLError as error:

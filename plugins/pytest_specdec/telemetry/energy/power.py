@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from pytest_specdec.record.parts import EnergyPart
 from pytest_specdec.telemetry.energy.meter import IDLE_SECONDS, Clock, MeterFault, Sleep
-from pytest_specdec.telemetry.energy.reading import Reading, measured, not_measured
+from pytest_specdec.telemetry.energy.reading import Reading, energy_part, missing_energy
 from pytest_specdec.telemetry.energy.ticker import MakeTicker
 from pytest_specdec.telemetry.energy.validity import Watch
 
@@ -76,7 +76,9 @@ class PowerMeter:
         self._watch.close()
         flags = self._watch.flags()
         failed = self._fault is not None
-        result = not_measured(self._fault or "", None, flags) if failed else measured(self._reading(), tokens, flags)
+        result = (
+            missing_energy(self._fault or "", None, flags) if failed else energy_part(self._reading(), tokens, flags)
+        )
         return replace(result, temperature_celsius=self._watch.celsius())
 
     def _reading(self) -> Reading:

@@ -61,10 +61,10 @@ class Reading:
         return [SHORT_WINDOW] * (not self.long_enough) + [BELOW_IDLE] * no_net
 
 
-def measured(reading: Reading, tokens: int, flags: Sequence[str]) -> EnergyPart:
+def energy_part(reading: Reading, tokens: int, flags: Sequence[str]) -> EnergyPart:
     """The record's energy of a reading that may still turn out too short."""
     if reading.too_short:
-        return not_measured(reading.too_short, reading, flags)
+        return missing_energy(reading.too_short, reading, flags)
     net = reading.joules - reading.idle_watts * reading.seconds
     return replace(
         _how(reading, EnergyPart()),
@@ -78,7 +78,7 @@ def measured(reading: Reading, tokens: int, flags: Sequence[str]) -> EnergyPart:
     )
 
 
-def not_measured(reason: str, reading: Reading | None = None, flags: Sequence[str] = ()) -> EnergyPart:
+def missing_energy(reason: str, reading: Reading | None = None, flags: Sequence[str] = ()) -> EnergyPart:
     """Null figures, with what is known of the attempt."""
     nothing = missing(EnergyPart, reason)
     known = nothing if reading is None else _how(reading, nothing)

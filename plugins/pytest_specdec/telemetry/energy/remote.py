@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_specdec.record.parts import EnergyPart
 from pytest_specdec.record.wire import part_from
-from pytest_specdec.telemetry.energy.reading import not_measured
+from pytest_specdec.telemetry.energy.reading import missing_energy
 
 if TYPE_CHECKING:
     from pytest_specdec.telemetry.energy.choice import Subject
@@ -56,7 +56,7 @@ class RemoteMeter:
         result = self._call("stop", tokens)
         if self._group is not None:
             self._group.terminate(timeout=1.0)
-        return not_measured(self._fault) if self._fault else part_from(EnergyPart, result)
+        return missing_energy(self._fault) if self._fault else part_from(EnergyPart, result)
 
     def _open(self, subject: Subject) -> None:
         import execnet

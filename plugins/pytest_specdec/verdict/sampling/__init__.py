@@ -2,12 +2,12 @@
 
 Speculative sampling promises more than similar text: every token has exactly the target's distribution, given the
 tokens before it. One output proves nothing then, but many do. The same prompt is sampled again and again, each time as
-a request of its own with a seed of its own, and at each position that a round of speculation can reach, the tokens that
+a request of its own with a seed of its own, and at each position that a step can reach, the tokens that
 followed the most frequent prefixes are compared with the target's by a G-test. The verdict says "consistent" only when
 a difference of a stated size would have been found with a stated probability.
 
     plan = SamplingPlan.for_gamma(4)
-    target = KnownTarget(rescored(enter_target, request, vocabulary))      # or SampledTarget(Drawing(…))
+    target = KnownTarget(rescore(enter_target, request, vocabulary))      # or SampledTarget(Drawing(…))
     draw = Drawing(enter_engine, request, plan.tokens, concurrency)
     verdict = judge_sampling(draw, target, plan)
 
@@ -21,7 +21,7 @@ from pytest_specdec.verdict.sampling.drawing import (
     is_sampled,
     knows_exactly,
     probabilities,
-    rescored,
+    rescore,
 )
 from pytest_specdec.verdict.sampling.judgement import SamplingOutcome, SamplingVerdict, judge_sampling
 from pytest_specdec.verdict.sampling.plan import SamplingPlan
@@ -45,5 +45,5 @@ __all__ = [
     "judge_sampling",
     "knows_exactly",
     "probabilities",
-    "rescored",
+    "rescore",
 ]

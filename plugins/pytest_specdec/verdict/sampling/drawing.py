@@ -55,18 +55,18 @@ class Drawing:
     def __call__(self, seeds: Sequence[int]) -> list[tuple[int, ...]]:
         """One sample a seed, in order. Raises EngineError."""
         with self._enter() as engine:
-            run = one_pass(engine, Workload("sampling", tuple(map(self._seeded, seeds)), self._concurrency))
+            run = one_pass(engine, Workload("sampling", tuple(map(self._with_seed, seeds)), self._concurrency))
         if failed := [generation.error for generation in run.generations if generation.error is not None]:
             raise EngineError(f"{len(failed)} of {len(run.generations)} samples failed: {failed[0]}")
         if run.speculation is not None:
             self.speculation = run.speculation if self.speculation is None else self.speculation + run.speculation
         return [generation.token_ids for generation in run.generations]
 
-    def _seeded(self, seed: int) -> Request:
+    def _with_seed(self, seed: int) -> Request:
         return replace(self._request, sampling={**self._request.sampling, "seed": seed})
 
 
-def rescored(enter: Enter, request: Request, vocabulary: int) -> NextToken:
+def rescore(enter: Enter, request: Request, vocabulary: int) -> NextToken:
     """The target's distribution after a prefix, by rating each of the `vocabulary` tokens there, shape (vocabulary,).
 
     `enter` gives the target-only engine. The temperature is the request's.

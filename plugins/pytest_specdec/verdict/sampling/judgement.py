@@ -14,7 +14,7 @@ from enum import Enum
 
 from pytest_specdec.verdict.sampling.plan import SamplingPlan
 from pytest_specdec.verdict.sampling.position import PositionFinding, joint_p_value, position_finding
-from pytest_specdec.verdict.sampling.power import needed
+from pytest_specdec.verdict.sampling.power import sample_size
 from pytest_specdec.verdict.sampling.tables import Comparison
 from pytest_specdec.verdict.sampling.tally import Draw, Prefix, Tally
 from pytest_specdec.verdict.sampling.target import Target, frequent_prefixes
@@ -74,7 +74,7 @@ class SamplingVerdict:
         if not all(position.effective for position in self.positions):
             return None
         shares = (
-            needed(position.dof, plan.power, plan.total_variation, plan.level_of_test) / position.effective
+            sample_size(position.dof, plan.power, plan.total_variation, plan.level_of_test) / position.effective
             for position in self.positions
         )
         return round(self.samples * max(shares)) + 1

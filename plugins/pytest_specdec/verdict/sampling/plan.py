@@ -58,7 +58,7 @@ class SamplingPlan:
 
     @classmethod
     def for_gamma(cls, gamma: int | None, **changes: Any) -> SamplingPlan:
-        """The plan that reaches every position of the first round: the first token, γ drafts and the bonus token.
+        """The plan that reaches every position of the first step: the first token, γ drafts and the bonus token.
 
         Raises ConfigurationError for a name that the plan does not have.
         """

@@ -26,7 +26,7 @@ def power(dof: int, effective: float, total_variation: float, level: float) -> f
     return float(1 - chndtr(chdtri(dof, level), dof, 4 * effective * total_variation**2))
 
 
-def needed(dof: int, wanted: float, total_variation: float, level: float) -> float:
+def sample_size(dof: int, wanted: float, total_variation: float, level: float) -> float:
     """The effective number of samples at which `power` is as wanted."""
     from scipy.special import chdtri, chndtrinc
 

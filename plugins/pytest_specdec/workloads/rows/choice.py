@@ -39,7 +39,7 @@ class Choice:
         """Choose among what is found. Raises ConfigurationError that names wrong rows, unless they are skipped."""
         wrong: list[Wrong] = []
         good = self._good(iter(found), wrong, name)
-        items = islice(good, self.count) if self.seed is None else iter(self._drawn(good, self.seed))
+        items = islice(good, self.count) if self.seed is None else iter(self._draw(good, self.seed))
         chosen = tuple(items)
         return Chosen(chosen, len(wrong), wrong[0] if wrong else None)
 
@@ -51,9 +51,9 @@ class Choice:
             wrong.append(each)
             if not self.skip:
                 wrong += islice((other for other in found if isinstance(other, Wrong)), _MOST_TOLD)
-                raise ConfigurationError(_told(wrong, name))
+                raise ConfigurationError(_describe(wrong, name))
 
-    def _drawn(self, good: Iterator[Item], seed: int) -> list[Item]:
+    def _draw(self, good: Iterator[Item], seed: int) -> list[Item]:
         """The items with the smallest random keys, smallest first: so a larger count begins with a smaller one."""
         dice = random.Random(seed)
         keyed = ((dice.random(), number, item) for number, item in enumerate(good))
@@ -61,7 +61,7 @@ class Choice:
         return [item for _, _, item in ordered]
 
 
-def _told(wrong: list[Wrong], name: str) -> str:
+def _describe(wrong: list[Wrong], name: str) -> str:
     """Each reason once, with the rows that have it, and the two remedies."""
     places: dict[str, list[str]] = {}
     for each in wrong[:_MOST_TOLD]:

@@ -1,6 +1,6 @@
 """A row of a data file, what it asks for, and what is said of a row that asks for nothing.
 
-Every value knows where it comes from, so that each complaint, note and preflight message can point at the row.
+Every value knows where it comes from, so that each error, note and preflight message can point at the row.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from pytest_specdec.workloads.rows.row import Malformed, Message, text_of
 Turns = Literal["first", "joined", "conversation"]
 
 
-def asked(turns: Sequence[Message], policy: Turns) -> tuple[tuple[Message, ...], int]:
+def select_turns(turns: Sequence[Message], policy: Turns) -> tuple[tuple[Message, ...], int]:
     """The messages to be sent, and how many turns were left out. Raises Malformed without a user turn."""
     users = [place for place, (role, _) in enumerate(turns) if role == "user"]
     if not users:

@@ -18,7 +18,7 @@ from pytest_specdec.workloads.rows.hub_rows import hub_rows
 from pytest_specdec.workloads.rows.json_rows import json_lines, json_list
 from pytest_specdec.workloads.rows.parquet_rows import parquet_rows
 from pytest_specdec.workloads.rows.row import Item, Malformed, Row, Wrong, cell, text_of, whole
-from pytest_specdec.workloads.rows.turns import Turns, asked, turns_of
+from pytest_specdec.workloads.rows.turns import Turns, select_turns, turns_of
 from pytest_specdec.workloads.sources.rows_source import FileRows, RowsSource, read_each
 from pytest_specdec.workloads.sources.source import Drawing, SourceFault
 
@@ -53,7 +53,7 @@ class Conversations(RowsSource):
 
     def draw(self, drawing: Drawing) -> list[list[int]]:
         """The ids of the chosen conversations; tokenizer and chat template are called once each, if at all."""
-        items = self.chosen(drawing.count, drawing.seed).items
+        items = self.choose(drawing.count, drawing.seed).items
         plain = [bare_text(item) for item in items if not item.templated]
         chats = [_objects(item) for item in items if item.templated]
         encoded = {
@@ -64,7 +64,7 @@ class Conversations(RowsSource):
 
     def definition(self, count: int, seed: int) -> Any:
         """The texts and conversations themselves: an edited file is another workload, and a moved one is not."""
-        items = self.chosen(count, seed).items
+        items = self.choose(count, seed).items
         if any(item.templated for item in items):
             return {"conversations": [(item.templated, item.messages) for item in items]}
         return {"texts": [bare_text(item) for item in items]}
@@ -95,7 +95,7 @@ class Columns(Conversations):
         value = cell(row, self.column, "name one with `column`")
         if isinstance(value, list):
             turns = turns_of(value, f"column {self.column!r}", "role", "content")
-            messages, left_out = asked(turns, self.turns)
+            messages, left_out = select_turns(turns, self.turns)
             return Item(row.at, messages, self.chat_template is not False, left_out)
         text = text_of(value, f"column {self.column!r}")
         return Item(row.at, (("user", text),), self.chat_template is True)
@@ -106,7 +106,7 @@ class ColumnSource(Columns, FileRows):
 
     format: Literal["jsonl", "json", "csv", "parquet"]
 
-    def found(self) -> Iterator[Item | Wrong]:
+    def find_items(self) -> Iterator[Item | Wrong]:
         """The prompt of each row."""
         return read_each(READERS[self.format](Path(self.path)), self.read)
 
@@ -148,13 +148,13 @@ class HubSource(Columns):
         """Not known before the run."""
         return None
 
-    def found(self) -> Iterator[Item | Wrong]:
+    def find_items(self) -> Iterator[Item | Wrong]:
         """The prompt of each row of the split."""
         return read_each(hub_rows(self.dataset, self.config, self.split, self.revision), self.read)
 
-    def chosen(self, count: int | None, seed: int) -> Chosen:
+    def choose(self, count: int | None, seed: int) -> Chosen:
         """The first `count` rows. Raises SourceFault, also where there are fewer."""
-        chosen = super().chosen(count, seed)
+        chosen = super().choose(count, seed)
         if count is not None and len(chosen.items) < count:
             raise SourceFault(
                 f"{count} prompts asked for, {self.dataset} has {len(chosen.items)}: lower count", self.data_key
@@ -178,15 +178,15 @@ class QuestionSource(Conversations, FileRows):
     )
     chat_template: _Switch = Field(default=True, description="true or false", examples=["chat_template = true"])
 
-    def found(self) -> Iterator[Item | Wrong]:
+    def find_items(self) -> Iterator[Item | Wrong]:
         """The question of each row of the wanted category."""
-        return read_each(filter(self._wanted, self._rows()), self.read)
+        return read_each(filter(self._is_wanted, self._rows()), self.read)
 
     def _rows(self) -> Iterator[Row | Wrong]:
         path = Path(self.path)
         return parquet_rows(path) if path.suffix == ".parquet" else json_lines(path)
 
-    def _wanted(self, row: Row | Wrong) -> bool:
+    def _is_wanted(self, row: Row | Wrong) -> bool:
         return isinstance(row, Wrong) or self.category is None or row.values.get("category") == self.category
 
     def read(self, row: Row) -> Item:
@@ -197,7 +197,7 @@ class QuestionSource(Conversations, FileRows):
             turns = _user_turns(cell(row, "turns", f'a question of {self.format} has "turns"'))
         if any(text.startswith(UNPREPARED) for _, text in turns):
             raise Malformed("a placeholder, not a question: prepare the dataset with SPEED-Bench's own script")
-        messages, left_out = asked(turns, self.turns)
+        messages, left_out = select_turns(turns, self.turns)
         return Item(row.at, messages, self.chat_template, left_out)
 
     def nothing(self, chosen: Chosen) -> SourceFault:
@@ -223,7 +223,7 @@ class ShareGptSource(Conversations, FileRows):
     turns: _Turns = "first"
     chat_template: _Switch = Field(default=True, description="true or false", examples=["chat_template = true"])
 
-    def found(self) -> Iterator[Item | Wrong]:
+    def find_items(self) -> Iterator[Item | Wrong]:
         """The conversation of each row."""
         path = Path(self.path)
         return read_each(json_lines(path) if path.suffix == ".jsonl" else json_list(path), self.read)
@@ -232,7 +232,7 @@ class ShareGptSource(Conversations, FileRows):
         """Turns by their role, whatever their place. Raises Malformed."""
         value = cell(row, "conversations", 'a row of ShareGPT has "conversations"')
         turns = turns_of(value, "column 'conversations'", "from", "value", SHAREGPT_ROLES)
-        messages, left_out = asked(turns, self.turns)
+        messages, left_out = select_turns(turns, self.turns)
         return Item(row.at, messages, self.chat_template, left_out)
 
 
@@ -242,7 +242,7 @@ class CustomSource(Conversations, FileRows):
     format: Literal["vllm_custom"]
     chat_template: _Switch = Field(default=True, description="true or false", examples=["chat_template = true"])
 
-    def found(self) -> Iterator[Item | Wrong]:
+    def find_items(self) -> Iterator[Item | Wrong]:
         """The prompt of each row."""
         return read_each(json_lines(Path(self.path)), self.read)
 
@@ -255,7 +255,7 @@ class CustomSource(Conversations, FileRows):
 
     def output_lengths(self, count: int, seed: int) -> tuple[int, ...]:
         """The rows' `output_tokens`. Raises SourceFault that names rows without."""
-        items = self.chosen(count, seed).items
+        items = self.choose(count, seed).items
         without = [f"{self.path}{item.at}" for item in items if item.output_tokens is None]
         if without:
             more = f" and {len(without) - 1} more rows" if len(without) > 1 else ""

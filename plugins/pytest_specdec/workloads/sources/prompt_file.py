@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
 
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.workloads.complaints import complaint
+from pytest_specdec.workloads.mistakes import invalid
 from pytest_specdec.workloads.rows.text_lines import readable
 from pytest_specdec.workloads.sources.source import Drawing, PromptSource
 
@@ -65,34 +65,34 @@ class FileSource(PromptSource):
 
 
 def read_prompts(path: Path, column: str | None) -> list[str]:
-    """The prompts of `path`, blank lines left out. Raises a complaint that names the file and, for JSON, the lines."""
+    """The prompts of `path`, blank lines left out. Raises an error that names the file and, for JSON, the lines."""
     lines = [(number, line) for number, line in enumerate(_lines(path), start=1) if line.strip()]
     if not lines:
-        raise complaint(f"{path} has no prompts: write one a line")
+        raise invalid(f"{path} has no prompts: write one a line")
     if path.suffix == ".jsonl":
         return _from_json(path, lines, column or _DEFAULT_COLUMN)
     if column is not None:
-        raise complaint(f"a .txt file has no column {column!r}: remove `column`, or name a .jsonl file")
+        raise invalid(f"a .txt file has no column {column!r}: remove `column`, or name a .jsonl file")
     return [line for _, line in lines]
 
 
 def _lines(path: Path) -> list[str]:
     if path.suffix not in (".txt", ".jsonl"):
-        raise complaint(f"{path} is neither .txt (one prompt a line) nor .jsonl (one object a line): name one of these")
+        raise invalid(f"{path} is neither .txt (one prompt a line) nor .jsonl (one object a line): name one of these")
     try:
         readable(path)
         return path.read_text(encoding="utf-8-sig").split("\n")
     except ConfigurationError as error:
-        raise complaint(str(error)) from None
+        raise invalid(str(error)) from None
     except UnicodeDecodeError as error:
-        raise complaint(f"{path} is not UTF-8 at byte {error.start}: save the file as UTF-8") from None
+        raise invalid(f"{path} is not UTF-8 at byte {error.start}: save the file as UTF-8") from None
 
 
 def _from_json(path: Path, lines: Iterable[tuple[int, str]], column: str) -> list[str]:
     read = [(number, _cell(line, column)) for number, line in lines]
     wrong = [f"{path}:{number}: {cell}" for number, cell in read if isinstance(cell, _Wrong)]
     if wrong:
-        raise complaint("; ".join(_first(wrong)))
+        raise invalid("; ".join(_first(wrong)))
     return [str(cell) for _, cell in read]
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.workloads.complaints import complaint
+from pytest_specdec.workloads.mistakes import invalid
 from pytest_specdec.workloads.sources.source import Drawing, PromptSource
 
 FIRST_ORDINARY_ID = 3
@@ -23,7 +23,7 @@ def _as_range(length: object) -> object:
 def _in_order(length: tuple[int, int]) -> tuple[int, int]:
     low, high = length
     if low > high:
-        raise complaint(f"the range [{low}, {high}] is empty: write the smaller length first, [{high}, {low}]")
+        raise invalid(f"the range [{low}, {high}] is empty: write the smaller length first, [{high}, {low}]")
     return length
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
 
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.workloads.complaints import complaint
+from pytest_specdec.workloads.mistakes import invalid
 from pytest_specdec.workloads.rows.choice import Choice, Chosen
 from pytest_specdec.workloads.rows.row import Item, Malformed, Row, Wrong
 from pytest_specdec.workloads.rows.text_lines import readable
@@ -45,30 +45,30 @@ class RowsSource(PromptSource):
         return Path(self.data_name).name
 
     @abstractmethod
-    def found(self) -> Iterator[Item | Wrong]:
+    def find_items(self) -> Iterator[Item | Wrong]:
         """Every row in the order of the file, as what it asks for; rows that are not wanted are left out."""
 
     @property
     def size(self) -> int | None:
         """How many rows there are."""
-        return len(self.chosen(None, 0).items)
+        return len(self.choose(None, 0).items)
 
     def available(self, count: int | None, seed: int) -> int | None:
         """How many rows there are, read as far as is needed for `count`."""
-        return len(self.chosen(count, seed).items)
+        return len(self.choose(count, seed).items)
 
-    def chosen(self, count: int | None, seed: int) -> Chosen:
+    def choose(self, count: int | None, seed: int) -> Chosen:
         """The first `count` rows in the wanted order, all for None. Raises SourceFault."""
         key = (count, seed if self.order == "shuffled" else 0)
         if key not in self._kept:
-            chosen = self._chosen(count, seed)
+            chosen = self._choose(count, seed)
             self._kept[key] = self._kept[len(chosen.items), key[1]] = chosen
         return self._kept[key]
 
-    def _chosen(self, count: int | None, seed: int) -> Chosen:
+    def _choose(self, count: int | None, seed: int) -> Chosen:
         choice = Choice(count, seed if self.order == "shuffled" else None, self.skip_malformed)
         try:
-            chosen = choice.of(self.found(), self.data_name)
+            chosen = choice.of(self.find_items(), self.data_name)
         except ConfigurationError as error:
             raise SourceFault(str(error), getattr(error, "key", self.data_key)) from None
         if not chosen.items:
@@ -84,15 +84,15 @@ class RowsSource(PromptSource):
 
     def row_names(self, count: int, seed: int) -> tuple[str, ...]:
         """Name and place of each row."""
-        return tuple(f"{self.short_name}{item.at}" for item in self.chosen(count, seed).items)
+        return tuple(f"{self.short_name}{item.at}" for item in self.choose(count, seed).items)
 
     def skipped_rows(self, count: int, seed: int) -> int:
         """How many malformed rows were skipped."""
-        return self.chosen(count, seed).skipped
+        return self.choose(count, seed).skipped
 
     def notes(self, count: int, seed: int) -> tuple[str, ...]:
         """What was skipped and left out."""
-        chosen = self.chosen(count, seed)
+        chosen = self.choose(count, seed)
         notes = []
         if chosen.first_skipped is not None:
             first = f"{self.short_name}{chosen.first_skipped.at}: {chosen.first_skipped.why}"
@@ -122,7 +122,7 @@ class FileRows(RowsSource):
         try:
             readable(whole)
         except ConfigurationError as error:
-            raise complaint(str(error)) from None
+            raise invalid(str(error)) from None
         return str(whole)
 
     @property
@@ -134,10 +134,10 @@ class FileRows(RowsSource):
 def read_each(rows: Iterator[Row | Wrong], read: Callable[[Row], Item]) -> Iterator[Item | Wrong]:
     """Each row as what it asks for, or as what is wrong with it."""
     for row in rows:
-        yield row if isinstance(row, Wrong) else _read(row, read)
+        yield row if isinstance(row, Wrong) else _read_row(row, read)
 
 
-def _read(row: Row, read: Callable[[Row], Item]) -> Item | Wrong:
+def _read_row(row: Row, read: Callable[[Row], Item]) -> Item | Wrong:
     try:
         return read(row)
     except Malformed as error:

@@ -84,7 +84,7 @@ class TraceSource(FileRows):
     def _columns(self) -> TraceColumns:
         return TRACES[self.format]
 
-    def found(self) -> Iterator[Item | Wrong]:
+    def find_items(self) -> Iterator[Item | Wrong]:
         """Lengths and time of each request; one that came before the one above it is wrong."""
         items = read_each(self._columns.rows(Path(self.path)), self._read)
         return self._in_time(items) if self.order == "file" else items
@@ -121,26 +121,26 @@ class TraceSource(FileRows):
         """Ids of exactly the lengths of the chosen rows. Raises ConfigurationError where there are no ids to draw."""
         refuse_tiny(drawing.vocabulary)
         made: dict[str, list[int]] = {}
-        items = self.chosen(drawing.count, drawing.seed).items
-        return [_made(item, place, drawing, made) for place, item in enumerate(items)]
+        items = self.choose(drawing.count, drawing.seed).items
+        return [_make(item, place, drawing, made) for place, item in enumerate(items)]
 
     def definition(self, count: int, seed: int) -> Any:
         """Lengths, blocks and seed: the ids follow from these, the place and the target's vocabulary."""
-        return {"made": [(item.length, item.blocks) for item in self.chosen(count, seed).items], "seed": seed}
+        return {"made": [(item.length, item.blocks) for item in self.choose(count, seed).items], "seed": seed}
 
     def output_lengths(self, count: int, seed: int) -> tuple[int, ...]:
         """Tokens of each answer, as the trace has them."""
-        return tuple(item.output_tokens or 0 for item in self.chosen(count, seed).items)
+        return tuple(item.output_tokens or 0 for item in self.choose(count, seed).items)
 
     def arrivals(self, count: int, seed: int) -> tuple[float, ...] | None:
         """Seconds from the first of the chosen requests to each; None where rows are shuffled, and came in no order."""
         if self.order == "shuffled":
             return None
-        times = [item.time for item in self.chosen(count, seed).items]
+        times = [item.time for item in self.choose(count, seed).items]
         return tuple((time - times[0]) / self._columns.units_a_second for time in times)
 
 
-def _made(item: Item, place: int, drawing: Drawing, made: dict[str, list[int]]) -> list[int]:
+def _make(item: Item, place: int, drawing: Drawing, made: dict[str, list[int]]) -> list[int]:
     """The ids of one prompt, from its blocks or, where the trace tells none, drawn for its place."""
     if not item.blocks:
         return ordinary_ids(f"{drawing.seed} prompt {place}", item.length, drawing.vocabulary)

@@ -1,6 +1,6 @@
-"""What stands near a finding: the usual suspects, each a sentence for the person who has to look.
+"""What stands near a finding: hints, each a sentence for the person who has to look.
 
-A suspect is a hint and no part of the verdict. Speculative decoders break at edges: inside a round, at a cache block,
+A hint is no part of the verdict. Speculative decoders break at edges: inside a step, at a cache block,
 at a prefill chunk, near the end of the context, on a warm prefix cache, under sampling fields that only some tokens
 see.
 """
@@ -16,35 +16,35 @@ from pytest_specdec.verdict.equivalence import THIS_ENGINE, Finding, Verdict, ag
 from pytest_specdec.verdict.limits import Facts, reshaping_fields
 from pytest_specdec.workloads.workload import Request, Workload
 
-EXPLAINED = 3
+MAX_FINDINGS = 3
 
 
-def explained(
+def add_hints(
     verdict: Verdict,
     workload: Workload,
     gamma: int | None,
     description: Description,
     alone: Callable[[int], Generation],
 ) -> Verdict:
-    """A verdict that fails, with suspects at its first findings; `alone` decodes one request by itself at batch 1."""
+    """A verdict that fails, with hints at its first findings; `alone` decodes one request by itself at batch 1."""
     if verdict.passes or not verdict.findings:
         return verdict
     told = [
-        replace(finding, suspects=suspects(finding, workload.requests[finding.request], gamma, description))
-        for finding in verdict.findings[:EXPLAINED]
+        replace(finding, hints=find_hints(finding, workload.requests[finding.request], gamma, description))
+        for finding in verdict.findings[:MAX_FINDINGS]
     ]
     if workload.concurrency > 1 and told[0].sides[1] == THIS_ENGINE:
-        told[0] = replace(told[0], suspects=(*told[0].suspects, occurs_alone(told[0], alone(told[0].request))))
-    return replace(verdict, findings=(*told, *verdict.findings[EXPLAINED:]))
+        told[0] = replace(told[0], hints=(*told[0].hints, occurs_alone(told[0], alone(told[0].request))))
+    return replace(verdict, findings=(*told, *verdict.findings[MAX_FINDINGS:]))
 
 
-def suspects(finding: Finding, request: Request, gamma: int | None, description: Description) -> tuple[str, ...]:
-    """The suspects of one finding, in no order of likelihood."""
+def find_hints(finding: Finding, request: Request, gamma: int | None, description: Description) -> tuple[str, ...]:
+    """The hints of one finding, in no order of likelihood."""
     at = finding.worst if finding.worst is not None else finding.position
     found = _sampling(request)
     if at is not None:
-        found += _round(finding, at)
-        found += _end_inside_round(finding, Facts.of(description).ends(request))
+        found += _step(finding, at)
+        found += _stop_inside_step(finding, Facts.of(description).stop_tokens(request))
         found += _boundaries(len(request.prompt_ids), at, gamma or 0, description)
         found += _warm_cache(finding.round, description)
     return tuple(found)
@@ -55,25 +55,25 @@ def _sampling(request: Request) -> list[str]:
     return [f"sampling fields that every token must see: {', '.join(fields)}"] if fields else []
 
 
-def _round(finding: Finding, at: int) -> list[str]:
-    """Where in its round the token stands, by the chunks in which tokens arrived."""
+def _step(finding: Finding, at: int) -> list[str]:
+    """Where in its step the token stands, by the chunks in which tokens arrived."""
     before = 0
     for number, chunk in enumerate(finding.chunks):
         if at < before + chunk.tokens and chunk.tokens > 1:
             place = at - before + 1
             role = "the target's own token after the accepted drafts" if place == chunk.tokens else "an accepted draft"
-            return [f"token {at} is number {place} of {chunk.tokens} in round {number}: {role}"]
+            return [f"token {at} is number {place} of {chunk.tokens} in step {number}: {role}"]
         before += chunk.tokens
     return []
 
 
-def _end_inside_round(finding: Finding, ends: frozenset[int]) -> list[str]:
+def _stop_inside_step(finding: Finding, stop_tokens: frozenset[int]) -> list[str]:
     start = 0
     for chunk in finding.chunks:
         inner = finding.seen[start : start + chunk.tokens - 1]
-        passed = [start + offset for offset, token in enumerate(inner) if token in ends]
+        passed = [start + offset for offset, token in enumerate(inner) if token in stop_tokens]
         if passed:
-            return [f"an end at token {passed[0]} stands inside a round, not at its last token"]
+            return [f"EOS or a stop token at {passed[0]} stands inside a step, not at its end"]
         start += chunk.tokens
     return []
 
@@ -89,7 +89,7 @@ def _boundaries(prompt: int, at: int, gamma: int, description: Description) -> l
     near = 1 + gamma
     for name, context in (("context", description.context), ("draft's context", details.get("draft_context"))):
         if context and place + near >= context:
-            found.append(f"position {place} is within a round of the end of the {name} of {context}")
+            found.append(f"position {place} is within a step of the end of the {name} of {context}")
     return found
 
 

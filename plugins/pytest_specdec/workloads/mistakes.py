@@ -1,6 +1,6 @@
 """Mistakes in a scenario file, as sentences: file, line, key, what is wrong, and what to write instead.
 
-The models say what they expect in each field's `description` and how it is written in its first example; a complaint is
+The models say what they expect in each field's `description` and how it is written in its first example; a message is
 put together from these, so a new key brings its own error message. All mistakes of a file are told at once.
 """
 
@@ -24,15 +24,15 @@ _MOST_TOLD = 20
 _VARIANT_MISTAKES = ("union_tag_invalid", "union_tag_not_found")
 
 
-def complaint(sentence: str, at: Place = ()) -> PydanticCustomError:
+def invalid(sentence: str, at: Place = ()) -> PydanticCustomError:
     """What a validator raises to say its own sentence; file, line and key are put before it.
 
     `at`: the place in the file that is at fault, where it is not the validated field itself.
     """
-    return PydanticCustomError("complaint", "{sentence}", {"sentence": sentence, "at": at})
+    return PydanticCustomError("invalid", "{sentence}", {"sentence": sentence, "at": at})
 
 
-def all_complaints(error: ValidationError, model: type[BaseModel], file: TomlFile) -> ConfigurationError:
+def all_mistakes(error: ValidationError, model: type[BaseModel], file: TomlFile) -> ConfigurationError:
     """One error with a line for each mistake that pydantic found, in the order of the file."""
     told = sorted({(file.line(place), file.where(place), sentence) for place, sentence in _mistakes(error, model)})
     sentences = [f"{where}: {sentence}" for _, where, sentence in told[:_MOST_TOLD]]
@@ -59,7 +59,7 @@ def _place(spot: _Spot, mistake: ErrorDetails) -> Place:
 
 def _sentence(spot: _Spot, mistake: ErrorDetails) -> str:
     kind, value = mistake["type"], mistake["input"]
-    if kind == "complaint":
+    if kind == "invalid":
         return f"{spot.name}: {mistake['ctx']['sentence']}"
     if kind == "extra_forbidden":
         return _unknown_key(spot)
@@ -67,7 +67,7 @@ def _sentence(spot: _Spot, mistake: ErrorDetails) -> str:
         return f"{spot.name} is missing: add for example {spot.example}"
     if kind in _VARIANT_MISTAKES:
         return _unknown_variant(spot, value)
-    return f"{spot.name}: expected {spot.expected}, found {_shown(value)}{spot.item}: write for example {spot.example}"
+    return f"{spot.name}: expected {spot.expected}, found {_format(value)}{spot.item}: write for example {spot.example}"
 
 
 @dataclass(frozen=True)
@@ -156,20 +156,20 @@ def _table(spot: _Spot) -> str:
     name = str(spot.place[0])
     field = spot.top.model_fields[name]
     words = [word for word, model in _variants(field).items() if model is spot.owner]
-    return f"{name} with {field.discriminator} = {' or '.join(map(_shown, words))}" if words else name
+    return f"{name} with {field.discriminator} = {' or '.join(map(_format, words))}" if words else name
 
 
 def _unknown_variant(spot: _Spot, value: Any) -> str:
     key, words = str(spot.field.discriminator) if spot.field else "", list(_variants(spot.field))
     found = value.get(key) if isinstance(value, Mapping) else None
     close = difflib.get_close_matches(str(found), words, n=1)
-    hint = f"did you mean {_shown(close[0])}? " if close else ""
-    problem = f"{_shown(found)} is unknown" if found is not None else "is missing"
-    choice = ", ".join(map(_shown, words))
+    hint = f"did you mean {_format(close[0])}? " if close else ""
+    problem = f"{_format(found)} is unknown" if found is not None else "is missing"
+    choice = ", ".join(map(_format, words))
     return f"{spot.name}.{key} {problem}: {hint}it is one of {choice}, for example {spot.example}"
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     """A value as TOML writes it, more or less, and no longer than an error can bear."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 60 else text[:57] + "..."
