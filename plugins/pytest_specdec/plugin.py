@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,11 +59,13 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """One option and one ini key for each setting."""
+    """One option and one ini key for each setting, and for each name that a setting had before."""
     group = parser.getgroup("specdec", "speculative decoding, gated and measured")
     for option in OPTIONS:
-        group.addoption(option.flag, dest=option.ini, help=option.help, **option.on_command_line)
-        parser.addini(option.ini, option.help)
+        for each in option.names:
+            words = option.help if each is option else f"the old name of {option.flag}"
+            group.addoption(each.flag, dest=each.ini, help=words, **each.on_command_line)
+            parser.addini(each.ini, words)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -71,14 +73,16 @@ def pytest_configure(config: pytest.Config) -> None:
     """Read the settings, register the marks, and refuse combinations that would measure nothing."""
     for line in MARKS:
         config.addinivalue_line("markers", line)
-    command_line = {option.name: config.getoption(option.ini) for option in OPTIONS}
-    ini = {option.name: config.getini(option.ini) for option in OPTIONS}
+    names = [each for option in OPTIONS for each in option.names]
+    command_line = {each.name: config.getoption(each.ini) for each in names}
+    ini = {each.name: config.getini(each.ini) for each in names}
     try:
         config.stash[SETTINGS] = settings = Settings.resolve(command_line, os.environ, ini)
         if settings.env:
             _take_exported_names(config, command_line, ini)
     except ConfigurationError as error:
         raise pytest.UsageError(str(error)) from None
+    _warn(config, config.stash[SETTINGS].warnings())
     _find_the_baseline(config)
     _check_report(config.stash[SETTINGS].report)
     config.stash[WITHHELD] = set()
@@ -116,12 +120,17 @@ def _check_report(file: str | None) -> None:
 
 
 def _take_exported_names(config: pytest.Config, command_line: Texts, ini: Texts) -> None:
-    """Settings with what benchmark scripts export; warn of names without meaning, once, not on every worker."""
+    """Settings with what benchmark scripts export; warn of names without meaning."""
     from pytest_specdec.exported_names import effective_configuration, settings_with_exported_names
 
     config.stash[SETTINGS], exported = settings_with_exported_names(command_line, os.environ, ini)
     config.stash[EFFECTIVE] = effective_configuration(config.stash[SETTINGS], exported, os.environ)
-    for warning in exported.warnings if not hasattr(config, "workerinput") else ():
+    _warn(config, exported.warnings)
+
+
+def _warn(config: pytest.Config, warnings: Sequence[str]) -> None:
+    """Warn once, not on every worker."""
+    for warning in warnings if not hasattr(config, "workerinput") else ():
         config.issue_config_time_warning(pytest.PytestConfigWarning(warning), stacklevel=2)
 
 

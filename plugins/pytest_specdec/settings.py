@@ -2,7 +2,8 @@
 
 `--specdec-gamma 3,5`, `SPECDEC_GAMMA=3,5` and `specdec_gamma = 3,5` are the same setting. A value that does not parse
 is refused with the place it came from; an environment variable that no setting answers to is refused by name. Values
-that another layer has read (see exported_names.py) stand between the environment and the ini file.
+that another layer has read (see exported_names.py) stand between the environment and the ini file. A setting that was
+renamed is also read under its old name, for one version.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ class Option:
     """One setting: how its text is read, what it is when nobody sets it, and what `pytest --help` says.
 
     `argparse`: what its option on the command line has beyond one value; one that may be repeated is a list by commas.
-    `switch`: on the command line it is given without a value, and means yes.
+    `switch`: on the command line it is given without a value, and means yes. `renamed_from`: a name that still works.
     """
 
     name: str
@@ -135,6 +136,17 @@ class Option:
     help: str
     argparse: Mapping[str, Any] = field(default_factory=dict)
     switch: bool = False
+    renamed_from: str = ""
+
+    @property
+    def names(self) -> tuple[Option, ...]:
+        """This option, and the same under the name that it had one version ago."""
+        return (self, replace(self, name=self.renamed_from, renamed_from="")) if self.renamed_from else (self,)
+
+    @property
+    def places(self) -> tuple[str, str, str]:
+        """Where it may be set: on the command line, in the environment, in the ini file."""
+        return self.flag, self.variable, f"{self.ini} in the ini file"
 
     @property
     def flag(self) -> str:
@@ -222,6 +234,7 @@ OPTIONS = (
         8,
         "PROMPTS",
         "prompts that the target also decodes one at a time for the noise floor; default 8",
+        renamed_from="control",
     ),
     Option("python", str, None, "PATH", "interpreter of the engines' workers; default: this one"),
     Option(
@@ -344,7 +357,7 @@ class Settings:
 
     @property
     def baseline(self) -> str | None:
-        """Which run is the baseline run: the named one, or the latest where a gate needs one; None: nothing is compared."""
+        """The baseline run: the one that is named, or the latest where a gate needs one; None: nothing is compared."""
         return self.compare or (LATEST if self.fail or self.fail_on else None)
 
     @classmethod
@@ -360,12 +373,20 @@ class Settings:
         values: dict[str, Any] = {}
         origins: dict[str, str] = {}
         for option in OPTIONS:
-            above = _first(option, ((option.flag, _join(command_line.get(option.name))), _in(environment, option)))
-            below = _first(option, ((f"{option.ini} in the ini file", ini.get(option.name) or None),))
+            given = [(each.flag, _join(command_line.get(each.name))) for each in option.names]
+            above = _first(option, [*given, *(_in(environment, each) for each in option.names)])
+            below = _first(option, [(each.places[2], ini.get(each.name) or None) for each in option.names])
             told = _by_key if isinstance(option.default, Mapping) else _whole
             values[option.name], places = told(option, above, exported or {}, below)
             origins |= places
         return cls(**values, origins=origins)
+
+    def warnings(self) -> list[str]:
+        """A warning for each setting that was given under its old name."""
+        pairs = [each for option in OPTIONS for each in zip(option.names[-1].places, option.places, strict=True)]
+        new_names = {old: new for old, new in pairs if old != new}
+        given = [place for place in self.origins.values() if place in new_names]
+        return [f"{place}: write {new_names[place]}; the next version does not know the old name" for place in given]
 
     def places(self, table: str) -> dict[str, str]:
         """Of a setting that is a table, the place that each of its keys came from."""
@@ -419,8 +440,9 @@ NO_SETTINGS = ("SPECDEC_WORKLOADS",)
 
 def _refuse_unknown(environment: Mapping[str, str]) -> None:
     known = [option.variable for option in OPTIONS]
+    old = [each.variable for option in OPTIONS for each in option.names[1:]]
     for name in environment:
-        if name.startswith("SPECDEC_") and name not in (*known, *NO_SETTINGS):
+        if name.startswith("SPECDEC_") and name not in (*known, *old, *NO_SETTINGS):
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
             raise ConfigurationError(f"unknown option {name} in the environment; {hint}")

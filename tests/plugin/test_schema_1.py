@@ -24,14 +24,31 @@ NEW = (
 )
 """What schema 1 did not tell of a gate that an engine's fault ended, or whose speed-up was null; another machine."""
 
+REWORDED = (
+    ("suspect: ", "hint: "),
+    (" of 4 in round 0: ", " of 4 in step 0: "),
+    (" in the control ", " in the calibration "),
+    ("target-only is the base line", "this is the target-only baseline"),
+)
+"""What schema 1 said in other words."""
+
 
 def differences(then: Any, now: Any, place: str = "") -> Iterator[str]:
     """Every place where the two differ. A reason may be said where none was; where one was, it is the same."""
     if isinstance(then, dict) and isinstance(now, dict):
         for key in {*then, *now}:
             yield from differences(then.get(key), now.get(key), f"{place}.{key}" if place else key)
-    elif then != now and not (place.endswith(".reason") and unsaid(then)) and not place.startswith(NEW):
+    elif reword(then) != now and not (place.endswith(".reason") and unsaid(then)) and not place.startswith(NEW):
         yield f"{place}: {then} → {now}"
+
+
+def reword(then: Any) -> Any:
+    """A text, or a list of them, in today's words."""
+    if isinstance(then, list):
+        return [reword(each) for each in then]
+    for old, new in REWORDED if isinstance(then, str) else ():
+        then = then.replace(old, new)
+    return then
 
 
 def unsaid(reason: Any) -> bool:

@@ -77,3 +77,27 @@ def test_dtype_is_part_of_the_engine(project: Project) -> None:
     project.tests("def test_it(specdec, ar_engine, scenario):\n    specdec(ar_engine, scenario)\n")
     (record,) = project.records("--specdec-dtype=float32").values()
     assert record.asked.dtype == "float32"
+
+
+@pytest.mark.parametrize(
+    ("place", "warning"),
+    [
+        ("command line", "--specdec-control: write --specdec-calibration; *"),
+        ("environment", "SPECDEC_CONTROL: write SPECDEC_CALIBRATION; *"),
+        ("ini", "specdec_control in the ini file: write specdec_calibration in the ini file; *"),
+    ],
+)
+def test_an_old_name_works_with_a_warning(
+    project: Project, monkeypatch: pytest.MonkeyPatch, place: str, warning: str
+) -> None:
+    """Calibration was called control: one prompt is decoded at batch 1, where there would be two."""
+    if place == "environment":
+        monkeypatch.setenv("SPECDEC_CONTROL", "1")
+    if place == "ini":
+        project.write("pytest.ini", INI + "specdec_control = 1\n")
+    project.tests("def test_it(specdec, ar_engine, scenario):\n    specdec(ar_engine, scenario)\n")
+    options = ["--specdec-control=1"] if place == "command line" else []
+    project.run(*options).stdout.fnmatch_lines([f"*PytestConfigWarning: {warning}"])
+    (record,) = project.records(*options).values()
+    assert record.verdict.calibration is not None
+    assert record.verdict.calibration.compared == 1

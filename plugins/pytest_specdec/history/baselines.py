@@ -26,7 +26,7 @@ REMEMBERED = 16
 
 @dataclass(frozen=True)
 class Found:
-    """What the search gave: a baseline run with its run, or a problem in words.
+    """What the search gave: a baseline run with its record, or a problem in words.
 
     `refused`: whether there was something and it was refused, or there was nothing. `passed_over`: newer runs that hold
     the measurement and were refused, by name.
@@ -118,7 +118,7 @@ def _none(storage: Path, refused: Sequence[str], missing: Sequence[str]) -> Foun
 
 
 def find_in_run(run: SavedRun, now: Record, test: str) -> Found:
-    """The baseline run in this run, or why it has none."""
+    """The record of the measurement in this run, or why it has none that serves."""
     then = counterpart(now, test, run.records)
     if then is None:
         partial = f", and is partial: {run.partial}" if run.partial else ""

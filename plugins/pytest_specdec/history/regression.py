@@ -1,8 +1,8 @@
 """The gate of a test against its baseline run: which figures changed, by how much, and whether that fails the test.
 
-Equality comes first: only a record whose own gate is green is held against anything. What fails: a figure that is
-worse, and a baseline run that was refused; by choice (`--specdec-fail-on`) also one that is missing, or rounds that do not
-decide. All else is a note. Nothing is passed over in silence.
+Equality comes first: only a record whose own gate is green is compared with anything. What fails: a figure that is
+worse, and a baseline run that was refused; by choice (`--specdec-fail-on`) also one that is missing, or rounds that do
+not decide. All else is a note. Nothing is passed over in silence.
 """
 
 from __future__ import annotations

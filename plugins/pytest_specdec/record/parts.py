@@ -91,7 +91,7 @@ class CalibrationPart:
     near_ties: Annotated[int, "tokens", "of them that are not the argmax"] = 0
     largest_gap_logits: Annotated[Figure[float], "logits", "largest gap to the argmax"] = NOTHING
     ulp_logits: Annotated[Figure[float], "logits", "the ULP at the largest logit"] = NOTHING
-    gaps_in_ulps: Annotated[Counts, "tokens", "by gap in ULPs of the dtype"] = field(default_factory=dict)
+    gaps_in_ulps: Annotated[Counts, "tokens", "by gap in ULPs"] = field(default_factory=dict)
     disagreements: Annotated[int, "prompts", "that differ between batch 1 and the workload's concurrency"] = 0
     compared: Annotated[int, "prompts", "that were decoded both ways"] = 0
     rescoring_over_decoding: Annotated[Figure[float], "", "time of rescoring over that of decoding"] = NOTHING

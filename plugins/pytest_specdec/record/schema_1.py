@@ -15,8 +15,8 @@ ENERGY = (
     *("step_seconds", "relative_error", "joules_each_round", "temperature_celsius", "flags"),
 )
 MODEL = (
-    *("acceptance_per_token", "expected_tokens_per_round", "target_step_s", "round_s", "draft_step_s"),
-    *("verify_step_s", "draft_cost_ratio", "verify_cost_ratio", "best_gamma_latency", "break_even_acceptance"),
+    *("acceptance_per_token", "target_step_s", "draft_step_s", "verify_step_s", "draft_cost_ratio"),
+    *("verify_cost_ratio", "best_gamma_latency", "break_even_acceptance"),
 )
 ROOFLINE = (
     *("bytes_per_step", "flops_per_step", "flops_per_byte", "bytes_per_second", "ridge_flops_per_byte"),
@@ -35,7 +35,7 @@ THROUGHPUT = (
 MEMORY = ("peak_gpu_bytes", "peak_gpu_bytes_method", "peak_host_bytes", "weights_bytes", "kv_cache_bytes")
 LOAD = ("requests_left_out", "asked_per_second", "sent_per_second", "completed_per_second", "send_lag_s", "flags")
 DELIVERED = ("delivered_tokens_per_step", "delivered_tokens_per_step_per_request", "discarded_tokens")
-CALIBRATION = ("tokens", "near_ties", "gaps_in_spacings", "disagreements", "compared", "rescoring_over_decoding")
+CALIBRATION = ("tokens", "near_ties", "disagreements", "compared", "rescoring_over_decoding")
 SAMPLING = ("samples", "look", "plan", "power_statement", "positions")
 
 MOVED: dict[str, str] = {
@@ -55,7 +55,8 @@ MOVED: dict[str, str] = {
     "verdict.max_gap": "verdict.max_gap_logits",
     "verdict.noise_floor": "verdict.noise_floor_logits",
     "verdict.control.largest_gap": "verdict.calibration.largest_gap_logits",
-    "verdict.control.dtype_spacing": "verdict.calibration.dtype_spacing_logits",
+    "verdict.control.dtype_spacing": "verdict.calibration.ulp_logits",
+    "verdict.control.gaps_in_spacings": "verdict.calibration.gaps_in_ulps",
     **{f"verdict.control.{name}": f"verdict.calibration.{name}" for name in CALIBRATION},
     **{f"verdict.{name}": f"verdict.sampling.{name}" for name in SAMPLING},
     **{name: f"throughput.{name}" for name in THROUGHPUT},
@@ -74,6 +75,8 @@ MOVED: dict[str, str] = {
     "speedup": "speedup.ratio",
     "speedup_interval": "speedup.interval",
     **{name: f"speedup.model.{name}" for name in MODEL},
+    "expected_tokens_per_round": "speedup.model.expected_tokens_per_step",
+    "round_s": "speedup.model.step_s",
     "predicted_speedup": "speedup.model.predicted",
     "predicted_speedup_with_verify_cost": "speedup.model.predicted_with_verify_cost",
     "speedup_residual": "speedup.model.residual",
@@ -158,7 +161,14 @@ def _convert_list(new: str, value: Any) -> Any:
     """What changed inside of a list."""
     if new != "verdict.findings":
         return value
-    return [{**finding, "gap_logits": {"value": finding.get("gap"), "reason": NOT_TOLD}} for finding in value]
+    return [
+        {
+            **finding,
+            "gap_logits": {"value": finding.get("gap"), "reason": NOT_TOLD},
+            "hints": finding.get("suspects", ()),
+        }
+        for finding in value
+    ]
 
 
 def _is_figure(new: str) -> bool:

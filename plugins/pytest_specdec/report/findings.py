@@ -1,4 +1,4 @@
-"""What a session found, in words: the worst of it, and what has changed since the baselines."""
+"""What a session found, in words: the worst of it, and what has changed since the baseline runs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _largest_change(record: Record) -> float:
 
 
 def change_notes(records: Sequence[Record], verbose: bool) -> list[str]:
-    """What has changed since the baselines: versions once, then what is not good or has no baseline run, else a count."""
+    """What has changed since the baseline runs: versions, then what is not good or has none, else a count."""
     held = [(record, record.baseline) for record in records if record.baseline is not None]
     notes = list(dict.fromkeys(note for record, baseline in held for note in _around(record, baseline)))
     changes = [(record, baseline, change) for record, baseline in held for change in baseline.changes]

@@ -15,7 +15,7 @@ TITLE = "## Speculative decoding: is it exact, is it faster"
 
 
 def markdown(records: Sequence[Record], partial: str = "") -> str:
-    """The summary: the table of all gates, the worst findings, and the changes since the baselines.
+    """The summary: the table of all gates, the worst findings, and the changes since the baseline runs.
 
     `partial`: what ended the session before all gates had finished.
     """

@@ -95,7 +95,7 @@ def print_table(records: Sequence[Record], width: int, write: Callable[[str], No
 
 
 def columns_for(records: Sequence[Record], width: int) -> list[Column]:
-    """The columns that fit into `width` characters; what was held against a baseline run, or has energy, has one more."""
+    """The columns that fit into `width` characters; one more for what has a baseline run, and one for energy."""
     columns = list(COLUMNS)
     if any(record.baseline for record in records):
         columns.insert([title for title, _ in columns].index("tokens/s") + 1, CHANGE)

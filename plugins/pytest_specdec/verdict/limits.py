@@ -81,9 +81,12 @@ def _missed_stop_token(request: Request, generation: Generation, facts: Facts) -
     stop_tokens = facts.stop_tokens(request)
     for position, token in enumerate(generation.token_ids[:-1]):
         if token in stop_tokens and position + 1 >= request.min_tokens:
-            kind = "EOS" if token in facts.eos_token_ids else "stop token"
-            return f"continued past {kind} at {position} (token {token})"
+            return f"continued past {_kind(token, facts)} at {position} (token {token})"
     return None
+
+
+def _kind(token: int, facts: Facts) -> str:
+    return "EOS" if token in facts.eos_token_ids else "stop token"
 
 
 def _reason(request: Request, generation: Generation, facts: Facts) -> str | None:
@@ -116,5 +119,5 @@ def missed_eos(
     for at, (token, score) in enumerate(zip(generation.token_ids, scores, strict=True)):
         if at >= request.min_tokens and score.argmax in stop_tokens and token not in stop_tokens and score.gap > bound:
             released = f"; min_tokens = {request.min_tokens} permits it there" if request.min_tokens else ""
-            return f"missed EOS or stop token at token {at}{released}"
+            return f"missed {_kind(score.argmax, facts)} at token {at}{released}"
     return None

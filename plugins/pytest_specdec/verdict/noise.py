@@ -2,8 +2,8 @@
 
 Decoding at another batch size, or scoring a whole sequence in one pass, adds the same numbers in another order. Near a
 tie the rounding decides. The calibration shows how near: target-only output, at batch 1 and at the workload's
-concurrency, is rescored by the target alone. Its largest gap bounds what may still be called a tie, and its rate of tokens that are
-not the argmax bounds how often that may happen. Gaps are also counted in ULPs, which is what rounding
+concurrency, is rescored by the target alone. Its largest gap bounds what may still be called a tie, and its rate of
+tokens that are not the argmax bounds how often that may happen. Gaps are also counted in ULPs, which is what rounding
 is made of.
 """
 

@@ -1,8 +1,8 @@
 """Known truth: what a constructed target must emit is known without an engine, so a fault of both arms is seen too.
 
-Where the truth is known, each answer is held against it, whatever the arms say of each other and whatever the calibration
-showed. An answer that differs is divergent, and it is told which arms are wrong. Where nothing is known, the reason is
-told.
+Where the truth is known, each answer is held against it, whatever the arms say of each other and whatever the
+calibration showed. An answer that differs is divergent, and it is told which arms are wrong. Where nothing is known,
+the reason is told.
 """
 
 from __future__ import annotations

@@ -154,9 +154,7 @@ def test_an_end_that_both_arms_miss_is_found_absolutely() -> None:
     calibration = Calibration(((Certified(both, scores),),), FLOOR, Facts(eos_token_ids=frozenset({99})))
     verdict = judge(Workload("w", (asked,), 1), calibration, [Run((both,), None, 0.0)], never)
     assert verdict.outcome is Outcome.LENGTH
-    assert verdict.findings[0].detail == (
-        "missed EOS or stop token at token 2; min_tokens = 2 permits it there, in both arms"
-    )
+    assert verdict.findings[0].detail == ("missed EOS at token 2; min_tokens = 2 permits it there, in both arms")
 
 
 def test_more_near_ties_than_the_calibration_has_are_divergent_although_each_is_within_the_floor() -> None:

@@ -56,20 +56,20 @@ def test_each_limit(request_: Request, tokens: list[int], finish: str, broken: s
     assert broken_limit(request_, generation(tokens, finish), FACTS) == broken
 
 
-def test_where_an_end_was_due_is_no_matter_of_noise() -> None:
+def test_a_missed_eos_is_no_matter_of_noise() -> None:
     asked = Request(PROMPT, 8, min_tokens=1, ignore_eos=False)
     scores = [Score(5.0, 10.0, EOS), Score(5.0, 10.0, EOS), Score(0.1, 10.0, 7)]
     assert without_missed_eos(asked, (1, 2, 3), scores, FACTS) == (scores[0], scores[2])
 
 
-def test_an_end_is_overdue_where_it_is_permitted_and_wanted() -> None:
+def test_eos_is_missed_where_it_is_permitted_and_wanted() -> None:
     asked = Request(PROMPT, 8, min_tokens=1, ignore_eos=False)
     scores = [Score(5.0, 10.0, EOS), Score(5.0, 10.0, EOS)]
     told = missed_eos(asked, generation([1, 2], "length"), scores, FACTS, bound=0.1)
-    assert told == "missed EOS or stop token at token 1; min_tokens = 1 permits it there"
+    assert told == "missed EOS at token 1; min_tokens = 1 permits it there"
 
 
 @pytest.mark.parametrize("ignore_eos", [True, False])
-def test_nothing_is_overdue_within_the_floor_or_without_an_end(ignore_eos: bool) -> None:
+def test_nothing_is_missed_within_the_floor_or_without_eos(ignore_eos: bool) -> None:
     asked = Request(PROMPT, 8, ignore_eos=ignore_eos)
     assert missed_eos(asked, generation([1], "length"), [Score(0.05, 10.0, EOS)], FACTS, bound=0.1) is None

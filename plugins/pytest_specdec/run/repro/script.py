@@ -100,7 +100,7 @@ def _case(spec: EngineSpec, fault: Fault, about: Description, floor: float, cach
         "on_cpu": about.device == "cpu",
         "prompt_ids": list(request.prompt_ids),
         "max_tokens": request.max_tokens,
-        "ends": sorted(request.stop_tokens(about.details.get("eos_token_ids") or ())),
+        "stop_tokens": sorted(request.stop_tokens(about.details.get("eos_token_ids") or ())),
         "sampling": dict(request.sampling),
         "expected": list(fault.expected),
         "seen": list(fault.seen),

@@ -30,7 +30,7 @@ def _size(fault: Fault) -> tuple[int, int]:
 
 
 def shorter_output(fault: Fault, shows: Shows, in_time: InTime) -> Fault:
-    """End soon after the wrong token. Near an end a round drafts less, so the end moves away until the fault shows."""
+    """End soon after the wrong token. Near an end a step drafts less, so the end moves away until the fault shows."""
     request = fault.request
     for tokens in _ends(fault.position + 1, request.max_tokens):
         if not in_time():
