@@ -6,11 +6,10 @@ the known ones, so a pair is green where no token is wrong. A few are planted in
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -82,15 +81,20 @@ def pair_in(backend: str, memory: str) -> EngineSpec:
     )
 
 
+@dataclass(frozen=True)
 class FaultyEngines:
-    """Answers to the engine "faulty": a worker with the fault that its environment names, and so has its target's."""
+    """Answers to the engine of this name: a worker with a fault, with a drafter and without."""
+
+    name: str
+    backend: str
+    where: Mapping[str, Any]
 
     def pytest_specdec_start_engine(self, spec: EngineSpec, settings: Settings) -> FaultyWorker | None:
         """Start one."""
-        if spec.backend != "faulty":
+        if spec.backend != self.name:
             return None
-        worker = FaultyWorker(replace(spec, backend=spec.environment["FAULTY"]), settings)
-        worker.plant(spec.environment["FAULT"], json.loads(spec.environment["WHERE"]))
+        worker = FaultyWorker(replace(spec, backend=self.backend), settings)
+        worker.plant("zeroed", self.where)
         worker.spec = spec
         return worker
 
@@ -215,14 +219,13 @@ def asked(tmp_path: Path) -> Scenario:
     return load_scenario(path)
 
 
-def faulty(request: pytest.FixtureRequest, backend: str, fault: str, where: Mapping[str, Any]) -> EngineSpec:
-    """An engine whose two arms have this fault."""
-    engines, plugins = FaultyEngines(), request.config.pluginmanager
+def faulty(request: pytest.FixtureRequest, backend: str, **where: bool) -> EngineSpec:
+    """An engine of which both arms have a zeroed entry."""
+    engines = FaultyEngines(f"{backend}, {'drafter ' if where else ''}faulty", backend, where)
+    plugins = request.config.pluginmanager
     plugins.register(engines)
     request.addfinalizer(partial(plugins.unregister, engines))
-    pair = pair_in(backend, MEMORY)
-    planted = {"FAULTY": backend, "FAULT": fault, "WHERE": json.dumps(where)}
-    return replace(pair, backend="faulty", environment={**pair.environment, **planted})
+    return replace(pair_in(backend, MEMORY), backend=engines.name)
 
 
 @pytest.mark.parametrize("backend", KITS)
@@ -231,7 +234,7 @@ def test_a_fault_of_both_arms_is_red(
 ) -> None:
     """The gate itself holds both against the known truth: the target's cache is faulty with a drafter and without."""
     with pytest.raises(pytest.fail.Exception, match=r"(?s)^divergent: .*from the known truth, both arms: token "):
-        specdec(faulty(request, backend, "zeroed", {}), asked)
+        specdec(faulty(request, backend), asked)
 
 
 @pytest.mark.parametrize("backend", KITS)
@@ -242,4 +245,4 @@ def test_a_fault_of_the_drafters_cache_is_draft_state(
     with pytest.raises(
         pytest.fail.Exception, match=r"(?s)^draft state: .* identical of .*round 0: foretold .*; counted "
     ):
-        specdec(faulty(request, backend, "zeroed", {"drafter": True}), asked)
+        specdec(faulty(request, backend, drafter=True), asked)

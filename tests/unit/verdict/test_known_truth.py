@@ -107,7 +107,10 @@ def test_a_control_that_fails_is_no_excuse() -> None:
     wrong = changed(TRUE)
     assert judged(TRUE, TRUE, INSANE).outcome is Outcome.UNDECIDABLE
     assert judged(wrong, wrong, INSANE).outcome is Outcome.DIVERGENT
-    assert first(judged(wrong, TRUE, INSANE)).detail.startswith("from the known truth, this arm alone: token 4 is ")
+    for gap in (3.0, 99.0):
+        alone = judged(wrong, TRUE, INSANE, gap)
+        assert alone.outcome is Outcome.DIVERGENT
+        assert first(alone).detail.startswith("from the known truth, this arm alone: token 4 is ")
 
 
 def test_a_wrong_base_line_is_not_this_engines_fault() -> None:
@@ -159,11 +162,11 @@ def test_the_sides_are_kept_in_the_record() -> None:
 
 
 def test_an_answer_to_another_prompt_is_not_compared() -> None:
-    """It is called by its own name."""
+    """It is called by its own name, also where the target alone is wrong."""
     runs = [run_of(TRUE)]
     other = Generation((1, *PROMPTS[0]), changed(TRUE, 0)[0], "length")
     runs = [Run((other, runs[0].generations[1]), None, 0.0)]
-    calibration = calibration_of(TRUE)
+    calibration = calibration_of(changed(TRUE, 0))
     verdict = judge(WORKLOAD, calibration, runs, lambda *_: [])
     held = judge_truth(verdict, truth_of(TARGET, WORKLOAD.requests), calibration, runs, speculates=True)
     assert held.outcome is Outcome.INPUTS_DIFFER
