@@ -18,6 +18,7 @@ THEN = Path(__file__).with_name("schema_1.json")
 NEW = (
     "asked.load",
     "asked.scenario_digest",
+    "engine.details.counting",
     "load.goodput.at_best",
     "target_alone.tokens_per_second",
     "hardware",
@@ -38,8 +39,21 @@ def differences(then: Any, now: Any, place: str = "") -> Iterator[str]:
     if isinstance(then, dict) and isinstance(now, dict):
         for key in {*then, *now}:
             yield from differences(then.get(key), now.get(key), f"{place}.{key}" if place else key)
+    elif _alike(then, now):
+        for number, (old, new) in enumerate(zip(then, now, strict=True)):
+            yield from differences(old, new, f"{place}.{number}")
     elif reword(then) != now and not (place.endswith(".reason") and unsaid(then)) and not place.startswith(NEW):
         yield f"{place}: {then} → {now}"
+
+
+def _alike(then: Any, now: Any) -> bool:
+    """Whether both are lists of tables, as many."""
+    return (
+        isinstance(then, list)
+        and isinstance(now, list)
+        and len(then) == len(now)
+        and all(isinstance(each, dict) for each in now)
+    )
 
 
 def reword(then: Any) -> Any:

@@ -30,7 +30,7 @@ CONFIG: dict[str, Any] = {
 def test_what_spreads_an_engine_passes_through(monkeypatch: pytest.MonkeyPatch) -> None:
     """Executor and parallelism of the target by options, those of the drafter by speculative options."""
     monkeypatch.setattr(vllm, "_platform_arguments", lambda speculates: {})
-    monkeypatch.setattr(vllm, "_counted_by_request", dict)
+    monkeypatch.setattr(vllm, "_count_by_request", dict)
     spread = {"distributed_executor_backend": "ray", "tensor_parallel_size": 8, "pipeline_parallel_size": 2}
     arguments = vllm._constructor_arguments(
         {
@@ -61,7 +61,7 @@ def loading(monkeypatch: pytest.MonkeyPatch, log: Path, said: str) -> tuple[str,
 
     log.write_text(f"{CHILD} WorkerProc failed to start.\n{said}\nException: {POINTER}\n")
     found = vllm._refusal_in_child
-    monkeypatch.setattr(vllm, "_refused_in_a_child", lambda: found(str(log)))
+    monkeypatch.setattr(vllm, "_refusal_in_child", lambda: found(str(log)))
     monkeypatch.setattr(vllm, "_platform_arguments", lambda speculates: {})
     monkeypatch.setattr(vllm, "preload", lambda: refuses)
     kind, told = worker.answer(vllm.load, CONFIG)
