@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_specdec.engines.engine import Engine
     from pytest_specdec.engines.spec import EngineSpec
     from pytest_specdec.gpu_locks import Placement
-    from pytest_specdec.history.baselines import Baselines
+    from pytest_specdec.history.history import Baselines
     from pytest_specdec.history.regression import RegressionGate
     from pytest_specdec.progress import Progress
     from pytest_specdec.record import Record
@@ -107,7 +107,7 @@ def _starter(config: pytest.Config, progress: Progress) -> Callable[[EngineSpec]
 
 def find_baselines(config: pytest.Config, named: str) -> Baselines:
     """Where pytest-benchmark keeps its results, and the run that was named. Raises ConfigurationError."""
-    from pytest_specdec.history.baselines import baselines
+    from pytest_specdec.history.history import baselines
     from pytest_specdec.history.saved import storage_folder
 
     return baselines(named, storage_folder(str(config.getoption("benchmark_storage"))))

@@ -429,7 +429,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def _report(config: pytest.Config, records: list[Record], file: Path) -> str:
     """Write it, and say in a line what came of it."""
     from pytest_specdec.report import format_of, write_report
-    from pytest_specdec.report.present import present_run
+    from pytest_specdec.report.findings import present_run
 
     if not records:
         return f"no gate ran, so there is no report in {file}"

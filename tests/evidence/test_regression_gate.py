@@ -17,8 +17,7 @@ from xml.etree import ElementTree
 
 import pytest_specdec
 from pytest_specdec.hardware import cores, processor
-from pytest_specdec.history.compare import interval_in_words
-from pytest_specdec.history.resampling import ALARM_LEVEL
+from pytest_specdec.history.compare import ALARM_LEVEL, interval_in_words
 from pytest_specdec.record import from_json
 from pytest_specdec.record.parts import ChangePart
 

@@ -85,13 +85,13 @@ def pytest_unconfigure(config):
     note_threads("at_the_end.txt")
 """
 MAKES_NONE = """
-from pytest_specdec.models import ModelError, maker
+from pytest_specdec.models import ModelError, cache
 
 def fail(reference, root, python):
     until_said(f"making the model {reference}, ")
     raise ModelError("not today")
 
-maker._make = fail
+cache._make = fail
 """
 TOLD_AGAIN = [
     "specdec: loading t-target (fake, bfloat16), N s",

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.history.baselines import LATEST, OneRun, run_path
 from pytest_specdec.history.compare import in_words
+from pytest_specdec.history.history import LATEST, OneRun, run_path
 from pytest_specdec.history.regression import RegressionGate
 from pytest_specdec.history.saved import SavedRun, UnreadableRun, read_run, run_id, saved_paths
 from pytest_specdec.report.findings import name_of

@@ -8,15 +8,193 @@ would. A figure that has no value for each round is held against the plain thres
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import Any
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
 
-from pytest_specdec.history.figures import figure_of, reason_of, sample_of
-from pytest_specdec.history.resampling import FEWEST, LEVEL, Sample, changes
-from pytest_specdec.record import Record
+from pytest_specdec.metrics.throughput import LATENCY_OF, seconds_of_line
+from pytest_specdec.record import Figure, Record, Spread
 from pytest_specdec.record.parts import ChangePart
-from pytest_specdec.thresholds import Threshold
+from pytest_specdec.thresholds import Metric, Threshold
+
+if TYPE_CHECKING:
+    import numpy
+
+    Array = numpy.ndarray[Any, Any]
+
+
+NO_FIGURE = "the record does not have it"
+
+
+def figure_of(record: Record, metric: Metric) -> float | None:
+    """The metric's value in the record's own unit; None where it was not measured."""
+    latency, percent = _latency(metric)
+    return _spread(record, latency).at(percent) if latency else _figure(record, metric).value
+
+
+def reason_of(record: Record, metric: Metric) -> str:
+    """Why the metric was not measured, in the record's words."""
+    latency, _ = _latency(metric)
+    reason = _spread(record, latency).reason if latency else _figure(record, metric).reason
+    return str(reason or NO_FIGURE)
+
+
+def _spread(record: Record, latency: str) -> Spread:
+    spread: Spread = getattr(record.latency, f"{latency}_s")
+    return spread
+
+
+def _figure(record: Record, metric: Metric) -> Figure[float]:
+    places: dict[str, Figure[float]] = {
+        "tokens_per_second": record.throughput.tokens_per_second,
+        "speedup": record.speedup.ratio,
+        "joules_per_token": record.energy.joules_per_token,
+        "acceptance_rate": record.acceptance.rate,
+        "mean_accepted_length": record.acceptance.mean_accepted_length,
+        "peak_gpu_bytes": record.memory.peak_gpu_bytes,
+        "peak_host_bytes": record.memory.peak_host_bytes,
+    }
+    return places[metric.name]
+
+
+def sample_of(record: Record, metric: Metric) -> Sample | None:
+    """The metric over the record's rounds; None where it has no value for each of them."""
+    rounds = record.throughput.per_round
+    latency, percent = _latency(metric)
+    if latency in LATENCY_OF:
+        lines = getattr(rounds, f"{latency}_us") or ()
+        return pooled_percentile([seconds_of_line(line) for line in lines], float(percent.removeprefix("p")))
+    above, below, offset = _totals(record).get(metric.name, (None, None, 0.0))
+    return ratio_of_totals(above, below, offset) if above and below else None
+
+
+Column = Sequence[float] | None
+
+
+def _totals(record: Record) -> dict[str, tuple[Column, Column, float]]:
+    rounds = record.throughput.per_round
+    return {
+        "tokens_per_second": (rounds.tokens, rounds.seconds, 0.0),
+        "joules_per_token": (record.energy.joules_each_round, rounds.tokens, 0.0),
+        "acceptance_rate": (rounds.accepted_tokens, rounds.draft_tokens, 0.0),
+        "mean_accepted_length": (rounds.accepted_tokens, rounds.drafts, 1.0),
+    }
+
+
+def _latency(metric: Metric) -> tuple[str, str]:
+    """("ttft", "p99") of "ttft_p99"; two empty texts of a metric that is no latency."""
+    name, _, percent = metric.name.rpartition("_")
+    return (name, percent) if percent[:1] == "p" and percent[1:].isdigit() else ("", "")
+
+
+LEVEL = 0.95
+ALARM_LEVEL = (1 - LEVEL) / 2
+RESAMPLES = 10_000
+SEED = 20_151_004
+FEWEST = 4
+MAX_CELLS = 4_000_000
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A figure over rounds. `figure`: its value over all of them. `rounds`: how many. `drawn`: for counts of shape
+    (resamples, rounds), how often each round was drawn, the figure of every resample, shape (resamples,)."""
+
+    figure: float
+    rounds: int
+    drawn: Callable[[Array], Array]
+
+
+def ratio_of_totals(above: Sequence[float], below: Sequence[float], offset: float = 0.0) -> Sample | None:
+    """offset + Σ above / Σ below, one value of each a round; None where nothing lies below."""
+    import numpy
+
+    over, under = numpy.asarray(above, float), numpy.asarray(below, float)
+    if len(over) != len(under) or not len(over) or under.min() <= 0:
+        return None
+    figure = offset + float(over.sum() / under.sum())
+    return Sample(figure, len(over), lambda counts: offset + (counts @ over) / (counts @ under))
+
+
+def pooled_percentile(rounds: Sequence[Sequence[float]], percent: float) -> Sample | None:
+    """A percentile over the values of all rounds, each round's values drawn together; None where a round has none."""
+    import numpy
+
+    if not rounds or not all(rounds):
+        return None
+    pooled = numpy.concatenate([numpy.asarray(values, float) for values in rounds])
+    order = numpy.argsort(pooled, kind="stable")
+    values, round_of = pooled[order], numpy.repeat(numpy.arange(len(rounds)), list(map(len, rounds)))[order]
+    share = percent / 100
+    figure = float(numpy.quantile(values, share))
+    return Sample(figure, len(rounds), lambda counts: _percentiles(values, round_of, counts, share))
+
+
+def _percentiles(values: Array, round_of: Array, counts: Array, share: float) -> Array:
+    """By linear interpolation between the two nearest, as if each value stood there as often as its round was drawn."""
+    import numpy
+
+    batch = max(1, MAX_CELLS // len(values))
+    parts = [
+        _weigh(values, counts[first : first + batch][:, round_of], share) for first in range(0, len(counts), batch)
+    ]
+    return numpy.concatenate(parts)
+
+
+def _weigh(values: Array, weights: Array, share: float) -> Array:
+    import numpy
+
+    upto = weights.cumsum(axis=1)
+    place = (upto[:, -1] - 1) * share
+    below = numpy.floor(place)
+    above = numpy.minimum(below + 1, upto[:, -1] - 1)
+    low, high = (values[(upto > rank[:, None]).argmax(axis=1)] for rank in (below, above))
+    result: Array = low + (high - low) * (place - below)
+    return result
+
+
+def changes(
+    now: Sample, base: Sample, *kinds: Callable[[Array, Array], Array]
+) -> tuple[tuple[float, float], ...] | None:
+    """For each `kind(now, base)` its interval at LEVEL, the same each time for the same rounds; None for too few."""
+    import numpy
+
+    fewest = min(now.rounds, base.rounds)
+    if fewest < FEWEST:
+        return None
+    source = numpy.random.default_rng(SEED)
+    drawn = [sample.drawn(_counts(source, sample.rounds)) for sample in (now, base)]
+    tail = expanded_tail(fewest)
+    bounds = [numpy.quantile(kind(*drawn), (tail, 1 - tail)) for kind in kinds]
+    return tuple((float(low), float(high)) for low, high in bounds)
+
+
+def own_width(sample: Sample) -> float | None:
+    """Half the width of the figure's own interval, as a share of it; None for too few rounds."""
+    import numpy
+
+    if sample.rounds < FEWEST:
+        return None
+    drawn = sample.drawn(_counts(numpy.random.default_rng(SEED), sample.rounds))
+    tail = expanded_tail(sample.rounds)
+    low, high = numpy.quantile(drawn, (tail, 1 - tail))
+    return float((high - low) / 2 / sample.figure)
+
+
+def _counts(source: numpy.random.Generator, rounds: int) -> Array:
+    return source.multinomial(rounds, [1 / rounds] * rounds, size=RESAMPLES)
+
+
+def expanded_tail(rounds: int) -> float:
+    """The share of resamples to leave out at each end, for this many rounds."""
+    from scipy.special import stdtrit
+
+    student = -float(stdtrit(rounds - 1, ALARM_LEVEL))
+    return NormalDist().cdf(-math.sqrt(rounds / (rounds - 1)) * student)
+
 
 MOST_ROUNDS = 1000
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from pytest_specdec.history.baselines import Baselines, Found
 from pytest_specdec.history.compare import Outcome, compare_figure, in_words
-from pytest_specdec.history.history import circumstances, differences
+from pytest_specdec.history.history import Baselines, Found, circumstances, differences
 from pytest_specdec.record import Record
 from pytest_specdec.record.parts import BaselinePart, ChangePart
 from pytest_specdec.thresholds import SHOWN, Threshold

@@ -8,7 +8,9 @@ rate has moved in between is told.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
+from pytest_specdec.engines.engine import Description
 from pytest_specdec.metrics.rounds import Rounds
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import TargetAlonePart
@@ -74,3 +76,24 @@ def target_alone_part(base: Base | None) -> TargetAlonePart:
         joules_per_token=energy.joules_per_token,
         energy_flags=energy.flags,
     )
+
+
+SWITCHES = ("async_scheduling", "cuda_graphs", "prefix_caching")
+
+
+def warn_of_switches(ours: Description, targets: Description | None) -> list[str]:
+    """A warning for each switch that both engines told and that stands differently in the two."""
+    theirs = targets.details if targets is not None else {}
+    both = [name for name in SWITCHES if name in ours.details and name in theirs]
+    return [_warning(name, ours.details[name], theirs[name]) for name in both if ours.details[name] != theirs[name]]
+
+
+def _warning(name: str, ours: Any, theirs: Any) -> str:
+    return (
+        f"{name} is {_word(ours)} here and {_word(theirs)} for target-only, and the speed-up contains that difference; "
+        "set it for both in the engine's options to compare like with like"
+    )
+
+
+def _word(value: Any) -> str:
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)

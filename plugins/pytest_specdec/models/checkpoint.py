@@ -17,16 +17,92 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_specdec.models.circuit import Circuit
-from pytest_specdec.models.configuration import configuration, generation_configuration
 from pytest_specdec.models.layout import EMBEDDING_SIZE, SHARD_BYTES, Weight, shards, weights
-from pytest_specdec.models.maps import next_map, runner_up_map
-from pytest_specdec.models.memory_maps import stand_ins
+from pytest_specdec.models.maps import next_map, runner_up_map, stand_ins
 from pytest_specdec.models.recipe import SPECIAL_IDS, Constructed, EagleRecipe, TargetRecipe
 from pytest_specdec.models.stream import Stream
-from pytest_specdec.models.tokenizer import write_tokenizer
 
 if TYPE_CHECKING:
     import torch
+
+
+ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+NORM_EPS = {"llama": 1e-5, "qwen3": 1e-6}
+SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+
+
+def configuration(recipe: Constructed) -> dict[str, Any]:
+    """The model's config.json."""
+    shape = recipe.shape
+    return {
+        "architectures": [ARCHITECTURES[shape.architecture]],
+        "model_type": shape.architecture,
+        "vocab_size": recipe.rows,
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.intermediate,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.head_dim,
+        "hidden_act": "silu",
+        "rms_norm_eps": NORM_EPS[shape.architecture],
+        "rope_theta": shape.rope_theta,
+        "max_position_embeddings": recipe.max_position_embeddings,
+        "attention_bias": False,
+        "tie_word_embeddings": False,
+        "torch_dtype": recipe.dtype,
+        **SPECIAL,
+    }
+
+
+def generation_configuration() -> dict[str, Any]:
+    """The model's generation_config.json: greedy, with the special ids."""
+    return {"do_sample": False, **SPECIAL}
+
+
+SPECIAL_TOKENS = ("<pad>", "<s>", "</s>")
+UNKNOWN = f"t{SPECIAL_IDS}"
+CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
+
+
+def write_tokenizer(folder: Path, vocab: int, max_length: int) -> None:
+    """Write tokenizer.json and tokenizer_config.json for `vocab` tokens; the same bytes each time."""
+    (folder / "tokenizer.json").write_text(json.dumps(_tokenizer(vocab)), encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(json.dumps(_settings(max_length), indent=2), encoding="utf-8")
+
+
+def _tokenizer(vocab: int) -> dict[str, Any]:
+    words = {word: token for token, word in enumerate(SPECIAL_TOKENS)}
+    words |= {f"t{token}": token for token in range(SPECIAL_IDS, vocab)}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [_added_token(token, word) for token, word in enumerate(SPECIAL_TOKENS)],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "post_processor": None,
+        "decoder": None,
+        "model": {"type": "WordLevel", "vocab": words, "unk_token": UNKNOWN},
+    }
+
+
+def _added_token(token: int, word: str) -> dict[str, Any]:
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {"id": token, "content": word, **flags, "special": True}
+
+
+def _settings(max_length: int) -> dict[str, Any]:
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "pad_token": "<pad>",
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "model_max_length": max_length,
+        "clean_up_tokenization_spaces": False,
+        "chat_template": CHAT_TEMPLATE,
+    }
+
 
 TOP_LOGIT = 10.0
 

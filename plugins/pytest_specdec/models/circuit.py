@@ -18,9 +18,8 @@ from math import sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_specdec.models.layout import EMBEDDING_SIZE
-from pytest_specdec.models.maps import following
+from pytest_specdec.models.maps import codes, following
 from pytest_specdec.models.memory import Reader, kv_head
-from pytest_specdec.models.memory_maps import codes
 from pytest_specdec.models.recipe import SPECIAL_IDS
 from pytest_specdec.models.stream import Stream
 

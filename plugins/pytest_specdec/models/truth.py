@@ -19,9 +19,8 @@ from typing import TypeAlias
 
 from pytest_specdec.generation import Speculation
 from pytest_specdec.models.errors import ModelError
-from pytest_specdec.models.maps import following
+from pytest_specdec.models.maps import codes, following
 from pytest_specdec.models.memory import Memory, readings
-from pytest_specdec.models.memory_maps import codes
 from pytest_specdec.models.recipe import Constructed, ConstructedRecipe, Recipe, TargetRecipe
 from pytest_specdec.models.reference import parse
 

@@ -6,7 +6,6 @@ Figures and verdicts are gathered once (`content`) and written in one of four wa
 Matplotlib and Jinja2 come with the extra `report`; CSV and JSON need neither.
 """
 
-from pytest_specdec.report.formats import FORMATS, format_of, need_packages
-from pytest_specdec.report.write import write_report
+from pytest_specdec.report.write import FORMATS, format_of, need_packages, write_report
 
 __all__ = ["FORMATS", "format_of", "need_packages", "write_report"]

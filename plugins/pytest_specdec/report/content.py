@@ -6,13 +6,40 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_specdec.history.saved import SavedRun
-from pytest_specdec.report.curves import curves
-from pytest_specdec.report.environment import Facts, environments
-from pytest_specdec.report.figure import Figure, readable
-from pytest_specdec.report.gates import by_group, gates_of, newest, with_predictions
+from pytest_specdec.record import Record
+from pytest_specdec.report.curves import curves, power
+from pytest_specdec.report.drawing import Figure, readable
+from pytest_specdec.report.gates import Gate, by_group, gates_of, newest, with_predictions
 from pytest_specdec.report.history import history
-from pytest_specdec.report.power import power
 from pytest_specdec.report.verdicts import Row, notes, rows
+
+Facts = tuple[tuple[str, str], ...]
+
+
+def environments(gates: Sequence[Gate]) -> dict[Facts, list[str]]:
+    """The distinct environments of these gates: (name, value) pairs, and which runs had them."""
+    found: dict[Facts, list[str]] = {}
+    for gate in gates:
+        runs = found.setdefault(_facts(gate.run, gate.record), [])
+        if gate.run.id not in runs:
+            runs.append(gate.run.id)
+    return found
+
+
+def _facts(run: SavedRun, record: Record) -> Facts:
+    hardware, machine = record.hardware, run.machine or {}
+    facts = {
+        "engine": record.asked.engine,
+        "versions": ", ".join(f"{name} {version}" for name, version in sorted(record.engine.versions.items())),
+        "device": record.engine.device,
+        "GPUs": ", ".join(f"{gpu.name} ({gpu.uuid})" for gpu in hardware.gpus),
+        "driver": hardware.driver,
+        "processor": hardware.processor,
+        "cores": hardware.cores,
+        "Python": machine.get("python_version"),
+        "system": " ".join(str(machine[key]) for key in ("system", "release") if machine.get(key)),
+    }
+    return tuple((name, str(value)) for name, value in facts.items() if value)
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
 
 from pytest_specdec.engines.spec import model_label
 from pytest_specdec.history.compare import Outcome, in_words
+from pytest_specdec.history.saved import SavedRun
 from pytest_specdec.record import Record
 from pytest_specdec.record.parts import BaselinePart
+
+
+def present_run(records: Sequence[Record], storage: Path, partial: str = "") -> SavedRun:
+    """These records as a run of now. `storage`: pytest-benchmark's folder, beside which power series lie.
+
+    `partial`: what ended the session before all gates had finished.
+    """
+    machine = {
+        "python_version": platform.python_version(),
+        "system": platform.system(),
+        "release": platform.release(),
+    }
+    return SavedRun(
+        id="of this session",
+        path=storage / "this session",
+        datetime=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        commit={},
+        machine=machine,
+        records=tuple(records),
+        rounds={},
+        partial=partial,
+    )
+
 
 MOST = 3
 

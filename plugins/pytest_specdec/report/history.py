@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pytest_specdec.history.figures import figure_of
+from pytest_specdec.history.compare import figure_of
 from pytest_specdec.history.saved import SavedRun
 from pytest_specdec.record import Record
-from pytest_specdec.report.figure import Figure, Line
+from pytest_specdec.report.drawing import Figure, Line
 from pytest_specdec.report.gates import Gate, by_group
 from pytest_specdec.thresholds import METRICS as KNOWN
 

@@ -10,8 +10,7 @@ import re
 from typing import Any
 
 from pytest_specdec.report.content import Content
-from pytest_specdec.report.drawing import draw_svg
-from pytest_specdec.report.figure import Figure
+from pytest_specdec.report.drawing import Figure, draw_svg
 
 MARKUP = re.compile(r"([\\`*_\[\]<>|~$&#])")
 MOST_ROWS = 60

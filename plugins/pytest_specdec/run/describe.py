@@ -13,7 +13,7 @@ from pytest_specdec.engines.engine import Description
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.hardware import cores, gpus, processor
 from pytest_specdec.metrics.acceptance import acceptance_part
-from pytest_specdec.metrics.base import target_alone_part, warnings_of
+from pytest_specdec.metrics.base import target_alone_part, warn_of_switches, warnings_of
 from pytest_specdec.metrics.latency import (
     WITHHELD,
     latency_part,
@@ -24,7 +24,6 @@ from pytest_specdec.metrics.latency import (
 from pytest_specdec.metrics.load import load_part
 from pytest_specdec.metrics.roofline import roofline_part, step_of
 from pytest_specdec.metrics.speedup import Arm, over_target, speedup_part
-from pytest_specdec.metrics.switches import warn_of_switches
 from pytest_specdec.metrics.throughput import throughput_part
 from pytest_specdec.record import Figure, Record, missing, to_json
 from pytest_specdec.record.parts import (

@@ -17,8 +17,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.workloads.toml_file import TomlFile
-from pytest_specdec.workloads.toml_places import Place
+from pytest_specdec.workloads.toml_file import Place, TomlFile
 
 _MOST_TOLD = 20
 _VARIANT_MISTAKES = ("union_tag_invalid", "union_tag_not_found")

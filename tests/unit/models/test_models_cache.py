@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_specdec.models import ModelError, parse, resolve, where
-from pytest_specdec.models.cache import build, default_root, is_complete, place
-from pytest_specdec.models.maker import IMPORTABLE
+from pytest_specdec.models.cache import IMPORTABLE, build, default_root, is_complete, place
 
 TINY = parse("constructed:tiny")
 SLOW_WRITER = (

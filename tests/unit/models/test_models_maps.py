@@ -17,7 +17,7 @@ from pytest_specdec.models import (
     parse,
     runner_up_map,
 )
-from pytest_specdec.models.maker import IMPORTABLE
+from pytest_specdec.models.cache import IMPORTABLE
 
 TINY = parse("constructed:tiny")
 ORDINARY = range(3, 1024)

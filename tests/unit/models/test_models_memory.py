@@ -17,10 +17,9 @@ from pytest_specdec.models import (
     parse,
     reads_of,
 )
-from pytest_specdec.models.maker import IMPORTABLE
-from pytest_specdec.models.maps import following
+from pytest_specdec.models.cache import IMPORTABLE
+from pytest_specdec.models.maps import codes, following
 from pytest_specdec.models.memory import kv_head, readings
-from pytest_specdec.models.memory_maps import codes
 from pytest_specdec.models.presets import PRESETS
 from pytest_specdec.models.recipe import folder_name
 

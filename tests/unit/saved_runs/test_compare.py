@@ -5,8 +5,15 @@ from __future__ import annotations
 import pytest
 from made import figure, record, seconds
 
-from pytest_specdec.history.compare import Outcome, compare_figure, in_words
-from pytest_specdec.history.resampling import ALARM_LEVEL, FEWEST, pooled_percentile, ratio_of_totals
+from pytest_specdec.history.compare import (
+    ALARM_LEVEL,
+    FEWEST,
+    Outcome,
+    compare_figure,
+    in_words,
+    pooled_percentile,
+    ratio_of_totals,
+)
 from pytest_specdec.record import Record
 from pytest_specdec.record.parts import ChangePart
 from pytest_specdec.thresholds import METRICS, SHOWN, Threshold
@@ -141,7 +148,7 @@ def of_spread(seed: int, slowdown: float, threshold: str, rounds: int) -> Change
 def test_false_alarms_are_as_rare_as_stated(rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run exactly at the threshold, the hardest that is not worse, alarms no more often than ALARM_LEVEL; an
     unchanged one never did. Three standard errors of 1,000 repeats are granted."""
-    monkeypatch.setattr("pytest_specdec.history.resampling.RESAMPLES", 2000)
+    monkeypatch.setattr("pytest_specdec.history.compare.RESAMPLES", 2000)
     allowed = REPEATS * ALARM_LEVEL + 3 * (REPEATS * ALARM_LEVEL * (1 - ALARM_LEVEL)) ** 0.5
     at_the_threshold, _ = alarms(0.05, "tokens_per_second:5%", rounds)
     unchanged, _ = alarms(0.0, "tokens_per_second:5%", rounds)
@@ -151,15 +158,15 @@ def test_false_alarms_are_as_rare_as_stated(rounds: int, monkeypatch: pytest.Mon
 
 def test_a_plain_percentile_interval_would_alarm_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """With four rounds: what the expanded tails are for, and what the test above would find."""
-    monkeypatch.setattr("pytest_specdec.history.resampling.RESAMPLES", 2000)
-    monkeypatch.setattr("pytest_specdec.history.resampling.expanded_tail", lambda rounds: ALARM_LEVEL)
+    monkeypatch.setattr("pytest_specdec.history.compare.RESAMPLES", 2000)
+    monkeypatch.setattr("pytest_specdec.history.compare.expanded_tail", lambda rounds: ALARM_LEVEL)
     at_the_threshold, _ = alarms(0.05, "tokens_per_second:5%", 4)
     assert at_the_threshold > 2 * REPEATS * ALARM_LEVEL
 
 
 def test_a_slowdown_of_a_tenth_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """By eight rounds that scatter by 3 %, against a threshold of 5 %, in 80 % of the cases or more; never passed."""
-    monkeypatch.setattr("pytest_specdec.history.resampling.RESAMPLES", 2000)
+    monkeypatch.setattr("pytest_specdec.history.compare.RESAMPLES", 2000)
     found, passed = alarms(0.10, "tokens_per_second:5%", ROUNDS)
     assert found >= 0.8 * REPEATS
     assert passed == 0

@@ -9,9 +9,8 @@ import pytest
 from made import TEST, file_text, record, save, seconds
 
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.history import baselines as searching
-from pytest_specdec.history.baselines import LATEST, baselines
-from pytest_specdec.history.history import refusals
+from pytest_specdec.history import history as searching
+from pytest_specdec.history.history import LATEST, baselines, refusals
 from pytest_specdec.history.regression import RegressionGate
 from pytest_specdec.history.saved import UnreadableRun, read_run, saved_runs
 from pytest_specdec.record import Record

@@ -19,10 +19,11 @@ from pytest_specdec.history.saved import SavedRun
 from pytest_specdec.metrics.speedup import ONE_GAMMA
 from pytest_specdec.record import Figure as Kept
 from pytest_specdec.record import Record, from_json
-from pytest_specdec.report import format_of, formats, write_report
+from pytest_specdec.report import format_of, write_report
+from pytest_specdec.report import write as writing
 from pytest_specdec.report.content import gather
 from pytest_specdec.report.curves import energy, rates, speedup
-from pytest_specdec.report.figure import MOST_LINES, Figure, Line, readable
+from pytest_specdec.report.drawing import MOST_LINES, Figure, Line, readable
 from pytest_specdec.report.gates import Gate, gates_of, newest
 
 EVIL = "</td><script>alert('γ')</script><img src=x onerror=alert(1)>|**a**`b`[c](javascript:1)$x$_y"
@@ -431,7 +432,7 @@ def test_a_missing_package_is_named_with_the_command(
     full: list[SavedRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The page needs both; plain numbers need nothing."""
-    monkeypatch.setattr(formats, "find_spec", lambda package: None)
+    monkeypatch.setattr(writing, "find_spec", lambda package: None)
     with pytest.raises(ConfigurationError, match=r"jinja2 and matplotlib: pip install 'pytest-specdec\[report\]'"):
         write_report(full, tmp_path / "report.html", "html")
     assert write(full, tmp_path, "csv").startswith("figure,group,line")
@@ -456,7 +457,7 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 def test_lines_and_words_stand_out_from_the_page(theme: int) -> None:
     """Contrast by WCAG 2.2: 3 to 1 for what is drawn, 4.5 to 1 for text, on a bright and on a dark page."""
-    style = Path(formats.__file__).with_name("templates") / "report.css"
+    style = Path(writing.__file__).with_name("templates") / "report.css"
     blocks = re.findall(r":root \{(.*?)\}", style.read_text(), re.DOTALL)
     colours = dict(re.findall(r"--([\w-]+): (#\w{6})", blocks[theme]))
     page = luminance(colours["page"])

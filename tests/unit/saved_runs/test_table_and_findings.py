@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from made import TEST, figure, record
 
-from pytest_specdec.history.baselines import Found
+from pytest_specdec.history.history import Found
 from pytest_specdec.history.regression import RegressionGate
 from pytest_specdec.history.saved import SavedRun
 from pytest_specdec.record import Place, Record

@@ -13,9 +13,16 @@ from scipy.stats import binom, chi2, chi2_contingency, false_discovery_control, 
 from pytest_specdec.errors import ConfigurationError, EngineError
 from pytest_specdec.verdict.sampling import Comparison, KnownTarget, SampledTarget, SamplingPlan
 from pytest_specdec.verdict.sampling.judgement import holm
-from pytest_specdec.verdict.sampling.power import power, radius, sample_size, tail
-from pytest_specdec.verdict.sampling.tables import against_known, against_sample, separate_tokens
-from pytest_specdec.verdict.sampling.tally import Tally
+from pytest_specdec.verdict.sampling.statistics import (
+    Tally,
+    against_known,
+    against_sample,
+    power,
+    radius,
+    sample_size,
+    separate_tokens,
+    tail,
+)
 from pytest_specdec.verdict.sampling.target import frequent_prefixes
 
 UNIFORM_4 = [0.25] * 4

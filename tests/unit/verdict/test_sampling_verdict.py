@@ -26,7 +26,7 @@ from pytest_specdec.verdict.sampling import (
     Target,
     judge_sampling,
 )
-from pytest_specdec.verdict.sampling.tally import Draw
+from pytest_specdec.verdict.sampling.statistics import Draw
 
 GAMMA = 2
 PROMPT_END = 0

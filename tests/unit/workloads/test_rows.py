@@ -11,12 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.workloads.rows.choice import Choice
-from pytest_specdec.workloads.rows.csv_rows import csv_rows
-from pytest_specdec.workloads.rows.hub_rows import hub_rows
-from pytest_specdec.workloads.rows.json_rows import json_lines, json_list
-from pytest_specdec.workloads.rows.parquet_rows import parquet_rows
-from pytest_specdec.workloads.rows.row import Item, Row, Wrong
+from pytest_specdec.workloads.rows.files import csv_rows, hub_rows, json_lines, json_list, parquet_rows
+from pytest_specdec.workloads.rows.row import Choice, Item, Row, Wrong
 
 Reader = Callable[[Path], Iterator[Row | Wrong]]
 

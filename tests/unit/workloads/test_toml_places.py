@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_specdec.workloads.toml_places import Place, places
+from pytest_specdec.workloads.toml_file import Place, places
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -2,20 +2,122 @@
 
 from __future__ import annotations
 
+import platform
 import re
 import time
+from importlib.resources import files
 from pathlib import Path
+from pprint import pformat
+from string import Template
+from typing import Any
 
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import SpecdecError
+from pytest_specdec.hardware import gpus
+from pytest_specdec.models import parse, resolve
 from pytest_specdec.record.parts import VerdictPart
-from pytest_specdec.run.repro.look import Fault, Look
-from pytest_specdec.run.repro.script import header, script, unwritable
-from pytest_specdec.run.repro.shrink import shrunk
+from pytest_specdec.run.repro.shrink import Fault, Look, shrunk
 from pytest_specdec.run.session import Arms, Session
+from pytest_specdec.verdict.limits import reshaping_fields
 from pytest_specdec.verdict.truth import KNOWN
-from pytest_specdec.workloads.workload import Workload
+from pytest_specdec.workloads.workload import Request, Workload
+
+BACKENDS = ("transformers", "vllm")
+CPU_ENVIRONMENT = {"TORCH_COMPILE_DISABLE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+
+
+def unwritable(spec: EngineSpec, request: Request) -> str | None:
+    """Why no script can be written; None if one can."""
+    if spec.backend not in BACKENDS:
+        return f"no script is known for the engine {spec.backend!r}, only for {' and '.join(BACKENDS)}"
+    if spec.gateway is not None:
+        return "the engine ran on another machine"
+    asked = [name for name in ("stop", "min_tokens") if getattr(request, name)]
+    return f"the request has {' and '.join(asked)}, which the script does not set" if asked else None
+
+
+def script(spec: EngineSpec, fault: Fault, about: Description, floor: float, cache: str | None) -> str:
+    """A Python file that exits with 1 while the fault is there, 0 when it is gone, 2 when it could not be tried."""
+    words = header(spec, fault, about).replace("\\", "\\\\").replace('"""', r"\"\"\"")
+    case = pformat(_case(spec, fault, about, floor, cache), width=118, compact=True, sort_dicts=False)
+    return Template(_template(spec.backend)).substitute(header=words, case=case, judge=_template("judge"))
+
+
+def header(spec: EngineSpec, fault: Fault, about: Description) -> str:
+    """What happens, what should, where, and how to run it; in Markdown."""
+    return "\n".join([*_what_happens(spec, fault), "", *_environment(about), *_recipes(spec), "", *RUN])
+
+
+RUN = (
+    "Run it: `python THIS_FILE`. Exit code 1: the fault is there. 0: it is gone. 2: it could not be tried.",
+    "Both arms decode greedily. Where they differ, the target alone rates each token that speculation emitted; a token",
+    "whose logit is within the noise floor of the target's argmax is a tie and no fault.",
+)
+
+
+def _what_happens(spec: EngineSpec, fault: Fault) -> list[str]:
+    drafter = f" with the drafter {spec.draft}" if spec.draft else ""
+    return [
+        f"{spec.backend}: greedy output changes with speculation ({spec.method}, gamma = {spec.gamma}, {spec.dtype})",
+        "",
+        f"Target {spec.target}{drafter}; a prompt of {len(fault.request.prompt_ids)} token ids, "
+        f"at most {fault.request.max_tokens} new tokens.",
+        f"Expected token {fault.position}: {_token(fault.wanted)}. "
+        f"Seen: {_token(*fault.seen[fault.position : fault.position + 1])}{_far(fault)}.",
+    ]
+
+
+def _token(token: int | None = None) -> str:
+    return "the end" if token is None else str(token)
+
+
+def _far(fault: Fault) -> str:
+    return "" if fault.gap is None else f", which the target rates {fault.gap:.4g} logits below its argmax"
+
+
+def _environment(about: Description) -> list[str]:
+    """What the engine said of itself, and the machine; the interpreter may be another one than this."""
+    facts = {**about.versions, "device": about.device, "driver": gpus().driver, "system": platform.platform()}
+    return ["| environment | |", "|---|---|", *(f"| {name} | {value} |" for name, value in facts.items() if value)]
+
+
+def _recipes(spec: EngineSpec) -> list[str]:
+    """How a reader gets models that were made here."""
+    made = [model for model in (spec.target, spec.draft) if model is not None and parse(model) is not None]
+    if not made:
+        return []
+    asked = " ".join(f"'{model}'" for model in made)
+    made_by = f"`python -m pytest_specdec.models make {asked}`"
+    return ["", f"Models: `pip install pytest-specdec`, then {made_by} prints their folders, for --target and --draft."]
+
+
+def _case(spec: EngineSpec, fault: Fault, about: Description, floor: float, cache: str | None) -> dict[str, Any]:
+    request = fault.request
+    return {
+        "target": resolve(spec.target, cache=cache),
+        "draft": None if spec.draft is None else resolve(spec.draft, cache=cache),
+        "method": spec.method,
+        "gamma": spec.gamma,
+        "dtype": spec.dtype,
+        "max_model_len": spec.max_model_len,
+        "options": dict(spec.options),
+        "speculative_options": dict(spec.speculative_options),
+        "environment": {**(CPU_ENVIRONMENT if about.device == "cpu" else {}), **spec.environment},
+        "on_cpu": about.device == "cpu",
+        "prompt_ids": list(request.prompt_ids),
+        "max_tokens": request.max_tokens,
+        "stop_tokens": sorted(request.stop_tokens(about.details.get("eos_token_ids") or ())),
+        "sampling": dict(request.sampling),
+        "expected": list(fault.expected),
+        "seen": list(fault.seen),
+        "floor": None if reshaping_fields(request) else floor,
+    }
+
+
+def _template(name: str) -> str:
+    return (files("pytest_specdec.run.repro") / "templates" / f"{name}.txt").read_text("utf-8")
+
 
 SHOWN_BY = ("divergent", "length")
 

@@ -15,19 +15,20 @@ a difference of a stated size would have been found with a stated probability.
 see, `position` joins the prefixes, `target` is what is compared with, `drawing` asks engines, and `judgement` decides.
 """
 
-from pytest_specdec.verdict.sampling.drawing import (
+from pytest_specdec.verdict.sampling.judgement import PositionFinding, SamplingOutcome, SamplingVerdict, judge_sampling
+from pytest_specdec.verdict.sampling.plan import SamplingPlan
+from pytest_specdec.verdict.sampling.statistics import Cell, Comparison
+from pytest_specdec.verdict.sampling.target import (
     EXACT_VOCABULARY,
     Drawing,
+    KnownTarget,
+    SampledTarget,
+    Target,
     is_sampled,
     knows_exactly,
     probabilities,
     rescore,
 )
-from pytest_specdec.verdict.sampling.judgement import SamplingOutcome, SamplingVerdict, judge_sampling
-from pytest_specdec.verdict.sampling.plan import SamplingPlan
-from pytest_specdec.verdict.sampling.position import PositionFinding
-from pytest_specdec.verdict.sampling.tables import Cell, Comparison
-from pytest_specdec.verdict.sampling.target import KnownTarget, SampledTarget, Target
 
 __all__ = [
     "EXACT_VOCABULARY",

@@ -11,9 +11,7 @@ from pytest_specdec.workloads.sources.conversations import (
     QuestionSource,
     ShareGptSource,
 )
-from pytest_specdec.workloads.sources.given import IdsSource, TextSource
-from pytest_specdec.workloads.sources.prompt_file import FileSource
-from pytest_specdec.workloads.sources.random_ids import RandomSource
+from pytest_specdec.workloads.sources.prompts import FileSource, IdsSource, RandomSource, TextSource
 from pytest_specdec.workloads.sources.traces import TraceSource
 
 Source: TypeAlias = (

@@ -12,13 +12,20 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from pytest_specdec.workloads.rows.choice import Chosen
-from pytest_specdec.workloads.rows.csv_rows import csv_rows
-from pytest_specdec.workloads.rows.hub_rows import hub_rows
-from pytest_specdec.workloads.rows.json_rows import json_lines, json_list
-from pytest_specdec.workloads.rows.parquet_rows import parquet_rows
-from pytest_specdec.workloads.rows.row import Item, Malformed, Row, Wrong, cell, text_of, whole
-from pytest_specdec.workloads.rows.turns import Turns, select_turns, turns_of
+from pytest_specdec.workloads.rows.files import csv_rows, hub_rows, json_lines, json_list, parquet_rows
+from pytest_specdec.workloads.rows.row import (
+    Chosen,
+    Item,
+    Malformed,
+    Row,
+    Turns,
+    Wrong,
+    cell,
+    select_turns,
+    text_of,
+    turns_of,
+    whole,
+)
 from pytest_specdec.workloads.sources.rows_source import FileRows, RowsSource, read_each
 from pytest_specdec.workloads.sources.source import Drawing, SourceFault
 

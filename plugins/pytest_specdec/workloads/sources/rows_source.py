@@ -15,9 +15,8 @@ from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
 
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.workloads.mistakes import invalid
-from pytest_specdec.workloads.rows.choice import Choice, Chosen
-from pytest_specdec.workloads.rows.row import Item, Malformed, Row, Wrong
-from pytest_specdec.workloads.rows.text_lines import readable
+from pytest_specdec.workloads.rows.files import readable
+from pytest_specdec.workloads.rows.row import Choice, Chosen, Item, Malformed, Row, Wrong
 from pytest_specdec.workloads.sources.source import PromptSource, SourceFault
 
 

@@ -18,10 +18,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from pytest_specdec.workloads.rows.csv_rows import csv_rows
-from pytest_specdec.workloads.rows.json_rows import json_lines
+from pytest_specdec.workloads.rows.files import csv_rows, json_lines
 from pytest_specdec.workloads.rows.row import Item, Malformed, Row, Wrong, cell, whole
-from pytest_specdec.workloads.sources.random_ids import ordinary_ids, refuse_tiny
+from pytest_specdec.workloads.sources.prompts import ordinary_ids, refuse_tiny
 from pytest_specdec.workloads.sources.rows_source import FileRows, read_each
 from pytest_specdec.workloads.sources.source import Drawing
 

@@ -1,17 +1,87 @@
-"""The tests: tokens that followed one prefix, against the target's known distribution or against its own samples.
+"""What was counted, and the tests: tokens that followed one prefix, against the target's distribution or samples.
 
-Both are G-tests (log-likelihood ratio) with Williams' correction, which brings the statistic of small expected counts
-back to its χ² distribution. Tokens whose expected count is below 5 share one cell; where that cell itself is below 5,
-the rarest other token joins it. So every token is in some cell, also one that the target never emits.
+The tally counts how often each token followed each prefix. A table of those counts is tested by the G-test, and what a
+test can see is its power by the noncentral χ² distribution.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum, log, sqrt
+from typing import TypeAlias
 
-from pytest_specdec.verdict.sampling.tally import Prefix
+from pytest_specdec.errors import EngineError
+
+Prefix: TypeAlias = tuple[int, ...]
+Draw: TypeAlias = Callable[[Sequence[int]], Sequence[tuple[int, ...]]]
+
+
+class Tally:
+    """Counts of samples of one prompt, each at least `tokens` long; what lies beyond is not looked at."""
+
+    def __init__(self, tokens: int) -> None:
+        self._tokens = tokens
+        self._following: defaultdict[Prefix, Counter[int]] = defaultdict(Counter)
+        self.samples = 0
+
+    def draw(self, draw: Draw, seeds: Sequence[int]) -> None:
+        """Draw one sample for each seed and count it. Raises EngineError where a sample is missing or too short."""
+        drawn = draw(seeds)
+        if len(drawn) != len(seeds):
+            raise EngineError(f"{len(drawn)} samples came for {len(seeds)} seeds: each seed asks for one")
+        for seed, sample in zip(seeds, drawn, strict=True):
+            if len(sample) < self._tokens:
+                raise EngineError(
+                    f"the sample of seed {seed} has {len(sample)} tokens, not {self._tokens} as asked for"
+                )
+        self._count(Counter(sample[: self._tokens] for sample in drawn))
+        self.samples += len(drawn)
+
+    def after(self, prefix: Prefix) -> Counter[int]:
+        """How often each token followed this prefix."""
+        return self._following.get(prefix, Counter())
+
+    def _count(self, samples: Counter[tuple[int, ...]]) -> None:
+        for sample, times in samples.items():
+            for length in range(self._tokens):
+                self._following[sample[:length]][sample[length]] += times
+
+
+def tail(statistic: float, dof: int) -> float:
+    """The p-value of a statistic; 1 where there is nothing to test."""
+    from scipy.special import chdtrc
+
+    return float(chdtrc(dof, statistic)) if dof else 1.0
+
+
+def power(dof: int, effective: float, total_variation: float, level: float) -> float:
+    """The probability to find a difference of this size at this level; 0 where there is nothing to test."""
+    if not dof:
+        return 0.0
+    from scipy.special import chdtri, chndtr
+
+    return float(1 - chndtr(chdtri(dof, level), dof, 4 * effective * total_variation**2))
+
+
+def sample_size(dof: int, wanted: float, total_variation: float, level: float) -> float:
+    """The effective number of samples at which `power` is as wanted."""
+    from scipy.special import chdtri, chndtrinc
+
+    return float(chndtrinc(chdtri(dof, level), dof, 1 - wanted)) / (4 * total_variation**2)
+
+
+def radius(dof: int, effective: float, doubt: float) -> float:
+    """How far the measured total variation may lie from the true one, but for a chance of `doubt`; at most 1.
+
+    The expected distance between a sample and its distribution, and McDiarmid's inequality for the rest: it holds for
+    every number of samples.
+    """
+    if not dof:
+        return 1.0
+    return min(1.0, sqrt(dof / effective) / 2 + sqrt(log(1 / doubt) / (2 * effective)))
+
 
 LEAST_EXPECTED = 5.0
 
