@@ -17,8 +17,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from pytest_specdec.generation import Generation, Speculation
-from pytest_specdec.metrics.contradiction import Contradiction
-from pytest_specdec.metrics.rounds import Rounds
+from pytest_specdec.metrics.rounds import Contradiction, Rounds
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import AcceptancePart
 

@@ -22,8 +22,7 @@ from itertools import pairwise
 from typing import Any
 
 from pytest_specdec.generation import Generation, Run
-from pytest_specdec.metrics.contradiction import Contradiction
-from pytest_specdec.metrics.rounds import Rounds
+from pytest_specdec.metrics.rounds import Contradiction, Rounds
 from pytest_specdec.record import Spread
 from pytest_specdec.record.parts import LatencyPart
 

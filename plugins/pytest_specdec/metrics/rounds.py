@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Run, Speculation
 from pytest_specdec.metrics.interval import Interval, mean_interval
 from pytest_specdec.record import missing
 from pytest_specdec.record.parts import EnergyPart
+
+
+class Contradiction(EngineError, ValueError):
+    """What an engine counted or timed contradicts itself; the message gives both figures."""
+
 
 NOT_TIMED = "pytest-benchmark is disabled (--benchmark-disable, or pytest-xdist), so nothing was timed"
 NO_ENERGY = missing(EnergyPart, NOT_TIMED)

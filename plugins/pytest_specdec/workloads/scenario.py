@@ -26,14 +26,12 @@ from pydantic import (
 )
 
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.workloads.load import ClosedLoad, Load, OpenLoad, trace_fault
+from pytest_specdec.workloads.load import ClosedLoad, Load, Objectives, OpenLoad, trace_fault
 from pytest_specdec.workloads.mistakes import all_mistakes, invalid
-from pytest_specdec.workloads.objectives import Objectives
-from pytest_specdec.workloads.preflight import Limits
 from pytest_specdec.workloads.sources import Source
 from pytest_specdec.workloads.sources.source import Drawing, Encode, EncodeMessages, SourceFault, no_chat_template
 from pytest_specdec.workloads.toml_file import TomlFile, read_toml
-from pytest_specdec.workloads.workload import Request, Workload
+from pytest_specdec.workloads.workload import Limits, Request, Workload
 
 _T = TypeVar("_T")
 _MOST_TOLD = 20

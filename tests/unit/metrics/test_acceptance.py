@@ -15,8 +15,7 @@ from pytest_specdec.metrics.acceptance import (
     conditional,
     per_token,
 )
-from pytest_specdec.metrics.contradiction import Contradiction
-from pytest_specdec.metrics.rounds import Rounds
+from pytest_specdec.metrics.rounds import Contradiction, Rounds
 from pytest_specdec.record import Figure
 
 

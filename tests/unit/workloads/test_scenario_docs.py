@@ -12,8 +12,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from pytest_specdec.workloads.load import Load
-from pytest_specdec.workloads.objectives import Objectives
+from pytest_specdec.workloads.load import Load, Objectives
 from pytest_specdec.workloads.scenario import Scenario, discover, load_scenario
 from pytest_specdec.workloads.sources import Source
 from pytest_specdec.workloads.sources.source import PromptSource

@@ -8,13 +8,14 @@ one request: its words go into `Generation.error`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_specdec.engines.server.client import Exchange
 from pytest_specdec.engines.server.dialects import Dialect, Path, found_at
-from pytest_specdec.generation import Chunk, Generation
+from pytest_specdec.errors import EngineError
+from pytest_specdec.generation import Chunk, Generation, Score
 from pytest_specdec.workloads.workload import Request
 
 GOOD = 200
@@ -193,3 +194,61 @@ def _message(body: bytes) -> str:
         if isinstance(found, str):
             return found[:SHOWN]
     return plain[:SHOWN]
+
+
+TOKEN_ID = "token_id:"
+
+
+@dataclass(frozen=True)
+class Rating:
+    """One output to be rated. `withheld` ids are not permitted before token `until`. `raw`: logits, not logprobs."""
+
+    prompt: tuple[int, ...]
+    output: tuple[int, ...]
+    until: int
+    withheld: frozenset[int]
+    context: int
+    raw: bool
+
+    @property
+    def forced(self) -> tuple[int, ...]:
+        """The last token, where prompt and output fill the context."""
+        return self.output[-1:] if len(self.prompt) + len(self.output) >= self.context else ()
+
+    def body(self, model: str) -> dict[str, Any]:
+        """What is asked: as many of the best tokens as leave one when the withheld ones are taken away."""
+        best = 1 + (len(self.withheld) if self.until else 0)
+        rated = self.output[: len(self.output) - len(self.forced)]
+        asked = {
+            "model": model,
+            "prompt": [*self.prompt, *rated],
+            "max_tokens": 1,
+            "temperature": 0.0,
+            "prompt_logprobs": best,
+        }
+        forced = {"logprobs": best, "allowed_token_ids": list(self.forced), "return_tokens_as_token_ids": True}
+        return asked | (forced if self.forced else {})
+
+    def scores(self, answer: Mapping[str, Any]) -> tuple[Score, ...]:
+        """Read the answer. Raises EngineError if it does not rate what was asked."""
+        choice = answer["choices"][0]
+        count = len(self.output) - len(self.forced)
+        told = (choice.get("prompt_logprobs") or [])[-count:] if count else []
+        rows = [{int(token): item["logprob"] for token, item in row.items()} for row in told]
+        if self.forced:
+            best = choice["logprobs"]["top_logprobs"][0]
+            rows.append({int(token.removeprefix(TOKEN_ID)): value for token, value in best.items()})
+        if len(rows) != len(self.output):
+            raise EngineError(f"{len(rows)} ratings for {len(self.output)} tokens: {NO_RATING}")
+        return tuple(self._score(at, token, row) for at, (token, row) in enumerate(zip(self.output, rows, strict=True)))
+
+    def _score(self, at: int, token: int, row: Mapping[int, float]) -> Score:
+        permitted = {each: value for each, value in row.items() if not (at < self.until and each in self.withheld)}
+        argmax = max(permitted, key=lambda each: permitted[each])
+        return Score(permitted[argmax] - row[token], permitted[argmax] if self.raw else None, argmax)
+
+
+NO_RATING = (
+    "the endpoint does not rate prompts (prompt_logprobs); name a reference in this process, "
+    'e.g. @pytest.mark.specdec(reference="vllm") or reference="transformers"'
+)

@@ -14,7 +14,7 @@ from typing import Any
 
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.engines.model_files import ModelFacts
-from pytest_specdec.engines.server.answers import Answer
+from pytest_specdec.engines.server.answers import NO_RATING, Answer, Rating
 from pytest_specdec.engines.server.client import Client, Exchange
 from pytest_specdec.engines.server.counters import Counted
 from pytest_specdec.engines.server.dialects import Asking
@@ -27,7 +27,6 @@ from pytest_specdec.engines.server.process import (
     fill,
     free_port,
 )
-from pytest_specdec.engines.server.rating import NO_RATING, Rating
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Generation, Run, Score, Speculation
