@@ -28,13 +28,10 @@ from pytest_specdec.workloads.workload import Request, Workload
 
 PLAIN, MEMORY = "", "?memory=24"
 PROMPT, TOKENS, GAMMA = 33, 40, 4
-AT = {
-    "position": 28,
-    "length": PROMPT,
-    "layer": None,
-    "head": None,
-    "drafter": False,
-}  # an entry that is read again; once it is written
+ENTRY = {"position": 28, "length": PROMPT, "layer": None, "head": None}  # one that is read again; once it is written
+AT = {**ENTRY, "request": None, "requests": 2, "size": 1, "rejection": None}
+# The first row of a request in a step of decoding, and the next's.
+DECODED = {"step": 3, "request": 0, "other": GAMMA + 1}
 HERE = Path(__file__).parent
 NOT_SHIPPED = ("from __future__ import annotations\n", "from tests.engines.mutations import PATCHES\n")
 KITS: dict[str, tuple[str, str, Mapping[str, Any]]] = {
@@ -158,6 +155,7 @@ TRANSFORMERS_FAULTS = {
     "a zeroed entry of one head of one layer": ("zeroed", {"layer": 2, "head": 1}),
     "the entry of another position": ("of another position", {"layer": 1}),
     "entries shifted by a slot": ("shifted by a slot", {}),
+    "an entry dropped": ("dropped", {"layer": 1}),
     "positions off by one from a token on": ("positions off by one", {"position": PROMPT + 4}),
     "a rejected entry kept": ("rollback one too few", {}),
     "an accepted entry dropped": ("rollback one too many", {}),
@@ -167,6 +165,9 @@ VLLM_FAULTS = {
     "a stale entry of one layer": ("stale", {"layer": 3}),
     "a zeroed entry": ("zeroed", {}),
     "a zeroed entry of one layer": ("zeroed", {"layer": 2}),
+    "an entry of another request": ("of another request", {"layer": 1, **DECODED}),
+    "two entries swapped": ("swapped", DECODED),
+    "a zeroed entry of one head of one layer": ("zero", {"layer": 1, "head": 0, **DECODED}),
     "a foreign block": ("foreign block", {"length": PROMPT + 4}),
     "a rejected entry kept": ("rollback one too few", {}),
 }
@@ -197,9 +198,16 @@ def test_vllm_without_a_fault_is_green(in_vllm: Pairs) -> None:
     assert wrong_in_both(in_vllm, None, {}) == UNSEEN
 
 
-def test_noise_is_seen_by_neither(in_transformers: Pairs) -> None:
-    """A step of bfloat16 in an entry changes no sign: what docs/models.md says that the pair cannot show."""
-    assert wrong_in_both(in_transformers, "noisy", {}) == UNSEEN
+@pytest.mark.parametrize("fault", ["noisy", "keys in fp8"])
+def test_noise_is_seen_by_neither(in_transformers: Pairs, fault: str) -> None:
+    """A step of bfloat16 in an entry changes no sign, nor do e4m3 keys: docs/models.md says so of the pair."""
+    assert wrong_in_both(in_transformers, fault, {}) == UNSEEN
+
+
+@pytest.mark.parametrize("fault", ["noisy", "keys in fp8"])
+def test_noise_in_vllm_is_seen_by_neither(in_vllm: Pairs, fault: str) -> None:
+    """The same in the paged cache."""
+    assert wrong_in_both(in_vllm, fault, DECODED) == UNSEEN
 
 
 def test_an_entry_that_is_read_no_more_is_seen_by_neither(in_transformers: Pairs) -> None:

@@ -102,7 +102,9 @@ class Circuit:
         recipe, stream = self.stream.recipe, self.stream
         unscaled = stream.mark / stream.scale
         table[: recipe.vocab, stream.constant] = unscaled
-        table[: recipe.vocab, stream.code] = self._signs(codes(recipe, stream.memory)) * unscaled
+        for number in range(stream.memory.codes):
+            signs = self._signs(codes(recipe, stream.memory, number))
+            table[: recipe.vocab, stream.code(number)] = signs * unscaled
 
     def _engrave_queries(self, weight: torch.Tensor, layer: int) -> None:
         for reader in self.stream.readers[layer]:
@@ -124,12 +126,13 @@ class Circuit:
         weight *= GAP * int(self._frequencies()[1].sum()) / (sqrt(size) * self._drop())
 
     def _engrave_values(self, weight: torch.Tensor, layer: int) -> None:
-        """Own code, or what the first reader of the first layer has copied here."""
+        """Own codes, or what the first reader of the first layer has copied here."""
         stream = self.stream
         for reader in stream.readers[layer]:
-            found, size = (stream.reading(0, 0), stream.slot) if reader.hops else (stream.code, stream.mark)
+            own = stream.code(reader.code), stream.mark
+            found, size = (stream.reading(0, 0), stream.slot) if reader.hops else own
             for bit, element in enumerate(found):
-                row = self._rows(self._kv_head(reader)).start + bit
+                row = self._kept(self._kv_head(reader), reader, bit)
                 weight[row] = 0
                 weight[row, element] = stream.norm_before_attention(layer) / size
 
@@ -137,7 +140,7 @@ class Circuit:
         weight[self.stream.room :] = 0
         for number, reader in enumerate(self.stream.readers[layer]):
             for bit, element in enumerate(self.stream.reading(layer, number)):
-                weight[element, self._rows(reader.head).start + bit] = self.stream.slot
+                weight[element, self._kept(reader.head, reader, bit)] = self.stream.slot
 
     def _engrave_gates(self, weight: torch.Tensor, layer: int) -> None:
         stream, norm = self.stream, self.stream.norm_before_mlp(layer)
@@ -168,6 +171,10 @@ class Circuit:
     def _rows(self, head: int) -> slice:
         size = self.stream.recipe.shape.head_dim
         return slice(head * size, (head + 1) * size)
+
+    def _kept(self, head: int, reader: Reader, bit: int) -> int:
+        """The row of a head's value that keeps a bit of what the reader reads."""
+        return int(self._rows(head).start) + reader.code * self.stream.memory.bits + bit
 
     def _kv_head(self, reader: Reader) -> int:
         return kv_head(self.stream.recipe.shape, reader.head)

@@ -2,7 +2,7 @@
 
 A pair's map π is one random cycle through all ordinary tokens (every id but pad, bos and eos), so an output does not
 repeat before it has visited them all, and never ends by accident. Special ids continue as tokens 3, 4 and 5 do. The
-very lists that are computed here are written into the checkpoints. A pair with memory has other maps, in `memory_maps`.
+very lists that are computed here are written into the checkpoints. A pair with memory has other maps, at the end.
 """
 
 from __future__ import annotations
@@ -129,8 +129,10 @@ def _with_special_ids(following: dict[int, int], vocab: int) -> list[int]:
 Maps = tuple[tuple[int, ...], ...]
 
 
-def codes(recipe: Constructed, memory: Memory) -> tuple[int, ...]:
-    """The code of every id below `vocab`: a number whose bits are 0 for +1 and 1 for −1; all are equally frequent."""
+def codes(recipe: Constructed, memory: Memory, number: int = 0) -> tuple[int, ...]:
+    """One code of every id below `vocab`: a number whose bits are 0 for +1 and 1 for −1; all are equally frequent."""
+    if number:
+        return _further(recipe.vocab, recipe.map_seed, memory.classes, number)
     return _draw(recipe.vocab, recipe.map_seed, memory.classes)[0]
 
 
@@ -176,6 +178,13 @@ def _draw(vocab: int, map_seed: int, classes: int) -> tuple[tuple[int, ...], Map
         draw.shuffle(order)
         maps.append({token: own[place % len(own)] for place, token in enumerate(order)})
     return _list(coded, vocab), tuple(_list(each, vocab) for each in maps)
+
+
+@lru_cache(maxsize=16)
+def _further(vocab: int, map_seed: int, classes: int, number: int) -> tuple[int, ...]:
+    order = list(range(SPECIAL_IDS, vocab))
+    random.Random(f"memory:{map_seed}:{number}").shuffle(order)
+    return _list({token: place % classes for place, token in enumerate(order)}, vocab)
 
 
 def _list(by_token: dict[int, int], vocab: int) -> tuple[int, ...]:

@@ -3,7 +3,8 @@
 A reader is a query head whose score depends on the distance alone, with one peak: it copies the code of the token so
 many positions back out of its KV head's cache. A model multiplies all codes that it has read, so a distance that is
 read twice, in two layers, cancels: only the `net` distances decide the next token. So every layer of a target reads
-its own entries at many distances, and a drafter of one layer need read but four.
+its own entries at many distances, and a drafter of one layer need read but four. With `codes`, a token
+has several: readers of one entry read different ones, so that a foreign token seldom has the same by chance.
 
 In all layers but the first, every second KV head keeps no token's own code but the one that the very first reader
 copied there, from `hop` positions back: such an entry depends on its context, and not on its token alone.
@@ -22,22 +23,26 @@ if TYPE_CHECKING:
 
 LEAST_REACH = 6  # below it, the net distances are not four
 MOST_BITS = 3
+MOST_CODES = 8
 GOLDEN = 0.6180339887498949  # its multiples, modulo 1, are evenly spread however many there are
 
 
 @dataclass(frozen=True)
 class Memory:
-    """`reach`: the largest distance that is read. `readers`: reading heads of a layer. `bits`: of a token's code."""
+    """`reach`: the largest distance that is read. `readers`: reading heads of a layer. `bits`: of each of `codes`."""
 
     reach: int
     readers: int
     bits: int = 2
+    codes: int = 1
 
     def __post_init__(self) -> None:
         if self.reach < LEAST_REACH:
             raise ModelError(f"memory={self.reach} is too short; the least is {LEAST_REACH}")
         if not 1 <= self.bits <= MOST_BITS:
             raise ModelError(f"bits={self.bits} is not within 1..{MOST_BITS}")
+        if not 1 <= self.codes <= MOST_CODES:
+            raise ModelError(f"codes={self.codes} is not within 1..{MOST_CODES}")
 
     @property
     def classes(self) -> int:
@@ -54,15 +59,21 @@ class Memory:
         """The distances that decide the next token: those that are read an odd number of times."""
         return 1, self.hop, 2 * self.reach // 3, self.reach
 
+    @property
+    def net_codes(self) -> tuple[int, ...]:
+        """Which of a token's codes is read at each net distance: the first wherever it may have been copied before."""
+        return 1 % self.codes, 0, 0, 0
+
 
 @dataclass(frozen=True)
 class Reader:
-    """A query head of a layer, whether its KV head keeps what was copied before, and the distance at which it reads."""
+    """A layer's query head, whether its KV head keeps what was copied before, and which code it reads how far back."""
 
     layer: int
     head: int
     hops: bool
     distance: int
+    code: int = 0
 
 
 def default_readers(shape: Shape) -> int:
@@ -86,21 +97,22 @@ def readings(memory: Memory, shape: Shape) -> list[list[Reader]]:
 
 def count_reserved(memory: Memory, shape: Shape) -> int:
     """Elements of the residual stream that are set apart: a constant, the code, each reading and each product."""
-    return 1 + memory.bits * (1 + shape.layers + sum(map(len, readings(memory, shape))))
+    return 1 + memory.bits * (memory.codes + shape.layers + sum(map(len, readings(memory, shape))))
 
 
 def _readers(memory: Memory, shape: Shape) -> Iterator[Reader]:
     own, keeping = _heads(memory, shape)
     hop, reach = memory.hop, memory.reach
+    first, last = [(hop, 0), (1, memory.net_codes[0])], memory.net[2:]
     if min(len(own), len(keeping)) >= 2:
-        yield from _net(own, (hop, 1))
-        yield from _net(keeping, [distance - hop for distance in memory.net[2:]])
+        yield from _net(own, first)
+        yield from _net(keeping, [(distance - hop, 0) for distance in last])
     elif len(own) >= len(memory.net):
-        yield from _net(own, (hop, 1, *memory.net[2:]))
+        yield from _net(own, [*first, *((distance, 0) for distance in last)])
     else:
         raise ModelError(f"memory reads {len(memory.net)} distances with {len(own)} readers in all; raise readers")
-    yield from _cancelling(own, reach)
-    yield from _cancelling(keeping, reach - hop)
+    yield from _cancelling(own, reach, memory.codes)
+    yield from _cancelling(keeping, reach - hop, 1)
 
 
 def _heads(memory: Memory, shape: Shape) -> tuple[list[Reader], list[Reader]]:
@@ -115,13 +127,14 @@ def _heads(memory: Memory, shape: Shape) -> tuple[list[Reader], list[Reader]]:
     return [head for head in heads if not head.hops], [head for head in heads if head.hops]
 
 
-def _net(heads: list[Reader], distances: Sequence[int]) -> Iterator[Reader]:
-    for distance in distances:
-        yield _at(heads.pop(0), distance)
+def _net(heads: list[Reader], wanted: Sequence[tuple[int, int]]) -> Iterator[Reader]:
+    """Heads that read at these distances these codes."""
+    for distance, code in wanted:
+        yield _at(heads.pop(0), distance, code)
 
 
-def _cancelling(heads: list[Reader], furthest: int) -> Iterator[Reader]:
-    """Pairs of heads of two layers that read at one distance; a head without a partner reads nothing."""
+def _cancelling(heads: list[Reader], furthest: int, codes: int) -> Iterator[Reader]:
+    """Pairs of heads of two layers that read one code at one distance; a head without a partner reads nothing."""
     pairs = 0
     while heads:
         first = heads.pop(0)
@@ -130,9 +143,9 @@ def _cancelling(heads: list[Reader], furthest: int) -> Iterator[Reader]:
             heads.remove(other)
             pairs += 1
             distance = 1 + int(furthest * (pairs * GOLDEN % 1))
-            yield _at(first, distance)
-            yield _at(other, distance)
+            yield _at(first, distance, pairs % codes)
+            yield _at(other, distance, pairs % codes)
 
 
-def _at(head: Reader, distance: int) -> Reader:
-    return Reader(head.layer, head.head, head.hops, distance)
+def _at(head: Reader, distance: int, code: int) -> Reader:
+    return Reader(head.layer, head.head, head.hops, distance, code)

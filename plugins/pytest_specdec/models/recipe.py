@@ -82,7 +82,7 @@ class ConstructedRecipe:
         if room < needed:
             raise ModelError(
                 f"{self.name}: {room} of {self.shape.hidden} elements are left for the embedding and {needed} are "
-                f"needed; lower layers, readers or bits"
+                f"needed; lower layers, readers, bits or codes"
             )
 
     @property
@@ -178,6 +178,8 @@ def contents(recipe: Recipe) -> dict[str, Any]:
     values = asdict(recipe)
     if values.get("memory", ...) is None:
         del values["memory"]  # as it was before models had one, so that theirs keep their digests
+    elif values.get("memory", {}).get("codes") == 1:
+        del values["memory"]["codes"]  # likewise
     return {"format": RECIPE_FORMAT, "kind": recipe.kind, **values}
 
 

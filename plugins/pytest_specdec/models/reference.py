@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from pytest_specdec.models.errors import ModelError
-from pytest_specdec.models.memory import LEAST_REACH, MOST_BITS, Memory, default_readers
+from pytest_specdec.models.memory import LEAST_REACH, MOST_BITS, MOST_CODES, Memory, default_readers
 from pytest_specdec.models.presets import PRESETS, Preset
 from pytest_specdec.models.recipe import (
     DTYPES,
@@ -76,6 +76,7 @@ COMMON = {
     "memory": _whole(LEAST_REACH),
     "readers": _whole(1),
     "bits": _whole(1, MOST_BITS),
+    "codes": _whole(1, MOST_CODES),
 }
 ALPHA = _real(0, 1, inclusive=True)
 EAGLE_COMMON = {name: parameter for name, parameter in COMMON.items() if name != "layers"}
@@ -139,7 +140,7 @@ def _shape(preset: Preset, part: str, values: dict[str, Any]) -> Shape:
 def _memory(shape: Shape, values: dict[str, Any]) -> Memory | None:
     """What is read of the past, taken out of the parameters."""
     reach = values.pop("memory", None)
-    shaped = {name: values.pop(name) for name in ("readers", "bits") if name in values}
+    shaped = {name: values.pop(name) for name in ("readers", "bits", "codes") if name in values}
     if reach is None and shaped:
         raise ModelError(f"{next(iter(shaped))} belongs to memory; give memory=N as well")
     return None if reach is None else Memory(reach, **{"readers": default_readers(shape), **shaped})

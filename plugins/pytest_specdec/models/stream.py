@@ -1,6 +1,6 @@
 """The residual stream of a model with memory: which of its elements are set apart, for what, and how large they are.
 
-From the end: a constant, the bits of the token's code (±1), the bits of the last layer's product, and, layer by layer,
+From the end: a constant, the bits of the token's codes (±1), the bits of the last layer's product, and, layer by layer,
 the bits of each reading and of the product up to there. Each is written once and random weights write into none, so the
 norm is known beforehand, and is the same at every position that has read all that it reads.
 """
@@ -41,18 +41,18 @@ class Stream:
         """The element that is the same for every token."""
         return self.recipe.shape.hidden - 1
 
-    @property
-    def code(self) -> list[int]:
-        """The elements of the token's own bits."""
-        return self._bits(0)
+    def code(self, number: int) -> list[int]:
+        """The elements of the bits of one of the token's own codes."""
+        return self._bits(number)
 
     def product(self, layer: int) -> list[int]:
         """The elements of the product of all that was read up to this layer; the last layer's are always the same."""
-        return self._bits(1 if layer == self.recipe.shape.layers - 1 else 2 + layer)
+        return self._bits(self.memory.codes + (0 if layer == self.recipe.shape.layers - 1 else 1 + layer))
 
     def reading(self, layer: int, number: int) -> list[int]:
         """The elements of what a layer's reader of this number copied."""
-        return self._bits(1 + self.recipe.shape.layers + sum(map(len, self.readers[:layer])) + number)
+        earlier = sum(map(len, self.readers[:layer]))
+        return self._bits(self.memory.codes + self.recipe.shape.layers + earlier + number)
 
     def _bits(self, number: int) -> list[int]:
         first = self.constant - self.memory.bits * (number + 1)
@@ -94,5 +94,5 @@ class Stream:
         return layers + sum(map(len, self.readers[:layers]))
 
     def _norm(self, written: int) -> float:
-        marks = MARK**2 * (1 + self.memory.bits) + SLOT**2 * self.memory.bits * written
+        marks = MARK**2 * (1 + self.memory.bits * self.memory.codes) + SLOT**2 * self.memory.bits * written
         return self.scale * sqrt(EMBEDDING_SIZE**2 * (1 + LAYERS_SHARE**2) + marks / self.recipe.shape.hidden)

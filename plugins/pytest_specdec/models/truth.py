@@ -114,7 +114,7 @@ def expected_counters(
 def reads_of(model: Recipe | str, prompt_tokens: int, output_tokens: int) -> Reads:
     """How often each entry of the model's KV cache is read; never, in a model without memory, with any effect.
 
-    An entry that is read n times with a foreign token's code in it goes unseen with a chance of 2^(−n·bits).
+    A foreign token's entry whose readings are of n different codes goes unseen with a chance of 2^(−n·bits).
     """
     recipe = _require_constructed(model)
     last = prompt_tokens + output_tokens - 2  # the position of the last token that a step takes in
@@ -145,14 +145,15 @@ def follower(recipe: Constructed) -> Next:
     maps = following(recipe)
     if recipe.memory is None:
         return lambda ids, place: maps[0][ids[place - 1]]
-    return partial(_next_of_class, maps, codes(recipe, recipe.memory), recipe.memory)
+    coded = [codes(recipe, recipe.memory, number) for number in recipe.memory.net_codes]
+    return partial(_next_of_class, maps, coded, recipe.memory)
 
 
 def _next_of_class(
-    maps: Sequence[Sequence[int]], code: Sequence[int], memory: Memory, ids: Sequence[int], place: int
+    maps: Sequence[Sequence[int]], coded: Sequence[Sequence[int]], memory: Memory, ids: Sequence[int], place: int
 ) -> int:
     chosen = 0
-    for distance in memory.net:
+    for distance, code in zip(memory.net, coded, strict=True):
         chosen ^= code[ids[place - 1 - distance]]
     return maps[chosen][ids[place - 1]]
 

@@ -173,6 +173,18 @@ class VerdictPart:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DetectionPart:
+    """What a green verdict would have seen of a wrong KV cache, as measured on a model of its kind: detection.md."""
+
+    measured_on: Annotated[str, "", "the model that faults were planted into"] = ""
+    tokens: Annotated[int, "tokens", "of an answer, there; no more than the shortest one had here"] = 0
+    shares: Annotated[
+        Mapping[str, Interval], "", "for each fault, the 95 % interval of the share of plantings that were red"
+    ] = field(default_factory=dict)
+    statement: Annotated[str, "", "the same in words"] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReadSharesPart:
     """Shares of KV entries, over the layers and over each length of prompt and answer."""
 

@@ -10,6 +10,7 @@ from pytest_specdec.record.parts import (
     AskedPart,
     BaselinePart,
     CoveragePart,
+    DetectionPart,
     EnergyPart,
     EnginePart,
     HardwarePart,
@@ -49,6 +50,7 @@ class Record:
     engine: Annotated[EnginePart, "", ""] = field(default_factory=EnginePart)
     verdict: Annotated[VerdictPart, "", ""] = field(default_factory=VerdictPart)
     coverage: Annotated[CoveragePart, "", ""] = field(default_factory=CoveragePart)
+    detection: Annotated[DetectionPart | None, "", "null where red, and on models without a measured table"] = None
     throughput: Annotated[ThroughputPart, "", ""] = field(default_factory=ThroughputPart)
     latency: Annotated[LatencyPart, "", ""] = field(default_factory=LatencyPart)
     acceptance: Annotated[AcceptancePart, "", ""] = field(default_factory=AcceptancePart)

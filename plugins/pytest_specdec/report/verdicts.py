@@ -156,11 +156,13 @@ def _reasons(gate: Gate) -> set[str]:
 
 
 def _cautions(gate: Gate) -> set[str]:
-    """A tie with its gap, and the flags of an energy reading."""
+    """A tie with its gap, the flags of an energy reading, and which faults a green verdict would have seen."""
     energy, verdict = gate.record.energy, gate.record.verdict
     flags = "; ".join(energy.flags)
     told = {f"{gate.label}: energy flagged “{flags}”"} if flags else set()
     if verdict.outcome == "tie":
         gap, floor = verdict.max_gap_logits.value or 0.0, verdict.noise_floor_logits.value or 0.0
         told.add(f"{gate.label}: tie, largest gap {gap:.4g} within the noise floor {floor:.4g} logits")
+    if gate.record.detection is not None and not gate.red:
+        told.add(gate.record.detection.statement)
     return told

@@ -28,6 +28,7 @@ from pytest_specdec.metrics.throughput import throughput_part
 from pytest_specdec.record import Figure, Record, missing, to_json
 from pytest_specdec.record.parts import (
     AskedPart,
+    DetectionPart,
     EnginePart,
     GoodputPart,
     GpuPart,
@@ -43,6 +44,7 @@ from pytest_specdec.run.judge import Judgement
 from pytest_specdec.run.measure import Measured
 from pytest_specdec.run.sweep import Sweep
 from pytest_specdec.verdict.coverage import coverage_part
+from pytest_specdec.verdict.detection import kind_of, would_have_seen
 from pytest_specdec.workloads.workload import Workload
 
 if TYPE_CHECKING:
@@ -82,7 +84,17 @@ def _whole(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: 
         hardware=hardware_part(),
         warnings=(*warnings_of(rounds, base), *warn_of_switches(measured.about, measured.target)),
         notes=tuple(measured.arms.workload.notes),
+        detection=_detection(measured, judgement),
     )
+
+
+def _detection(measured: Measured, judgement: Judgement) -> DetectionPart | None:
+    """What a verdict that passes would have seen, by its shortest answer; token by token alone was it measured."""
+    kind = kind_of(measured.arms.spec.target)
+    if kind is None or not judgement.passes or judgement.part.sampling is not None:
+        return None
+    answers = (each.token_ids for run in measured.rounds.runs for each in run.generations)
+    return would_have_seen(kind, min(map(len, answers)))
 
 
 def withhold_speed(record: Record) -> Record:

@@ -66,6 +66,9 @@ def test_greedy_generation_is_the_expected_continuation(made, preset, dtype):
         f"constructed:tiny:draft?memory={REACH}&alpha=0.5",
         f"constructed:tiny-qwen3:draft?memory={REACH}&alpha=0",
         f"constructed:small?memory={REACH}&readers=8",
+        f"constructed:tiny?memory={REACH}&codes=4",
+        f"constructed:tiny:draft?memory={REACH}&codes=4&alpha=0.5",
+        f"constructed:tiny-qwen3?memory={REACH}&codes=8&bits=1",
     ],
 )
 def test_every_parameter_keeps_the_truth(made, reference):

@@ -25,6 +25,7 @@ from pytest_specdec.models.recipe import folder_name
 
 REACH = 24
 TINY = f"constructed:tiny?memory={REACH}"
+CODED = f"{TINY}&codes=4"
 PROMPT = list(range(500, 500 + REACH + 1))
 
 
@@ -34,7 +35,7 @@ def models_with_memory():
     return [each for each in references if not ("qwen3" in each and "eagle" in each)]
 
 
-@pytest.mark.parametrize("reference", [*models_with_memory(), f"{TINY}&layers=3", f"{TINY}&readers=1"])
+@pytest.mark.parametrize("reference", [*models_with_memory(), f"{TINY}&layers=3", f"{TINY}&readers=1", CODED])
 def test_the_net_distances_alone_are_read_an_odd_number_of_times(reference):
     """Those of heads that find what was copied before count from there."""
     recipe = parse(reference)
@@ -57,6 +58,22 @@ def test_no_layer_cancels_what_it_reads(preset):
     recipe = parse(f"constructed:{preset}?memory={REACH}")
     for layer in readings(recipe.memory, recipe.shape):
         assert 1 in {count % 2 for count in Counter((reader.distance, reader.hops) for reader in layer).values()}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_what_cancels_is_read_of_one_code(preset):
+    """Every code at every distance an even number of times, but for the four that decide."""
+    recipe = parse(f"constructed:{preset}?memory={REACH}&codes=4")
+    made = [reader for layer in readings(recipe.memory, recipe.shape) for reader in layer]
+    times = Counter((reader.distance + reader.hops * recipe.memory.hop, reader.code) for reader in made)
+    assert sorted(each for each, count in times.items() if count % 2) == [(1, 1), (8, 0), (16, 0), (24, 0)]
+
+
+def test_readers_of_an_entry_read_different_codes():
+    """So a foreign token must have the same code more than once to go unseen in any layer."""
+    recipe = parse(CODED)
+    layers = readings(recipe.memory, recipe.shape)
+    assert [len({(each.code, each.hops) for each in layer}) for layer in layers] == [3, 3, 3, 3]
 
 
 @pytest.mark.parametrize("preset", ["tiny", "tiny-qwen3", "small"])
@@ -87,10 +104,11 @@ def test_the_walk_never_changes_unnoticed():
 
 def test_the_digest_never_changes_unnoticed():
     assert folder_name(parse(TINY)) == "tiny-target-024678c19366315c"
+    assert folder_name(parse(f"{TINY}&codes=1")) == "tiny-target-024678c19366315c"
 
 
 def test_every_parameter_of_memory_changes_the_digest():
-    references = ["constructed:tiny", TINY, "constructed:tiny?memory=25", f"{TINY}&readers=3", f"{TINY}&bits=1"]
+    references = ["constructed:tiny", TINY, "constructed:tiny?memory=25", f"{TINY}&readers=3", f"{TINY}&bits=1", CODED]
     assert len({folder_name(parse(each)) for each in references}) == len(references)
 
 
@@ -171,9 +189,14 @@ WRONG = {
     "constructed:tiny?readers=2": ["readers belongs to memory; give memory=N as well"],
     "constructed:tiny:draft?bits=2": ["bits belongs to memory"],
     "constructed:tiny?memory=24&bits=4": ["bits='4' is no value", "1..3"],
+    "constructed:tiny?codes=2": ["codes belongs to memory"],
+    "constructed:tiny?memory=24&codes=9": ["codes='9' is no value", "1..8"],
     "constructed:tiny?memory=24&readers=5": ["readers=5 is not within 1..4, the heads of a layer"],
     "constructed:tiny?memory=24&layers=1&readers=3": ["memory reads 4 distances with 3 readers in all; raise readers"],
-    "constructed:tiny?memory=24&bits=3": ["192 of 256 elements are left", "281 are needed; lower layers, readers"],
+    "constructed:tiny?memory=24&bits=3": [
+        "192 of 256 elements are left",
+        "281 are needed; lower layers, readers, bits or codes",
+    ],
     "constructed:tiny?memory=24&margin=0.1": ["a pair with memory has no margin and no layers_share"],
 }
 

@@ -1,0 +1,77 @@
+"""What a green verdict would have seen: the share of planted faults of the KV cache that turned one red, as measured.
+
+`tests/evidence/test_detection.py` measures it and writes the table beside this file; docs/detection.md shows it. The
+statement of a gate is that of the measured model of its kind, at the most tokens that are no more than its answers'.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from pytest_specdec.models import Memory, SmolLM2Recipe, TargetRecipe, parse
+from pytest_specdec.record.parts import DetectionPart
+
+MEMORY, CODES, PLAIN, TEXT = "memory", "codes", "plain", "text"
+MEASURED = Memory(reach=24, readers=4, bits=2, codes=4)
+SOUND = "none: the sound engine again"
+Shares = Mapping[str, tuple[float, float]]
+
+
+def kind_of(target: str) -> str | None:
+    """Of which measured kind a model is: a constructed pair with memory or without, SmolLM2; None for all others.
+
+    Not of any kind is what reads less of a token than the measured pair, has close runners-up, or was cut.
+    """
+    recipe = parse(target)
+    if recipe == SmolLM2Recipe():
+        return TEXT
+    if not isinstance(recipe, TargetRecipe) or recipe.margin is not None or recipe.layers_share is not None:
+        return None
+    if recipe.memory is None:
+        return PLAIN
+    return None if recipe.memory.bits < MEASURED.bits else CODES if recipe.memory.codes >= MEASURED.codes else MEMORY
+
+
+def would_have_seen(kind: str, tokens: int) -> DetectionPart | None:
+    """What a green verdict on answers of so many tokens says of faults; None where so few were not measured."""
+    measured = _table().get(f"transformers {kind}", {"faults": {}})
+    known = {row["tokens"] for rows in measured["faults"].values() for row in rows}
+    within = max((each for each in known if each <= tokens), default=None)
+    if within is None:
+        return None
+    shares = _shares(measured["faults"], within)
+    said = _statement(measured["target"], within, shares)
+    return DetectionPart(measured_on=measured["target"], tokens=within, shares=shares, statement=said)
+
+
+def exact_interval(red: int, of: int) -> tuple[float, float]:
+    """The 95 % interval of a share by Clopper and Pearson (Biometrika 26, 1934)."""
+    from scipy.stats import binomtest
+
+    found = binomtest(red, of).proportion_ci(0.95, "exact")
+    return float(found.low), float(found.high)
+
+
+@cache
+def _table() -> Mapping[str, Any]:
+    return dict(json.loads(resources.files("pytest_specdec.verdict").joinpath("detection.json").read_text("utf-8")))
+
+
+def _shares(faults: Mapping[str, Any], tokens: int) -> Shares:
+    """The interval of each fault at this many tokens, or at the most below it."""
+    kept = {fault: [row["interval"] for row in rows if row["tokens"] <= tokens][-1] for fault, rows in faults.items()}
+    return {fault: (low, high) for fault, (low, high) in kept.items() if fault != SOUND}
+
+
+def _statement(target: str, tokens: int, shares: Shares) -> str:
+    """In words: lower bounds of what is seen, and what is not."""
+    seen = [f"{fault} ≥ {low:.2f}" for fault, (low, _) in shares.items() if low > 0]
+    unseen = [fault for fault, (low, _) in shares.items() if low == 0]
+    told = (
+        f"of faults planted into {target}, {tokens} tokens an answer, a verdict was red on: {', '.join(seen) or 'none'}"
+    )
+    return f"{told}; never on: {', '.join(unseen)}" if unseen else told

@@ -1,0 +1,474 @@
+"""How surely a gate sees a fault of the KV cache: planted in places drawn at random, and judged as a gate judges.
+
+Each request of a batch has one fault: in a layer, a head and a step that a seeded generator draws, within the first
+EARLY tokens of its answer. The first 16, 64 and 256 tokens of that answer are then judged, by themselves, with the
+calibration of the sound engine: its noise floor, its near-ties, and the sound target's rating of every token that
+differs.
+What was seen is written to docs/detection.md, and for code to docs/evidence/detection.json and into the package.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_specdec.engines.engine import one_pass
+from pytest_specdec.engines.host import WorkerEngine, backend_source
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.generation import Generation, Run, Score
+from pytest_specdec.hardware import cores, processor
+from pytest_specdec.models import SmolLM2Recipe, parse, resolve
+from pytest_specdec.run.session import Session
+from pytest_specdec.verdict import detection
+from pytest_specdec.verdict.detection import SOUND
+from pytest_specdec.verdict.equivalence import Calibration, Certified, Outcome, judge
+from pytest_specdec.verdict.reference import Reference, calibrate
+from pytest_specdec.workloads.scenario import load_scenario
+from pytest_specdec.workloads.workload import Request, Workload
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "detection.md"
+DATA = ROOT / "docs" / "evidence" / "detection.json"
+PACKAGED = Path(detection.__file__).with_name("detection.json")
+KITS = ROOT / "tests" / "engines"
+PROSE = ROOT / "scenarios" / "prose.toml"
+NOT_SHIPPED = ("from __future__ import annotations\n", "from tests.engines.mutations import PATCHES\n")
+TOGETHER = '''
+
+def run_together(self):
+    """Decode all requests in one batch, where they are equally long; the target alone."""
+    import torch
+
+    if len(self._planned) == 1 or self._draft is not None:
+        return run_one_by_one(self)
+    started = time.perf_counter()
+    ids = torch.cat([each.arguments["inputs"] for each in self._planned])
+    asked = {**self._planned[0].arguments, "inputs": ids, "attention_mask": torch.ones_like(ids)}
+    rows = self._target.generate(**asked)[:, ids.shape[1] :].tolist()
+    self._rounds, self._seconds = None, time.perf_counter() - started
+    self._decoded = [Decoded(row, [[self._seconds, len(row)]], 0.0) for row in rows]
+
+
+run_one_by_one = TransformersBackend.run
+TransformersBackend.run = run_together
+'''
+BACKENDS = {
+    "transformers": ("kv_faults.py", "TransformersBackend", TOGETHER),
+    "vllm": ("paged_faults.py", "VllmBackend", ""),
+}
+PROMPT = 33  # tokens, more than a pair with memory reads back
+EARLY = 8  # a fault comes while so many tokens are decoded
+OLD = 24  # tokens back, as far as the pair with memory reads
+ANYWHERE = {"layer": None, "head": None, "request": None, "rejection": None, "size": 1}
+
+pytestmark = pytest.mark.cpu
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model, how many answers are decoded at once, of how many tokens, and how often anew; `draft`: for rollbacks."""
+
+    target: str
+    draft: str
+    answers: int
+    tokens: tuple[int, ...] = (16, 64, 256)
+    assisted: int = 24
+    assisted_tokens: int = 64
+    again: int = 1
+    calibration: int = 8
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A fault, and what of its place is drawn: one layer, one head of it, how old the entry is.
+
+    `rows`: every how many-th answer has one. `whole`: one place for all of them. `assisted`: it needs a drafter.
+    """
+
+    fault: str | None
+    one: tuple[str, ...] = ()
+    age: int = 1
+    size: int = 1
+    rows: int = 1
+    whole: bool = False
+    assisted: bool = False
+
+    def place(self, draw: random.Random, sizes: Mapping[str, int]) -> dict[str, Any]:
+        """A place, drawn; `step` counts from the first token that is decoded."""
+        step = draw.randrange(EARLY)
+        position = PROMPT + step - 1 - draw.randrange(self.age)
+        drawn = {name: draw.randrange(sizes[name]) for name in self.one}
+        rejection = 1 + draw.randrange(3)
+        at = {"position": position, "length": PROMPT + step, "step": step + 1, "rejection": rejection}
+        return {**ANYWHERE, **at, "size": self.size, **drawn}
+
+
+LAYER, HEAD = ("layer",), ("layer", "head")
+ENTRY = {  # faults of one entry, as soon as it is written
+    "a stale entry": Kind("of another request"),
+    "a stale entry of one layer": Kind("of another request", LAYER),
+    "a zeroed entry of one layer": Kind("zeroed", LAYER),
+    "a dropped entry of one layer": Kind("dropped", LAYER),
+    "two requests' entries of one layer swapped": Kind("swapped", LAYER, rows=2),
+}
+KINDS = {
+    SOUND: Kind(None),
+    **ENTRY,
+    "a stale entry of one head of one layer": Kind("of another request", HEAD),
+    "a zeroed entry of one head of one layer": Kind("zeroed", HEAD),
+    "entries of one layer shifted by a slot": Kind("shifted by a slot", LAYER),
+    f"an entry of one layer, up to {OLD} tokens old, overwritten": Kind("of another request", LAYER, OLD),
+    "a block of another request": Kind("block of another request", (), OLD),
+    "positions off by one from a token on": Kind("positions off by one"),
+    "keys in fp8 (e4m3) from a token on": Kind("keys in fp8"),
+    "an entry off by 1 step of bfloat16": Kind("noisy"),
+    "an entry off by 32 steps of bfloat16 (a quarter)": Kind("noisy", size=32),
+    "a rejected entry kept (rollback one too few)": Kind("rollback one too few", assisted=True),
+    "an accepted entry dropped (rollback one too many)": Kind("rollback one too many", assisted=True),
+}
+PAGED = {
+    SOUND: Kind(None),
+    "a stale entry": Kind("of another request"),
+    "a stale entry of one layer": Kind("of another request", LAYER),
+    "a zeroed entry of one layer": Kind("zero", LAYER),
+    "a zeroed entry of one head of one layer": Kind("zero", HEAD),
+    "a block of another request": Kind("foreign block", whole=True),
+    "keys in fp8 (e4m3)": Kind("keys in fp8", whole=True),
+    "an entry off by 32 steps of bfloat16 (a quarter)": Kind("noisy", size=32),
+}
+
+
+SUBJECTS = {
+    detection.MEMORY: Subject(
+        "constructed:tiny?memory=24", "constructed:tiny:draft?memory=24", 100, assisted_tokens=256
+    ),
+    detection.CODES: Subject("constructed:tiny?memory=24&codes=4", "constructed:tiny:draft?memory=24&codes=4", 100),
+    detection.PLAIN: Subject("constructed:tiny", "constructed:tiny:draft", 24),
+    detection.TEXT: Subject("smollm2", "smollm2?layers=4", 20, (16, 64), assisted_tokens=16, calibration=2),
+}
+PAGED_SUBJECTS = {
+    name: replace(SUBJECTS[name], answers=32, tokens=(16, 64), again=again)
+    for name, again in ((detection.CODES, 3), (detection.PLAIN, 1))
+}
+LEAST = {detection.MEMORY: 0.75, detection.CODES: 0.95}  # share of one-entry faults that is seen within 64 tokens
+
+
+class FaultyWorker(WorkerEngine):
+    """A worker whose backend has faults of the KV cache after it."""
+
+    def __init__(self, session: Session, backend: str, subject: Subject, **drafting: Any) -> None:
+        options = {"device": "cpu"} if backend == "transformers" else {"block_size": 32}
+        spec = EngineSpec(
+            backend=backend,
+            target=subject.target,
+            dtype="float32",
+            max_model_len=512,
+            options=options,
+            **drafting,
+        )
+        find = partial(resolve, cache=session.settings.cache)
+        super().__init__(spec, session.settings.load_timeout, session.settings.timeout, find, faulty_source(backend))
+
+    def plant(self, fault: str | None, *places: Mapping[str, Any]) -> None:
+        """Have this fault from now on, or none."""
+        self._call("plant", fault, *places)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How many layers, and KV heads in each, a place can be drawn from."""
+        told = self.description.details["architecture"]
+        return {"layer": told["num_hidden_layers"], "head": told["num_key_value_heads"]}
+
+
+def faulty_source(backend: str) -> str:
+    """The backend and, after it, its faults and the way into them."""
+    faults, owner, together = BACKENDS[backend]
+    later = "\n".join(KITS.joinpath(name).read_text("utf-8") for name in ("mutations.py", faults))
+    for line in NOT_SHIPPED:
+        later = later.replace(line, "")
+    return "\n".join([backend_source(backend), later, f"{owner}.plant = plant", together])
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A sound engine with its calibration, and the workload that faults are planted into."""
+
+    engine: FaultyWorker
+    subject: Subject
+    workload: Workload
+    reference: Reference
+
+    def seen(self, kind: Kind, name: str) -> Iterator[list[tuple[str, ...]]]:
+        """For each planting, the names of the verdicts on it: at each number of tokens."""
+        for again in range(self.subject.again * kind.rows):
+            draw = random.Random(f"{name} {again}")
+            rows = range(0, len(self.workload.requests), kind.rows)
+            drawn = [kind.place(draw, self.engine.sizes) for _ in rows]
+            places = [{**place, "request": row, "other": row ^ 1} for row, place in zip(rows, drawn, strict=True)]
+            self.engine.plant(kind.fault, *self._as_planted(kind, places))
+            run = one_pass(self.engine, self.workload)
+            self.engine.plant(None)
+            verdicts = self.judged(self.workload, run.generations, self.subject.tokens)
+            yield from (worst(verdicts[row : row + kind.rows]) for row in rows)
+
+    def _as_planted(self, kind: Kind, places: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        if kind.fault is None:
+            return []
+        return [{**places[0], "requests": len(places)}] if kind.whole else places
+
+    def seen_assisted(self, drafted: FaultyWorker, kind: Kind, name: str) -> Iterator[list[tuple[str, ...]]]:
+        """The same with a drafter, one answer after another, those with the same rejection at fault together."""
+        draw, subject = random.Random(name), self.subject
+        requests = self.workload.requests[: subject.assisted]
+        tokens = tuple(each for each in subject.tokens if each <= subject.assisted_tokens)
+        for row, request in enumerate(requests):
+            drafted.plant(kind.fault, kind.place(draw, self.engine.sizes))
+            shorter = Workload("assisted", (replace(request, max_tokens=tokens[-1]),), 1)
+            (answer,) = one_pass(drafted, shorter).generations
+            yield worst(self.judged(self.workload, {row: answer}, tokens))
+
+    def judged(
+        self, workload: Workload, answers: Sequence[Generation] | Mapping[int, Generation], tokens: Sequence[int]
+    ) -> list[tuple[str, ...]]:
+        """The gate's verdict on each answer's first tokens, for each number of them."""
+        rows = dict(enumerate(answers)) if not isinstance(answers, Mapping) else dict(answers)
+        scores = self._rescored({row: answer for row, answer in rows.items() if not self._is_certified(row, answer)})
+        return [
+            tuple(self._outcome(row, answer, scores.get(row, ()), count) for count in tokens)
+            for row, answer in rows.items()
+        ]
+
+    def _is_certified(self, row: int, answer: Generation) -> bool:
+        count = len(answer.token_ids)
+        certified = self.reference.calibration.certified[row]
+        return any(each.generation.token_ids[:count] == answer.token_ids for each in certified)
+
+    def _rescored(self, answers: Mapping[int, Generation]) -> dict[int, tuple[Score, ...]]:
+        requests = [self.workload.requests[row] for row in answers]
+        rows = self.engine.score(requests, [each.token_ids for each in answers.values()]) if answers else ()
+        return dict(zip(answers, rows, strict=True))
+
+    def _outcome(self, row: int, answer: Generation, scores: Sequence[Score], count: int) -> str:
+        calibration, request = self.reference.calibration, replace(self.workload.requests[row], max_tokens=count)
+        certified = tuple(
+            Certified(cut(each.generation, count), each.scores[:count]) for each in calibration.certified[row]
+        )
+        run, workload = Run((cut(answer, count),), None, 0.0), Workload("planted", (request,), 1)
+        own = Calibration((certified,), calibration.floor, calibration.facts)
+        return judge(workload, own, [run], lambda *_: [scores[:count]]).outcome.value
+
+
+def cut(answer: Generation, tokens: int) -> Generation:
+    """An answer as it would be with that length limit."""
+    return replace(answer, token_ids=answer.token_ids[:tokens], finish_reason="length", chunks=())
+
+
+def worst(verdicts: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """For each number of tokens, the names of all verdicts on one planting."""
+    return list(zip(*verdicts, strict=True))
+
+
+def prompts(engine: WorkerEngine, count: int) -> list[tuple[int, ...]]:
+    """Random tokens for a constructed model, and for a real one windows of the suite's English prompts."""
+    if parse(engine.spec.target) != SmolLM2Recipe():
+        draw = random.Random(19)
+        return [tuple(draw.choices(range(3, engine.description.vocabulary), k=PROMPT)) for _ in range(count)]
+    scenario, about = load_scenario(PROSE), engine.description
+    read = scenario.realise(about.vocabulary, about.context, engine.encode, engine.encode_messages)
+    ids = tuple(chain.from_iterable(request.prompt_ids for request in read.requests))
+    step = (len(ids) - PROMPT) // count
+    return [ids[row * step : row * step + PROMPT] for row in range(count)]
+
+
+def bench(engine: FaultyWorker, subject: Subject) -> Bench:
+    """The sound engine decodes, and the calibration is taken as a gate takes it."""
+    asked = tuple(Request(ids, subject.tokens[-1]) for ids in prompts(engine, subject.answers))
+    workload = Workload("plantings", asked, len(asked))
+    engine.plant(None)
+    reference = calibrate(engine, workload, one_pass(engine, workload), subject.calibration, time.perf_counter)
+    return Bench(engine, subject, workload, reference)
+
+
+Counts = list[Mapping[str, Any]]
+Seen = dict[str, Counts]
+
+
+def counted(plantings: Sequence[list[tuple[str, ...]]], tokens: Sequence[int]) -> Counts:
+    """For each number of tokens: how many plantings are red, of how many, and under which names."""
+    return [one_count(count, [each[at] for each in plantings]) for at, count in enumerate(tokens)]
+
+
+def one_count(tokens: int, plantings: Sequence[tuple[str, ...]]) -> Mapping[str, Any]:
+    """A planting is red where any verdict on it is."""
+    names = [{name for name in each if not Outcome(name).passes} for each in plantings]
+    red = [each for each in names if each]
+    low, high = detection.exact_interval(len(red), len(names))
+    told = Counter(name for each in red for name in each)
+    return {"tokens": tokens, "red": len(red), "of": len(names), "interval": [low, high], "names": dict(told)}
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_faults_in_transformers(specdec_session: Session, name: str) -> None:
+    """All kinds."""
+    subject = SUBJECTS[name]
+    with closing(FaultyWorker(specdec_session, "transformers", subject)) as engine:
+        sound = bench(engine, subject)
+        seen = each_kept(f"transformers {name}", sound, KINDS, partial(decoded, specdec_session, sound, name))
+    is_as_demanded(name, seen)
+
+
+@pytest.mark.parametrize("name", PAGED_SUBJECTS)
+def test_faults_in_vllm(specdec_session: Session, name: str) -> None:
+    """A part of them, written into the paged cache."""
+    subject = PAGED_SUBJECTS[name]
+    with closing(FaultyWorker(specdec_session, "vllm", subject)) as engine:
+        sound = bench(engine, subject)
+        seen = each_kept(f"vllm {name}", sound, PAGED, partial(decoded, specdec_session, sound, name))
+    is_as_demanded(name, seen)
+
+
+def each_kept(key: str, sound: Bench, kinds: Mapping[str, Kind], measure: Callable[[str, Kind], Counts]) -> Seen:
+    """The counts of each kind, kept one by one; with DETECTION=resume what an earlier run has kept stays."""
+    earlier = read_data().get(key, {})
+    same = os.environ.get("DETECTION") == "resume" and earlier.get("circumstances") == circumstances(sound)
+    seen: Seen = earlier["faults"] if same else {}
+    for told, kind in kinds.items():
+        if told not in seen:
+            seen[told] = measure(told, kind)
+            keep(key, sound, seen)
+    return seen
+
+
+def decoded(session: Session, sound: Bench, name: str, told: str, kind: Kind) -> Counts:
+    """The counts of one kind; with a drafter those of fewer tokens, where more would take too long."""
+    subject, seed = sound.subject, f"{name} {told}"
+    if not kind.assisted:
+        return counted(list(sound.seen(kind, seed)), subject.tokens)
+    drafting = {"draft": subject.draft, "method": "draft_model", "gamma": 4}
+    with closing(FaultyWorker(session, "transformers", subject, **drafting)) as drafted:
+        plantings = list(sound.seen_assisted(drafted, kind, seed))
+    return counted(plantings, [each for each in subject.tokens if each <= subject.assisted_tokens])
+
+
+def is_as_demanded(name: str, seen: Seen) -> None:
+    """Sound answers are never red; one entry at fault is, in the least share of places with memory, in none without."""
+    assert [each["red"] for each in seen[SOUND]] == [0] * len(seen[SOUND])
+    one_entry = {told: each["red"] / each["of"] for told in ENTRY if told in seen for each in seen[told][1:2]}
+    assert {told: share for told, share in one_entry.items() if share < LEAST.get(name, 0)} == {}
+    if name == detection.PLAIN:
+        assert set(one_entry.values()) == {0.0}
+
+
+def keep(name: str, sound: Bench, seen: Seen) -> None:
+    """Write or replace one model's table in the data, and the page anew."""
+    table = read_data()
+    table[name] = {"target": sound.subject.target, "circumstances": circumstances(sound), "faults": seen}
+    text = json.dumps(table, indent=1, ensure_ascii=False) + "\n"
+    for file in (DATA, PACKAGED):
+        file.write_text(text, "utf-8")
+    PAGE.write_text(page(table), "utf-8")
+
+
+def read_data() -> dict[str, Any]:
+    """What was measured so far."""
+    return dict(json.loads(DATA.read_text("utf-8"))) if DATA.exists() else {}
+
+
+def circumstances(sound: Bench) -> str:
+    """On what the table was measured, in a paragraph."""
+    floor, subject, versions = sound.reference.calibration.floor, sound.subject, sound.engine.description.versions
+    return CIRCUMSTANCES.format(
+        answers=subject.answers,
+        prompt=PROMPT,
+        tokens=subject.tokens[-1],
+        floor=floor,
+        versions=", ".join(f"{package} {version}" for package, version in sorted(versions.items())),
+        machine=f"{processor()}, {cores()} cores",
+    )
+
+
+def page(table: Mapping[str, Any]) -> str:
+    """The whole page, of what was measured so far."""
+    return "\n".join([INTRODUCTION, *(section(name, table[name]) for name in ORDER if name in table)])
+
+
+def section(name: str, measured: Mapping[str, Any]) -> str:
+    """One model in one engine."""
+    engine, _ = name.split()
+    counts = sorted({row["tokens"] for rows in measured["faults"].values() for row in rows})
+    heads = "".join(f" {count} tokens |" for count in counts)
+    rows = "\n".join(f"| {fault} |{cells(told, counts)}" for fault, told in in_order(engine, measured["faults"]))
+    title = f"## {measured['target']} in {ENGINES[engine]}\n\n{measured['circumstances']}\n"
+    return f"{title}\n| fault | plantings |{heads} red as |\n|---|---|{'---|' * len(counts)}---|\n{rows}\n"
+
+
+def in_order(engine: str, faults: Seen) -> list[tuple[str, Any]]:
+    """As the kinds are listed."""
+    return [(told, faults[told]) for told in (KINDS if engine == "transformers" else PAGED) if told in faults]
+
+
+def cells(rows: Sequence[Mapping[str, Any]], counts: Sequence[int]) -> str:
+    """How many, the shares with their intervals, and the names."""
+    by_tokens = {row["tokens"]: row for row in rows}
+    shares = "".join(f" {share(by_tokens.get(count))} |" for count in counts)
+    names = sorted({name for row in rows for name in row["names"]})
+    return f" {rows[0]['of']} |{shares} {', '.join(names)} |"
+
+
+def share(row: Mapping[str, Any] | None) -> str:
+    """A share with its interval; a dash where nothing was measured."""
+    return "–" if row is None else f"{row['red'] / row['of']:.2f} [{row['interval'][0]:.2f}, {row['interval'][1]:.2f}]"
+
+
+ENGINES = {"transformers": "Transformers", "vllm": "vLLM"}
+ORDER = (*(f"transformers {name}" for name in SUBJECTS), *(f"vllm {name}" for name in PAGED_SUBJECTS))
+CIRCUMSTANCES = """{answers} answers of {tokens} tokens at once after prompts of {prompt}, {floor.dtype}; {versions};
+{machine}. Calibration: {floor.tokens} tokens, {floor.near_ties} of them not the argmax, largest gap
+{floor.gap:.4g} logits, and at most {floor.bound:.4g} is a tie; {floor.disagreements} of {floor.compared} prompts differ at batch 1."""
+INTRODUCTION = f"""# What a verdict sees of a wrong KV cache
+
+A fault is planted into one answer, in a layer, a head and a step that a seeded generator draws, while its first
+{EARLY} tokens are decoded. Then the first 16, 64 and 256 tokens of that answer are judged as a gate judges: against
+the sound engine's own output, with the calibration's noise floor and near-ties, and with the sound target's rating of
+every token where they differ. The share of plantings that are red stands beside its exact 95 % interval (Clopper and
+Pearson, Biometrika 26, 1934), and the names of the verdicts after it. Two entries that are swapped are red where
+either answer is. Written by
+
+    tox -e evidence -- -k detection
+
+or a table at a time, `-k "detection and transformers and codes"`; with `DETECTION=resume` a run that was broken off
+goes on. The same as data: [evidence/detection.json](evidence/detection.json). From it every green gate on such a
+model states what it would have seen, in its record (`detection`) and in the report: lower bounds of the table for
+Transformers, by the tokens of its shortest answer.
+
+What to read from it:
+
+- Without memory nothing is seen, in no place: the next token of a plain pair depends on the last one only.
+- With memory a fault that lasts (positions off by one) is always seen. One entry goes unseen where a foreign token
+  has the same code by chance: with one code of two bits once in four in the first layer, whose heads all keep the
+  token's own code, and once in sixteen in the others, where every second KV head keeps what stood N/3 back. With
+  `codes=4` the readers of an entry read different codes, and it is once in 64: gate on such a pair where one entry
+  matters. A pair with less than four codes states the first table.
+- One head has half of the readers, so it goes unseen more often. A zeroed entry leaves the class to chance wherever
+  it is read.
+- 16 tokens are too few: the last readings of an entry are {OLD} tokens away. After that nothing reads it, so that 256
+  tokens see no more than 64.
+- An entry that is overwritten when it is some tokens old is read by those heads only whose distance is greater;
+  further back than `memory=N` none reads.
+- A rejected entry that stays shares its context with the right one: only heads that keep the token's own code can
+  tell.
+- No pair with memory sees noise, neither a quarter off one entry nor keys in fp8: a reading restores the sign.
+- SmolLM2 TEXT
+"""

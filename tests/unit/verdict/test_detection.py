@@ -1,0 +1,97 @@
+"""What a green verdict would have seen: which table speaks for a model, from how many tokens on, and its page."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_specdec.record.parts import DetectionPart
+from pytest_specdec.verdict import detection
+from pytest_specdec.verdict.detection import CODES, MEMORY, PLAIN, SOUND, TEXT, exact_interval, kind_of, would_have_seen
+
+ROOT = Path(__file__).parents[3]
+STALE = "a stale entry of one layer"
+FP8 = "keys in fp8 (e4m3) from a token on"
+KINDS = {
+    "constructed:tiny?memory=24": MEMORY,
+    "constructed:llama-8b?memory=48": MEMORY,
+    "constructed:tiny?memory=24&codes=3": MEMORY,
+    "constructed:tiny?memory=24&codes=4": CODES,
+    "constructed:tiny?memory=24&bits=1": None,
+    "constructed:tiny": PLAIN,
+    "constructed:tiny?margin=0.02": None,
+    "constructed:tiny:draft?memory=24": None,
+    "smollm2": TEXT,
+    "smollm2?layers=4": None,
+    "Qwen/Qwen3-8B": None,
+}
+
+
+def seen(kind: str, tokens: int) -> DetectionPart:
+    """What is said of answers of so many tokens."""
+    part = would_have_seen(kind, tokens)
+    assert part is not None
+    return part
+
+
+@pytest.mark.parametrize(("target", "kind"), KINDS.items(), ids=KINDS)
+def test_a_model_is_of_the_measured_kind_that_reads_no_more_than_it_does(target: str, kind: str | None) -> None:
+    """Others are of none: nothing is claimed of them."""
+    assert kind_of(target) == kind
+
+
+@pytest.mark.parametrize(("tokens", "measured"), [(16, 16), (63, 16), (64, 64), (255, 64), (256, 256), (4000, 256)])
+def test_the_statement_is_of_the_most_tokens_that_are_no_more_than_an_answers(tokens: int, measured: int) -> None:
+    """Longer answers see at least as much."""
+    assert seen(MEMORY, tokens).tokens == measured
+
+
+def test_fewer_tokens_than_were_measured_state_nothing() -> None:
+    """Rather than what more would have seen."""
+    assert would_have_seen(MEMORY, 15) is None
+
+
+def test_a_pair_with_memory_states_its_table() -> None:
+    """The lower bound of each share in words, what was never seen too, and the intervals as they were measured."""
+    told = {row["tokens"]: row for row in table()[f"transformers {CODES}"]["faults"][STALE]}[64]
+    part = seen(CODES, 64)
+    assert SOUND not in part.shares
+    assert part.shares[STALE] == tuple(told["interval"]) == exact_interval(told["red"], told["of"])
+    assert part.statement.startswith("of faults planted into constructed:tiny?memory=24&codes=4, 64 tokens an answer, ")
+    assert f"{STALE} ≥ {told['interval'][0]:.2f}" in part.statement
+    assert FP8 in part.statement.partition("; never on: ")[2]
+
+
+def test_a_stale_entry_is_seen_with_memory_and_not_without() -> None:
+    """By the table itself: the least share of a pair with several codes, and the most of the plain one."""
+    assert seen(CODES, 64).shares[STALE][0] > 0.9
+    assert seen(PLAIN, 64).shares[STALE] == exact_interval(0, 24)
+
+
+def test_the_interval_is_exact() -> None:
+    """Clopper and Pearson: 1 − (α/2)^(1/n) above none of n, and its mirror image."""
+    low, high = exact_interval(0, 100)
+    assert (low, high) == (0.0, pytest.approx(1 - 0.025 ** (1 / 100)))
+    assert exact_interval(100, 100) == pytest.approx((1 - high, 1.0))
+
+
+def table() -> Any:
+    """What the package has."""
+    return json.loads(Path(detection.__file__).with_name("detection.json").read_text("utf-8"))
+
+
+def test_the_package_has_the_measured_table_and_the_page_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All three are written by one run; a page that was changed by hand is stale."""
+    spec = importlib.util.spec_from_file_location("evidence", ROOT / "tests" / "evidence" / "test_detection.py")
+    assert spec is not None
+    assert spec.loader is not None
+    evidence = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "evidence", evidence)
+    spec.loader.exec_module(evidence)
+    assert json.loads(evidence.DATA.read_text("utf-8")) == table()
+    assert evidence.PAGE.read_text("utf-8") == evidence.page(table())
