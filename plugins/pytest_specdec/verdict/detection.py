@@ -71,7 +71,6 @@ def _statement(target: str, tokens: int, shares: Shares) -> str:
     """In words: lower bounds of what is seen, and what is not."""
     seen = [f"{fault} ≥ {low:.2f}" for fault, (low, _) in shares.items() if low > 0]
     unseen = [fault for fault, (low, _) in shares.items() if low == 0]
-    told = (
-        f"of faults planted into {target}, {tokens} tokens an answer, a verdict was red on: {', '.join(seen) or 'none'}"
-    )
-    return f"{told}; never on: {', '.join(unseen)}" if unseen else told
+    told = f"of faults planted into {target}, {tokens} tokens an answer, a verdict was red on "
+    told += f"these shares, by 95 % intervals: {'; '.join(seen)}" if seen else "none"
+    return f"{told}. Never on: {'; '.join(unseen)}" if unseen else told
