@@ -39,27 +39,16 @@ def differences(then: Any, now: Any, place: str = "") -> Iterator[str]:
     if isinstance(then, dict) and isinstance(now, dict):
         for key in {*then, *now}:
             yield from differences(then.get(key), now.get(key), f"{place}.{key}" if place else key)
-    elif _alike(then, now):
-        for number, (old, new) in enumerate(zip(then, now, strict=True)):
-            yield from differences(old, new, f"{place}.{number}")
     elif reword(then) != now and not (place.endswith(".reason") and unsaid(then)) and not place.startswith(NEW):
         yield f"{place}: {then} → {now}"
 
 
-def _alike(then: Any, now: Any) -> bool:
-    """Whether both are lists of tables, as many."""
-    return (
-        isinstance(then, list)
-        and isinstance(now, list)
-        and len(then) == len(now)
-        and all(isinstance(each, dict) for each in now)
-    )
-
-
 def reword(then: Any) -> Any:
-    """A text, or a list of them, in today's words."""
+    """A text, or what holds texts, in today's words."""
     if isinstance(then, list):
         return [reword(each) for each in then]
+    if isinstance(then, dict):
+        return {key: reword(value) for key, value in then.items()}
     for old, new in REWORDED if isinstance(then, str) else ():
         then = then.replace(old, new)
     return then

@@ -16,8 +16,7 @@ from typing import Any
 
 from pytest_specdec.models.cache import build, where
 from pytest_specdec.models.errors import ModelError
-from pytest_specdec.models.presets import PRESETS
-from pytest_specdec.models.recipe import Shape
+from pytest_specdec.models.presets import PRESETS, Shape
 from pytest_specdec.models.reference import PARAMETERS, parse
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from math import prod, sqrt
 from typing import Literal, TypeAlias
 
-from pytest_specdec.models.recipe import Constructed, EagleRecipe, Shape, TargetRecipe
+from pytest_specdec.models.presets import Shape
+from pytest_specdec.models.recipe import Constructed, EagleRecipe, TargetRecipe
 
 SHARD_BYTES = 4 * 10**9
 EMBEDDING_SIZE = 0.1  # of an element of the residual stream where it begins

@@ -14,12 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pytest_specdec.models.errors import ModelError
-
-if TYPE_CHECKING:
-    from pytest_specdec.models.recipe import Shape
+from pytest_specdec.models.presets import Shape
 
 LEAST_REACH = 6  # below it, the net distances are not four
 MOST_BITS = 3

@@ -1,10 +1,34 @@
-"""The pairs that have a name: from one that a CPU decodes in milliseconds to the shapes of real 8 B models."""
+"""Shapes of decoders, and the pairs that have a name: from one that a CPU decodes in milliseconds to 8 B models'."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
-from pytest_specdec.models.recipe import Shape
+from pytest_specdec.models.errors import ModelError
+
+Architecture: TypeAlias = Literal["llama", "qwen3"]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of a decoder: widths in elements, `layers` and `heads` as counts."""
+
+    architecture: Architecture
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    rope_theta: float = 10_000.0
+
+    def __post_init__(self) -> None:
+        if self.architecture not in ("llama", "qwen3"):
+            raise ModelError(f"architecture {self.architecture!r} is not supported; use 'llama' or 'qwen3'")
+        sizes = (self.hidden, self.layers, self.heads, self.kv_heads, self.head_dim, self.intermediate)
+        if min(sizes) < 1 or self.head_dim % 2 or self.heads % self.kv_heads:
+            raise ModelError(f"{self} is no decoder: sizes ≥ 1, head_dim even, heads a multiple of kv_heads")
 
 
 @dataclass(frozen=True)

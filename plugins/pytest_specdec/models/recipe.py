@@ -10,38 +10,16 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from math import log
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from pytest_specdec.models.errors import ModelError
 from pytest_specdec.models.memory import Memory, count_reserved
+from pytest_specdec.models.presets import Shape
 
 RECIPE_FORMAT = 1  # raise it when the same recipe would be written with other bytes
 SPECIAL_IDS = 3  # pad 0, bos 1, eos 2: no token is ever followed by one of them
 DTYPES = ("bfloat16", "float16", "float32")
 ROOM = 2.2  # elements of an embedding for each unit of what the extreme of so many normal overlaps grows with
-
-Architecture: TypeAlias = Literal["llama", "qwen3"]
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The sizes of a decoder: widths in elements, `layers` and `heads` as counts."""
-
-    architecture: Architecture
-    hidden: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    intermediate: int
-    rope_theta: float = 10_000.0
-
-    def __post_init__(self) -> None:
-        if self.architecture not in ("llama", "qwen3"):
-            raise ModelError(f"architecture {self.architecture!r} is not supported; use 'llama' or 'qwen3'")
-        sizes = (self.hidden, self.layers, self.heads, self.kv_heads, self.head_dim, self.intermediate)
-        if min(sizes) < 1 or self.head_dim % 2 or self.heads % self.kv_heads:
-            raise ModelError(f"{self} is no decoder: sizes ≥ 1, head_dim even, heads a multiple of kv_heads")
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,13 @@ from typing import Any
 
 from pytest_specdec.models.errors import ModelError
 from pytest_specdec.models.memory import LEAST_REACH, MOST_BITS, MOST_CODES, Memory, default_readers
-from pytest_specdec.models.presets import PRESETS, Preset
+from pytest_specdec.models.presets import PRESETS, Preset, Shape
 from pytest_specdec.models.recipe import (
     DTYPES,
     Constructed,
     DraftRecipe,
     EagleRecipe,
     Recipe,
-    Shape,
     SmolLM2Recipe,
     TargetRecipe,
 )
