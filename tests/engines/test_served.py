@@ -1,6 +1,6 @@
 """What a server of vLLM is asked for beside a gate: requests broken off, chat, conversations, a second server.
 
-The server that drafts by lookup is the suite's own. Prompts walk the constructed pair's cycle twice, so that lookup in
+The server that drafts by lookup is the suite's own. Prompts walk the constructed pair's own way twice, so that lookup in
 the prompt finds what comes next.
 """
 
@@ -15,7 +15,7 @@ from pytest_specdec.engines.server.engine import ServedEngine
 from pytest_specdec.engines.server.process import AS_IT_IS_WRITTEN
 from pytest_specdec.models import expected_continuation
 
-TARGET = "constructed:tiny"
+TARGET = "constructed:tiny?memory=24"
 STARTS = (7, 90, 311, 555, 702, 960)
 TOKENS = 32
 
@@ -79,7 +79,7 @@ def test_the_server_writes_conversations(specdec_session, openai_server):
 
 
 @pytest.mark.thorough
-@pytest.mark.specdec(draft="constructed:tiny:draft", method="draft_model")
+@pytest.mark.specdec(draft="constructed:tiny:draft?memory=24", method="draft_model")
 def test_a_drafter_behind_a_server_against_a_second_one(specdec, openai_server, walks):
     """The reference is a server of the target alone, whose log-probabilities rate what differs."""
     record = specdec(openai_server, walks)

@@ -1,13 +1,13 @@
 """vLLM behind its HTTP server, drafting by lookup, against the target alone, which vLLM runs in a worker.
 
-Prompts walk the constructed pair's own cycle twice, so that lookup in the prompt finds what comes next.
+Prompts walk the constructed pair's own way twice, so that lookup in the prompt finds what comes next.
 """
 
 import pytest
 
 from pytest_specdec.engines.server.process import AS_IT_IS_WRITTEN
 
-TARGET = "constructed:tiny"
+TARGET = "constructed:tiny?memory=24"
 
 pytestmark = [
     pytest.mark.cpu,
