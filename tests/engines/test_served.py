@@ -1,7 +1,7 @@
 """What a server of vLLM is asked for beside a gate: requests broken off, chat, conversations, a second server.
 
-The server that drafts by lookup is the suite's own. Prompts walk the constructed pair's own way twice, so that lookup in
-the prompt finds what comes next.
+The server that drafts by lookup is the suite's own. Prompts walk the constructed pair's own way twice, so that lookup
+in the prompt finds what comes next.
 """
 
 from __future__ import annotations
