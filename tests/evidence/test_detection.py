@@ -219,8 +219,8 @@ class Bench:
             self.engine.plant(kind.fault, *self._as_planted(kind, places))
             run = one_pass(self.engine, self.workload)
             self.engine.plant(None)
-            verdicts = self.judged(self.workload, run.generations, self.subject.tokens)
-            yield from (worst(verdicts[row : row + kind.rows]) for row in rows)
+            verdicts = self.judged(dict(enumerate(run.generations)), self.subject.tokens)
+            yield from (by_tokens(verdicts[row : row + kind.rows]) for row in rows)
 
     def _as_planted(self, kind: Kind, places: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if kind.fault is None:
@@ -228,7 +228,7 @@ class Bench:
         return [{**places[0], "requests": len(places)}] if kind.whole else places
 
     def seen_assisted(self, drafted: FaultyWorker, kind: Kind, name: str) -> Iterator[list[tuple[str, ...]]]:
-        """The same with a drafter, one answer after another, those with the same rejection at fault together."""
+        """The same with a drafter, one answer after another."""
         draw, subject = random.Random(name), self.subject
         requests = self.workload.requests[: subject.assisted]
         tokens = tuple(each for each in subject.tokens if each <= subject.assisted_tokens)
@@ -236,17 +236,14 @@ class Bench:
             drafted.plant(kind.fault, kind.place(draw, self.engine.sizes))
             shorter = Workload("assisted", (replace(request, max_tokens=tokens[-1]),), 1)
             (answer,) = one_pass(drafted, shorter).generations
-            yield worst(self.judged(self.workload, {row: answer}, tokens))
+            yield by_tokens(self.judged({row: answer}, tokens))
 
-    def judged(
-        self, workload: Workload, answers: Sequence[Generation] | Mapping[int, Generation], tokens: Sequence[int]
-    ) -> list[tuple[str, ...]]:
-        """The gate's verdict on each answer's first tokens, for each number of them."""
-        rows = dict(enumerate(answers)) if not isinstance(answers, Mapping) else dict(answers)
-        scores = self._rescored({row: answer for row, answer in rows.items() if not self._is_certified(row, answer)})
+    def judged(self, answers: Mapping[int, Generation], tokens: Sequence[int]) -> list[tuple[str, ...]]:
+        """The gate's verdict on the first tokens of each request's answer, for each number of them."""
+        scores = self._rescored({row: each for row, each in answers.items() if not self._is_certified(row, each)})
         return [
             tuple(self._outcome(row, answer, scores.get(row, ()), count) for count in tokens)
-            for row, answer in rows.items()
+            for row, answer in answers.items()
         ]
 
     def _is_certified(self, row: int, answer: Generation) -> bool:
@@ -274,7 +271,7 @@ def cut(answer: Generation, tokens: int) -> Generation:
     return replace(answer, token_ids=answer.token_ids[:tokens], finish_reason="length", chunks=())
 
 
-def worst(verdicts: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+def by_tokens(verdicts: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """For each number of tokens, the names of all verdicts on one planting."""
     return list(zip(*verdicts, strict=True))
 
@@ -456,8 +453,8 @@ A fault is planted into one answer, in a layer, a head and a step that a seeded 
 the sound engine's own output, with the calibration's noise floor and near-ties, and with the sound target's rating of
 every token where they differ (SmolLM2, which is slow here: 16 and 64, and after rollbacks 16). The share of plantings
 that are red stands beside its exact 95 % interval (Clopper and Pearson, Biometrika 26, 1934), and the names of the
-verdicts after it. An entry is that of all layers where none is named. Two entries that are swapped are red where
-either answer is. Written by
+verdicts after it. An entry is that of all layers where none is named. A foreign block in vLLM comes over all answers
+in one step. Two entries that are swapped are red where either answer is. Written by
 
     tox -e evidence -- -k detection
 
