@@ -13,14 +13,13 @@ if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
 GATES = """
-pair = pytest.mark.specdec(target="constructed:tiny?memory=24", draft="constructed:tiny:draft?memory=24", gamma=3)
+PAIR = {"target": "constructed:tiny?memory=24", "draft": "constructed:tiny:draft?memory=24", "gamma": 3}
 
-@pair
+@pytest.mark.specdec(**PAIR)
 def test_pair(specdec, spec_engine, scenario):
     specdec(spec_engine, scenario)
 
-@pair
-@pytest.mark.specdec(speculative_options={"fault": "wrong token"})
+@pytest.mark.specdec(**PAIR, speculative_options={"fault": "wrong token"})
 def test_red(specdec, spec_engine, scenario):
     specdec(spec_engine, scenario)
 
