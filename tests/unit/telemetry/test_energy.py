@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -10,10 +9,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import packages_distributions
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.unit.telemetry import fake_nvml as fake
 
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.hardware import Gpu
@@ -27,19 +27,6 @@ from pytest_specdec.telemetry.energy.power import INSTANT, integral
 from pytest_specdec.telemetry.energy.rapl import RAPL, WHOLE_PACKAGE
 from pytest_specdec.telemetry.energy.remote import RemoteMeter
 
-
-def beside(name: str) -> ModuleType:
-    """A module in this folder; tests are no package."""
-    spec = importlib.util.spec_from_file_location(f"specdec_{name}", Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-fake = beside("fake_nvml")
 OURS = os.getpid()
 GROUP = os.getpgid(OURS)
 FOREIGN = 1

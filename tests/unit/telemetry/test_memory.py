@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import resource
-import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.unit.telemetry import fake_nvml as fake
 
 from pytest_specdec.record import Figure
 from pytest_specdec.telemetry.energy import Instruments, Subject
 from pytest_specdec.telemetry.memory import NOT_TOLD, OWN, WHOLE, PeakMemory, host_memory, peak_memory_of
 
-
-def beside(name: str) -> ModuleType:
-    """A module in this folder; tests are no package."""
-    spec = importlib.util.spec_from_file_location(f"specdec_{name}", Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-fake = beside("fake_nvml")
 OURS, FOREIGN = os.getpid(), 1
 GROUP = os.getpgid(0)
 

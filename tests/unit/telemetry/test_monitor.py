@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import sys
 import threading
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.unit.telemetry import fake_nvml as fake
 
 from pytest_specdec.engines.fake import FakeEngine
 from pytest_specdec.engines.spec import EngineSpec
@@ -20,20 +18,6 @@ from pytest_specdec.telemetry import monitor as monitoring
 from pytest_specdec.telemetry.energy import Instruments, Subject
 from pytest_specdec.telemetry.energy.ticker import ThreadTicker
 from pytest_specdec.telemetry.monitor import ELSEWHERE, NOT_ASKED, Monitor, monitor_of, watch, write_series
-
-
-def beside(name: str) -> ModuleType:
-    """A module in this folder; tests are no package."""
-    spec = importlib.util.spec_from_file_location(f"specdec_{name}", Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-fake = beside("fake_nvml")
 
 
 def start_monitor(clock: Any, card: Any, interval: float) -> Monitor:
