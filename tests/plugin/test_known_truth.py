@@ -83,3 +83,21 @@ def test_low_coverage_is_a_footnote(pair: Project) -> None:
     said = " ".join(str(pair.run().stdout).split())
     assert "coverage: pair, tiny-memory6-vocab64: only " in said
     assert "up to 6 tokens are read back, after prompts of 60 tokens and in answers of 30" in said
+
+
+def test_how_much_was_held_against_the_truth_is_a_footnote(pair: Project) -> None:
+    """Once for all gates: those of the pair, and not the one of a model whose answers nobody knows beforehand."""
+    unknown = """
+@pytest.mark.specdec(target="t", draft="d", scenario="scenarios/short.toml")
+def test_unknown(specdec, spec_engine, scenario):
+    specdec(spec_engine, scenario)
+"""
+    pair.tests(unknown, header="import pytest\n")
+    assert "known truth: " not in str(pair.run().stdout)
+    pair.tests(BOTH_ARMS, header=PAIR)
+    records = pair.records().values()
+    tokens = sum(record.verdict.known_truth.tokens.value or 0 for record in records)
+    said = " ".join(str(pair.run().stdout).split())
+    assert tokens > 2 * 2 * 3 * 30
+    assert f"known truth: 2 of 2 gates, {tokens:,} tokens compared, 0 of them wrong; accepted drafts compared" in said
+    assert "accepted drafts compared with the foretold ones in 1 " in said

@@ -137,7 +137,7 @@ class KnownTruthPart:
 class ForetoldPart:
     """What `acceptance` has to count with a constructed drafter, over the rounds; null where nothing is claimed."""
 
-    drafts: Annotated[Figure[int], "", "rounds in which something is drafted"] = NOTHING
+    drafts: Annotated[Figure[int], "", "steps in which something is drafted"] = NOTHING
     draft_tokens: Annotated[Figure[int], "tokens", "proposed"] = NOTHING
     accepted_tokens: Annotated[Figure[int], "tokens", "accepted"] = NOTHING
     accepted_per_position: Annotated[Figure[tuple[int, ...]], "drafts", "by position in the draft"] = NOTHING

@@ -155,6 +155,7 @@ def footnotes(records: Sequence[Record]) -> list[str]:
     notes += [note for record in sorted(records, key=_order) for note in _load_notes(record)]
     ties = [record for record in records if record.verdict.outcome == "tie"]
     notes += [_tie_note(record) for record in sorted(ties, key=_order)]
+    notes += _truth_note(judged)
     notes += list(dict.fromkeys(_coverage_note(record) for record in records if record.coverage.low))
     return notes
 
@@ -209,6 +210,17 @@ def _saturation(rate: Figure[float]) -> str:
 def _label(record: Record) -> str:
     asked = record.asked
     return f"{model_label(asked.target)} {asked.dtype} {asked.engine} {asked.method}"
+
+
+def _truth_note(records: Sequence[Record]) -> list[str]:
+    """How much was held against what constructed pairs must emit and accept; nothing where nothing was."""
+    known = [each.verdict.known_truth for each in records if each.verdict.known_truth.tokens.value is not None]
+    if not known:
+        return []
+    tokens, wrong = (sum(getattr(each, name).value or 0 for each in known) for name in ("tokens", "wrong"))
+    counted = sum(record.verdict.foretold.drafts.value is not None for record in records)
+    gates = f"known truth: {len(known)} of {len(records)} gates, {tokens:,} tokens compared, {wrong:,} of them wrong"
+    return [f"{gates}; accepted drafts compared with the foretold ones in {counted}"]
 
 
 def _coverage_note(record: Record) -> str:
