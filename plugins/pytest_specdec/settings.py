@@ -8,18 +8,16 @@ renamed is also read under its old name, for one version.
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_specdec.errors import ConfigurationError
+from pytest_specdec.errors import ConfigurationError, did_you_mean
 
 if TYPE_CHECKING:
     from pytest_specdec.thresholds import Threshold
 
-PRESETS = ("quick", "thorough")
 NEEDS = ("gpu", "cpu", "multi_gpu", "vllm", "transformers")
 FAIL_ON = ("missing", "inconclusive")
 LATEST = "latest"
@@ -29,6 +27,19 @@ SWITCHED = {"yes": True, "true": True, "on": True, "1": True, "no": False, "fals
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _one_of(*known: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in known:
+            raise ValueError(f"{text!r} is none of {', '.join(known)}")
+        return text
+
+    return read
+
+
+def _some_of(*known: str) -> Callable[[str], tuple[str, ...]]:
+    return lambda text: tuple(map(_one_of(*known), _names(text)))
 
 
 def _positive(text: str) -> int:
@@ -49,32 +60,10 @@ def _gammas(text: str) -> tuple[int, ...]:
     return tuple(_positive(part) for part in _names(text))
 
 
-def _needs(text: str) -> tuple[str, ...]:
-    names = _names(text)
-    unknown = [name for name in names if name not in NEEDS]
-    if unknown:
-        raise ValueError(f"{unknown[0]!r} is none of {', '.join(NEEDS)}")
-    return names
-
-
 def _thresholds(text: str) -> tuple[Threshold, ...]:
     from pytest_specdec.thresholds import Threshold
 
     return tuple(Threshold.parse(written) for written in _names(text))
-
-
-def _fail_on(text: str) -> tuple[str, ...]:
-    names = _names(text)
-    unknown = [name for name in names if name not in FAIL_ON]
-    if unknown:
-        raise ValueError(f"{unknown[0]!r} is none of {', '.join(FAIL_ON)}")
-    return names
-
-
-def _preset(text: str) -> str:
-    if text not in PRESETS:
-        raise ValueError(f"must be one of {', '.join(PRESETS)}")
-    return text
 
 
 def _seconds(text: str) -> float:
@@ -106,12 +95,6 @@ def _scenario_keys(text: str) -> dict[str, Any]:
     if "name" in keys:
         raise ValueError("a scenario's name is its file's to say")
     return keys
-
-
-def _arm(text: str) -> str:
-    if text not in ARMS:
-        raise ValueError(f"{text!r} is none of {', '.join(ARMS)}")
-    return text
 
 
 def parse_switch(text: str) -> bool:
@@ -204,7 +187,7 @@ OPTIONS = (
         "KEY=VALUE[,…]",
         "keys of the scenario that take the place of the file's, e.g. 'count = 8, max_tokens = 64'",
     ),
-    Option("arm", _arm, None, "NAME", "run the gates of one arm only: speculative, or target; default: both"),
+    Option("arm", _one_of(*ARMS), None, "NAME", "run the gates of one arm only: speculative, or target; default: both"),
     Option(
         "rounds",
         _positive,
@@ -252,10 +235,16 @@ OPTIONS = (
     Option("load_timeout", _seconds, 900.0, "SECONDS", "limit for loading an engine; default 900"),
     Option("timeout", _seconds, 600.0, "SECONDS", "limit for one call to an engine; default 600"),
     Option("cache", str, None, "FOLDER", "where made models are kept; default: the user's cache folder"),
-    Option("preset", _preset, "quick", "NAME", "quick, or thorough for tests marked so as well; default quick"),
+    Option(
+        "preset",
+        _one_of("quick", "thorough"),
+        "quick",
+        "NAME",
+        "quick (default), or thorough for tests marked so too",
+    ),
     Option(
         "require",
-        _needs,
+        _some_of(*NEEDS),
         (),
         "NAME[,NAME]",
         "turn skips for want of these into failures: gpu, cpu, multi_gpu, or an engine's name",
@@ -280,7 +269,7 @@ OPTIONS = (
     ),
     Option(
         "fail_on",
-        _fail_on,
+        _some_of(*FAIL_ON),
         (),
         "NAME[,NAME]",
         "fail a test also where its baseline run or figure is missing, or its rounds are inconclusive",
@@ -443,6 +432,5 @@ def _refuse_unknown(environment: Mapping[str, str]) -> None:
     old = [each.variable for option in OPTIONS for each in option.names[1:]]
     for name in environment:
         if name.startswith("SPECDEC_") and name not in (*known, *old, *NO_SETTINGS):
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+            hint = did_you_mean(name, known, f"known: {', '.join(known)}")
             raise ConfigurationError(f"unknown option {name} in the environment; {hint}")

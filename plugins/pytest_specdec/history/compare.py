@@ -1,6 +1,6 @@
 """One figure against its baseline run: better or the same, worse, or not yet decided.
 
-The change is judged by its interval (resampling.py), not by its middle. It is worse when the whole interval lies beyond
+The change is judged by its interval, not by its middle. It is worse when the whole interval lies beyond
 the threshold, and good when the whole interval lies within it; else the rounds do not decide, and it is said how many
 would. A figure that has no value for each round is held against the plain threshold, and that is said too.
 """

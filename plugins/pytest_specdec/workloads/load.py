@@ -2,18 +2,23 @@
 
 Only an open load shows what a user of a busy service waits for: a closed one slows down with the engine. Each kind is a
 model here, chosen by `load.kind`, that says when requests are due and how many may be under way at once.
+
+Moments are in seconds after the run began: one schedule, drawn before anything is sent. The first request is due at 0,
+and the gaps after it have a mean of exactly 1/rate, as vLLM's serving benchmark scales them too
+(vllm/benchmarks/serve.py): so the asked rate is the scheduled one, and two seeds differ in bunching alone. Gaps come
+from NumPy's legacy generator, `RandomState` on MT19937, whose streams NumPy has frozen (NEP 19), and moments are
+rounded to microseconds, so that the last digit of a logarithm does not tell two machines apart.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from pytest_specdec.workloads import arrivals
 from pytest_specdec.workloads.mistakes import invalid
 
 _Milliseconds = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
@@ -179,11 +184,11 @@ class OpenLoad(_Load):
 
     def _all_due_s(self, count: int, seed: int, times: Times) -> tuple[float, ...]:
         if self.needs_times:
-            return arrivals.replay(times or (), self.time_scale)
+            return replay(times or (), self.time_scale)
         rate = self.rate or self.sweep[0]
         if self.arrivals == "constant":
-            return arrivals.evenly(count, rate)
-        return arrivals.at_random(count, rate, self.burstiness, seed)
+            return evenly(count, rate)
+        return at_random(count, rate, self.burstiness, seed)
 
     def max_concurrency(self, concurrency: int, requests: int) -> int:
         """No limit: a request is never held back."""
@@ -207,3 +212,39 @@ def trace_fault(load: Load, times: Times) -> str | None:
 Load: TypeAlias = OfflineLoad | ClosedLoad | OpenLoad
 
 __all__ = ["ClosedLoad", "Load", "OfflineLoad", "OpenLoad", "trace_fault"]
+
+
+DIGITS = 6
+
+
+def evenly(count: int, rate: float) -> tuple[float, ...]:
+    """`count` moments, each 1/rate seconds after the one before; `rate` in requests a second."""
+    return _round(index / rate for index in range(count))
+
+
+def at_random(count: int, rate: float, burstiness: float, seed: int) -> tuple[float, ...]:
+    """`count` moments with gamma distributed gaps of mean 1/rate and shape `burstiness`.
+
+    1 is a Poisson process, with exponential gaps; below 1 requests come in bursts, above 1 more evenly.
+    """
+    gaps = _draw(count - 1, burstiness, seed)
+    if not gaps:
+        return (0.0,)
+    second = len(gaps) / rate / sum(gaps)
+    return _round(accumulate((gap * second for gap in gaps), initial=0.0))
+
+
+def _draw(count: int, shape: float, seed: int) -> list[float]:
+    from numpy.random import MT19937, RandomState, SeedSequence
+
+    dice = RandomState(MT19937(SeedSequence(seed)))
+    return [float(gap) for gap in dice.standard_gamma(shape, count)]
+
+
+def replay(times: Sequence[float], time_scale: float) -> tuple[float, ...]:
+    """A trace's own times in seconds, from its first one on, each `time_scale` times as late."""
+    return _round((time - times[0]) * time_scale for time in times)
+
+
+def _round(moments: Iterable[float]) -> tuple[float, ...]:
+    return tuple(round(moment, DIGITS) for moment in moments)

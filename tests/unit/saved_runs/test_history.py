@@ -10,8 +10,7 @@ from made import TEST, file_text, record, save, seconds
 
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.history import history as searching
-from pytest_specdec.history.history import LATEST, baselines, refusals
-from pytest_specdec.history.regression import RegressionGate
+from pytest_specdec.history.history import LATEST, RegressionGate, baselines, refusals
 from pytest_specdec.history.saved import UnreadableRun, read_run, saved_runs
 from pytest_specdec.record import Record
 from pytest_specdec.record.parts import BaselinePart

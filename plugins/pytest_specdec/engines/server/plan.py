@@ -9,7 +9,6 @@ Every key that is not known is refused by name. What the server is compared with
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from urllib.parse import urlsplit
 
 from pytest_specdec.engines.server.dialects import DIALECTS, VLLM, Dialect
 from pytest_specdec.engines.spec import EngineSpec
-from pytest_specdec.errors import ConfigurationError
+from pytest_specdec.errors import ConfigurationError, did_you_mean
 from pytest_specdec.settings import Settings
 
 SERVED = "server"
@@ -63,8 +62,7 @@ def check_keys(said: Mapping[str, Any]) -> dict[str, Any]:
 
 def _refuse_unknown(key: str) -> None:
     if key not in KEYS:
-        near = difflib.get_close_matches(key, KEYS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(KEYS)}"
+        hint = did_you_mean(key, KEYS, f"known keys: {', '.join(KEYS)}")
         raise ConfigurationError(f"server: unknown key {key!r}; {hint}")
 
 

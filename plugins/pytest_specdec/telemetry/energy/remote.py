@@ -10,14 +10,11 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import asdict
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_specdec.record.parts import EnergyPart
 from pytest_specdec.record.wire import part_from
-from pytest_specdec.telemetry.energy.reading import missing_energy
-
-if TYPE_CHECKING:
-    from pytest_specdec.telemetry.energy.choice import Subject
+from pytest_specdec.telemetry.energy.meter import Subject, missing_energy
 
 ANSWER_SECONDS = 120.0
 ROOT = "pytest_specdec"

@@ -6,66 +6,23 @@ Looked at when a round begins and ends and at an interval within it, beside the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
+from pytest_specdec.telemetry.energy.meter import MakeTicker, Watch
 from pytest_specdec.telemetry.energy.nvml import Device
-from pytest_specdec.telemetry.energy.ticker import MakeTicker
 
 LOOK_SECONDS = 0.25
 WARMING_CELSIUS = 10
 
 
-class Watch(Protocol):
-    """Looks on while a meter measures."""
-
-    def begin(self) -> None:
-        """A round begins."""
-
-    def end(self) -> None:
-        """A round has ended."""
-
-    def close(self) -> None:
-        """Look no longer, also where a round has not ended because the engine died in it."""
-
-    def flags(self) -> list[str]:
-        """What was seen, in words; empty if nothing speaks against the figures."""
-
-    def celsius(self) -> dict[str, dict[str, int]]:
-        """First and highest temperature of each device in °C."""
-
-
-class Blind:
-    """Sees nothing of its own, and says what is known beforehand."""
-
-    def __init__(self, told: Sequence[str]) -> None:
-        self._told = list(told)
-
-    def begin(self) -> None:
-        """Nothing."""
-
-    def end(self) -> None:
-        """Nothing."""
-
-    def close(self) -> None:
-        """Nothing."""
-
-    def flags(self) -> list[str]:
-        """What it was told."""
-        return self._told
-
-    def celsius(self) -> dict[str, dict[str, int]]:
-        """No temperature."""
-        return {}
-
-
-class GpuWatch:
+class GpuWatch(Watch):
     """Throttle reasons, temperature and foreign processes of the engine's GPUs."""
 
     def __init__(
         self, devices: Sequence[Device], is_ours: Callable[[int], bool] | None, told: Sequence[str], ticker: MakeTicker
     ) -> None:
         """`is_ours`: whether a process id belongs to the engine; None where NVML does not show its processes."""
-        self._devices, self._is_ours, self._told = devices, is_ours, list(told)
+        super().__init__(told)
+        self._devices, self._is_ours = devices, is_ours
         self._throttled: set[str] = set()
         self._foreign: set[int] = set()
         self._celsius: dict[str, list[int]] = {}

@@ -12,8 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from pytest_specdec.workloads.rows.files import csv_rows, hub_rows, json_lines, json_list, parquet_rows
-from pytest_specdec.workloads.rows.row import (
+from pytest_specdec.workloads.rows import (
     Chosen,
     Item,
     Malformed,
@@ -21,13 +20,17 @@ from pytest_specdec.workloads.rows.row import (
     Turns,
     Wrong,
     cell,
+    csv_rows,
+    hub_rows,
+    json_lines,
+    json_list,
+    parquet_rows,
     select_turns,
     text_of,
     turns_of,
     whole,
 )
-from pytest_specdec.workloads.sources.rows_source import FileRows, RowsSource, read_each
-from pytest_specdec.workloads.sources.source import Drawing, SourceFault
+from pytest_specdec.workloads.sources.source import Drawing, FileRows, RowsSource, SourceFault, read_each
 
 READERS: Mapping[str, Callable[[Path], Iterator[Row | Wrong]]] = {
     "jsonl": json_lines,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -12,8 +11,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, Valida
 
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.workloads.mistakes import invalid
-from pytest_specdec.workloads.rows.files import readable
-from pytest_specdec.workloads.sources.source import Drawing, PromptSource
+from pytest_specdec.workloads.rows import Item, Row, Wrong, cell, json_lines, lines, text_of
+from pytest_specdec.workloads.sources.source import Drawing, PromptSource, read_each
 
 _Text = Annotated[str, Field(strict=True, min_length=1)]
 _Id = Annotated[int, Field(strict=True, ge=0)]
@@ -119,53 +118,34 @@ class FileSource(PromptSource):
 
 def read_prompts(path: Path, column: str | None) -> list[str]:
     """The prompts of `path`, blank lines left out. Raises an error that names the file and, for JSON, the lines."""
-    lines = [(number, line) for number, line in enumerate(_lines(path), start=1) if line.strip()]
-    if not lines:
-        raise invalid(f"{path} has no prompts: write one a line")
-    if path.suffix == ".jsonl":
-        return _from_json(path, lines, column or _DEFAULT_COLUMN)
-    if column is not None:
-        raise invalid(f"a .txt file has no column {column!r}: remove `column`, or name a .jsonl file")
-    return [line for _, line in lines]
-
-
-def _lines(path: Path) -> list[str]:
     if path.suffix not in (".txt", ".jsonl"):
         raise invalid(f"{path} is neither .txt (one prompt a line) nor .jsonl (one object a line): name one of these")
+    in_json = path.suffix == ".jsonl"
     try:
-        readable(path)
-        return path.read_text(encoding="utf-8-sig").split("\n")
+        prompts = _from_json(path, column or _DEFAULT_COLUMN) if in_json else _from_text(path)
     except ConfigurationError as error:
         raise invalid(str(error)) from None
-    except UnicodeDecodeError as error:
-        raise invalid(f"{path} is not UTF-8 at byte {error.start}: save the file as UTF-8") from None
+    if not prompts:
+        raise invalid(f"{path} has no prompts: write one a line")
+    if column is not None and not in_json:
+        raise invalid(f"a .txt file has no column {column!r}: remove `column`, or name a .jsonl file")
+    return prompts
 
 
-def _from_json(path: Path, lines: Iterable[tuple[int, str]], column: str) -> list[str]:
-    read = [(number, _cell(line, column)) for number, line in lines]
-    wrong = [f"{path}:{number}: {cell}" for number, cell in read if isinstance(cell, _Wrong)]
+def _from_text(path: Path) -> list[str]:
+    return [line.rstrip("\n") for line in lines(path) if line.strip()]
+
+
+def _from_json(path: Path, column: str) -> list[str]:
+    def read(row: Row) -> Item:
+        text = text_of(cell(row, column, "name one with `column`"), f"column {column!r}")
+        return Item(row.at, (("user", text),))
+
+    found = list(read_each(json_lines(path), read))
+    wrong = [f"{path}{each.at}: {each.why}" for each in found if isinstance(each, Wrong)]
     if wrong:
         raise invalid("; ".join(_first(wrong)))
-    return [str(cell) for _, cell in read]
-
-
-class _Wrong(str):
-    """Why a line gives no prompt."""
-
-    __slots__ = ()
-
-
-def _cell(line: str, column: str) -> str:
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        return _Wrong(f"not JSON ({error.msg}): write one object a line")
-    if not isinstance(row, dict) or column not in row:
-        columns = ", ".join(map(repr, row)) if isinstance(row, dict) and row else "none"
-        return _Wrong(f"no column {column!r}: its columns are {columns}; name one with `column`")
-    if not isinstance(row[column], str) or not row[column]:
-        return _Wrong(f"column {column!r} is not a text of one character or more: give it one, or remove the line")
-    return str(row[column])
+    return [text for each in found if isinstance(each, Item) for _, text in each.messages]
 
 
 def _first(wrong: list[str]) -> Iterator[str]:
