@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 
-from pytest_specdec import hardware, requirements
+from pytest_specdec import hardware
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.history.compare import in_words
 from pytest_specdec.history.history import LATEST, OneRun, RegressionGate, run_path
@@ -242,5 +242,5 @@ def _mark(name: str, arguments: tuple[object, ...]) -> str:
 
 
 def _verdict(name: str, arguments: tuple[object, ...]) -> str:
-    reasons = [reason for _, reason in requirements.missing([(name, arguments)], ())]
+    reasons = [reason for _, reason in hardware.missing([(name, arguments)], ())]
     return f"would be skipped: {'; '.join(reasons)}" if reasons else "can run"

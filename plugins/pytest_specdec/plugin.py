@@ -296,10 +296,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     marks, engines = _needs_of(item), _engines_of(item)
     if not marks and not engines:
         return
-    from pytest_specdec.requirements import missing
+    from pytest_specdec.engines.spec import interpreters_here
+    from pytest_specdec.hardware import missing
 
     try:
-        needs = list(missing(marks, engines))
+        needs = list(missing(marks, interpreters_here(engines)))
     except ConfigurationError as error:
         pytest.fail(str(error), pytrace=False)
     for need, reason in needs:

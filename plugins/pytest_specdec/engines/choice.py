@@ -8,7 +8,7 @@ can share one mark.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from pytest_specdec.engines.server.plan import SERVED, what_a_server_decides, with_server
@@ -17,25 +17,7 @@ from pytest_specdec.errors import ConfigurationError, did_you_mean
 from pytest_specdec.settings import Settings
 
 LOOKUP = {"vllm": "ngram", "transformers": "prompt_lookup"}
-MARK_KEYS = frozenset(
-    {
-        "target",
-        "draft",
-        "method",
-        "gamma",
-        "dtype",
-        "max_model_len",
-        "options",
-        "speculative_options",
-        "environment",
-        "python",
-        "reference_python",
-        "gateway",
-        "server",
-        "reference",
-        "scenario",
-    }
-)
+MARK_KEYS = frozenset(each.name for each in fields(EngineSpec)) - {"backend"} | {"scenario"}
 
 
 def choose_engines(

@@ -94,17 +94,27 @@ def curves(group: str, gates: Sequence[Gate]) -> list[Figure]:
 
 def speedup(group: str, gates: Sequence[Gate]) -> Figure:
     """Measured speed-up over the target alone against γ, beside the model's prediction."""
-    lines = _against_gamma(gates, _ratio, "predicted", _predict)
+    lines = _against_gamma(
+        gates,
+        lambda record: record.speedup.ratio.value,
+        "predicted",
+        lambda record: record.speedup.model.predicted.value,
+    )
     note = "Dashed: what the model predicts. Dotted: as fast as the target alone."
     return Figure("Speed-up against γ", group, GAMMA, "speed-up (×)", lines, level=1.0, note=note)
 
 
 def energy(group: str, gates: Sequence[Gate]) -> Figure:
     """Energy a token against γ, the target alone at γ = 0 and as a level; net is above the idle device."""
-    lines = _against_gamma(gates, _joules, "net of idle", _net_joules)
-    alone = [value for gate in gates if gate.gamma == 0 and (value := _joules(gate.record)) is not None]
+    lines = _against_gamma(
+        gates,
+        lambda record: record.energy.joules_per_token.value,
+        "net of idle",
+        lambda record: record.energy.net_joules_per_token.value,
+    )
+    joules = [gate.record.energy.joules_per_token.value for gate in gates if gate.gamma == 0]
     note = "γ = 0 and the dotted level: the target alone. Dashed: the draw of the idle device is taken off."
-    level = alone[-1] if alone else None
+    level = next((value for value in reversed(joules) if value is not None), None)
     return Figure("Energy against γ", group, GAMMA, "energy (J/token)", lines, level=level, note=note)
 
 
@@ -117,22 +127,6 @@ def _against_gamma(gates: Sequence[Gate], value: Value, derived: str, derive: Va
         modelled = tuple(derive(gate.record) for gate in members)
         lines.append(Line(f"{family}, {derived}", x, modelled, modelled=True, beside=family))
     return tuple(lines)
-
-
-def _ratio(record: Record) -> float | None:
-    return record.speedup.ratio.value
-
-
-def _predict(record: Record) -> float | None:
-    return record.speedup.model.predicted.value
-
-
-def _joules(record: Record) -> float | None:
-    return record.energy.joules_per_token.value
-
-
-def _net_joules(record: Record) -> float | None:
-    return record.energy.net_joules_per_token.value
 
 
 def acceptance(group: str, gates: Sequence[Gate]) -> Figure:

@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from pprint import pformat
@@ -20,7 +21,7 @@ from string import Template
 from typing import Any
 
 from pytest_specdec.engines.engine import Description, one_pass
-from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.engines.spec import CPU_ENVIRONMENT, EngineSpec
 from pytest_specdec.errors import EngineError, SpecdecError
 from pytest_specdec.hardware import gpus
 from pytest_specdec.models import parse, resolve
@@ -152,7 +153,6 @@ def _without(request: Request, at: int, size: int) -> Request:
 
 
 BACKENDS = ("transformers", "vllm")
-CPU_ENVIRONMENT = {"TORCH_COMPILE_DISABLE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
 
 
 def unwritable(spec: EngineSpec, request: Request) -> str | None:
@@ -223,14 +223,7 @@ def _recipes(spec: EngineSpec) -> list[str]:
 def _case(spec: EngineSpec, fault: Fault, about: Description, floor: float, cache: str | None) -> dict[str, Any]:
     request = fault.request
     return {
-        "target": resolve(spec.target, cache=cache),
-        "draft": None if spec.draft is None else resolve(spec.draft, cache=cache),
-        "method": spec.method,
-        "gamma": spec.gamma,
-        "dtype": spec.dtype,
-        "max_model_len": spec.max_model_len,
-        "options": dict(spec.options),
-        "speculative_options": dict(spec.speculative_options),
+        **spec.config(partial(resolve, cache=cache)),
         "environment": {**(CPU_ENVIRONMENT if about.device == "cpu" else {}), **spec.environment},
         "on_cpu": about.device == "cpu",
         "prompt_ids": list(request.prompt_ids),

@@ -19,9 +19,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from pytest_specdec.workloads.mistakes import invalid
+from pytest_specdec.workloads.mistakes import invalid, key
 
-_Milliseconds = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+Above0 = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 
 
 class Objectives(BaseModel):
@@ -29,15 +29,9 @@ class Objectives(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    ttft_ms: _Milliseconds | None = Field(
-        default=None, description="a number of milliseconds above 0", examples=["ttft_ms = 200"]
-    )
-    tpot_ms: _Milliseconds | None = Field(
-        default=None, description="a number of milliseconds above 0", examples=["tpot_ms = 30"]
-    )
-    e2e_ms: _Milliseconds | None = Field(
-        default=None, description="a number of milliseconds above 0", examples=["e2e_ms = 2000"]
-    )
+    ttft_ms: Above0 | None = key("a number of milliseconds above 0", "ttft_ms = 200", None)
+    tpot_ms: Above0 | None = key("a number of milliseconds above 0", "tpot_ms = 30", None)
+    e2e_ms: Above0 | None = key("a number of milliseconds above 0", "e2e_ms = 2000", None)
 
     @property
     def asked(self) -> dict[str, float]:
@@ -45,7 +39,6 @@ class Objectives(BaseModel):
         return {key: float(limit) for key, limit in self.model_dump().items() if limit is not None}
 
 
-_Above0 = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 Times = Sequence[float] | None
 
 
@@ -76,7 +69,7 @@ class _Load(BaseModel):
 class OfflineLoad(_Load):
     """Everything at once: all requests are there from the beginning, and the engine is left to batch them."""
 
-    kind: Literal["offline"] = Field(description='"offline"', examples=['load = { kind = "offline" }'])
+    kind: Literal["offline"] = key('"offline"', 'load = { kind = "offline" }')
 
     def max_concurrency(self, concurrency: int, requests: int) -> int:
         """All of them."""
@@ -86,7 +79,7 @@ class OfflineLoad(_Load):
 class ClosedLoad(_Load):
     """A closed loop: the next request is sent when one is done, so that `concurrency` of them are always under way."""
 
-    kind: Literal["closed"] = Field(description='"closed"', examples=['load = { kind = "closed" }'])
+    kind: Literal["closed"] = key('"closed"', 'load = { kind = "closed" }')
 
     def max_concurrency(self, concurrency: int, requests: int) -> int:
         """As many as the scenario says."""
@@ -96,29 +89,17 @@ class ClosedLoad(_Load):
 class OpenLoad(_Load):
     """An open loop: each request is sent at its own moment. `rate`, `rates` are in requests a second."""
 
-    kind: Literal["open"] = Field(description='"open"', examples=['load = { kind = "open", rate = 8.0 }'])
-    arrivals: Literal["constant", "poisson", "gamma", "trace"] = Field(
-        default="poisson",
-        description='"constant", "poisson", "gamma" or "trace"',
-        examples=['arrivals = "poisson"'],
+    kind: Literal["open"] = key('"open"', 'load = { kind = "open", rate = 8.0 }')
+    arrivals: Literal["constant", "poisson", "gamma", "trace"] = key(
+        '"constant", "poisson", "gamma" or "trace"', 'arrivals = "poisson"', "poisson"
     )
-    rates: tuple[_Above0, ...] | None = Field(
-        default=None,
-        description="a list of requests a second, each above 0",
-        examples=["rates = [2.0, 4.0, 8.0, 16.0]"],
+    rates: tuple[Above0, ...] | None = key(
+        "a list of requests a second, each above 0", "rates = [2.0, 4.0, 8.0, 16.0]", None
     )
-    rate: _Above0 | None = Field(
-        default=None, description="a number of requests a second, above 0", examples=["rate = 8.0"]
-    )
-    burstiness: _Above0 = Field(
-        default=1.0, description="the gamma distribution's shape, above 0", examples=["burstiness = 0.5"]
-    )
-    time_scale: _Above0 = Field(
-        default=1.0, description="a factor above 0 on the times of a trace", examples=["time_scale = 0.5"]
-    )
-    max_seconds: _Above0 | None = Field(
-        default=None, description="a number of seconds above 0", examples=["max_seconds = 60.0"]
-    )
+    rate: Above0 | None = key("a number of requests a second, above 0", "rate = 8.0", None)
+    burstiness: Above0 = key("the gamma distribution's shape, above 0", "burstiness = 0.5", 1.0)
+    time_scale: Above0 = key("a factor above 0 on the times of a trace", "time_scale = 0.5", 1.0)
+    max_seconds: Above0 | None = key("a number of seconds above 0", "max_seconds = 60.0", None)
 
     @field_validator("rates")
     @classmethod
@@ -211,7 +192,7 @@ def trace_fault(load: Load, times: Times) -> str | None:
 
 Load: TypeAlias = OfflineLoad | ClosedLoad | OpenLoad
 
-__all__ = ["ClosedLoad", "Load", "OfflineLoad", "OpenLoad", "trace_fault"]
+__all__ = ["Above0", "ClosedLoad", "Load", "OfflineLoad", "OpenLoad", "trace_fault"]
 
 
 DIGITS = 6

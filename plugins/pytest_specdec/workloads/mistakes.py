@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticCustomError
 
@@ -20,6 +20,11 @@ from pytest_specdec.workloads.toml_file import Place, TomlFile
 
 _MOST_TOLD = 20
 _VARIANT_MISTAKES = ("union_tag_invalid", "union_tag_not_found")
+
+
+def key(expected: str, example: str, default: Any = ..., **more: Any) -> Any:
+    """A field of a model: what is expected, and how it is written; without a default it must be given."""
+    return Field(default, description=expected, examples=[example], **more)
 
 
 def invalid(sentence: str, at: Place = ()) -> PydanticCustomError:

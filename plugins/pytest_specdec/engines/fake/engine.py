@@ -16,7 +16,7 @@ from typing import Any
 
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.engines.fake.decoding import TIME, Decoder, Progress, clock
-from pytest_specdec.engines.fake.models import FIRST_PLAIN_ID, LanguageModel, argmax, language_model
+from pytest_specdec.engines.fake.models import FIRST_PLAIN_ID, LanguageModel, language_model
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineDied, EngineError
 from pytest_specdec.generation import Run, Score
@@ -118,10 +118,6 @@ class FakeEngine:
 
     def _pass(self, option: str) -> None:
         TIME.advance(float(self._options[option]))
-
-    def next_token(self, *prefix: int) -> int:
-        """The target's greedy choice after these tokens."""
-        return argmax(self._model.logits(prefix))
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """One id a word, by its length."""

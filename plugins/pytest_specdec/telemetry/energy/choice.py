@@ -28,11 +28,10 @@ from pytest_specdec.telemetry.energy.meter import (
     Ticker,
     Watch,
 )
-from pytest_specdec.telemetry.energy.nvml import Device
+from pytest_specdec.telemetry.energy.nvml import Device, GpuWatch
 from pytest_specdec.telemetry.energy.power import PowerMeter
 from pytest_specdec.telemetry.energy.rapl import POWERCAP, RAPL, WHOLE_PACKAGE, packages
 from pytest_specdec.telemetry.energy.remote import RemoteMeter
-from pytest_specdec.telemetry.energy.validity import GpuWatch
 
 if TYPE_CHECKING:
     from pytest_specdec.engines.engine import Engine

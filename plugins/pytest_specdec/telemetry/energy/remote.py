@@ -18,7 +18,7 @@ from pytest_specdec.telemetry.energy.meter import Subject, missing_energy
 
 ANSWER_SECONDS = 120.0
 ROOT = "pytest_specdec"
-SHIPPED = ("", "engines", "engines.process_group", "hardware", "telemetry", "telemetry.energy", "record")
+SHIPPED = ("", "errors", "engines", "engines.process_group", "hardware", "telemetry", "telemetry.energy", "record")
 PACKAGES = ("telemetry.energy", "record")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -10,46 +11,60 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationInfo, field_validator
 
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.workloads.mistakes import invalid
+from pytest_specdec.workloads.mistakes import invalid, key
 from pytest_specdec.workloads.rows import Item, Row, Wrong, cell, json_lines, lines, text_of
-from pytest_specdec.workloads.sources.source import Drawing, PromptSource, read_each
+from pytest_specdec.workloads.sources.source import Drawing, PromptSource, beside_scenario, read_each
 
 _Text = Annotated[str, Field(strict=True, min_length=1)]
 _Id = Annotated[int, Field(strict=True, ge=0)]
 
 
-class TextSource(PromptSource):
+class Texts(PromptSource):
     """Texts, encoded with the target's tokenizer."""
 
-    format: Literal["text"]
-    prompts: tuple[_Text, ...] = Field(
-        min_length=1,
-        description="a list of one or more texts, none of them empty",
-        examples=['prompts = ["Once upon a time", "The capital of France is"]'],
-    )
+    @property
+    @abstractmethod
+    def texts(self) -> tuple[str, ...]:
+        """All of them."""
 
     @property
     def size(self) -> int:
         """How many texts there are."""
-        return len(self.prompts)
+        return len(self.texts)
 
     def draw(self, drawing: Drawing) -> list[list[int]]:
         """The ids of the first texts."""
-        return drawing.encode(self.prompts[: drawing.count])
+        return drawing.encode(self.texts[: drawing.count])
 
     def definition(self, count: int, seed: int) -> Any:
-        """The texts themselves."""
-        return {"texts": self.prompts[:count]}
+        """The texts themselves, so that an edited file is another workload, and a moved one is not."""
+        return {"texts": self.texts[:count]}
+
+
+class TextSource(Texts):
+    """Texts that stand in the scenario."""
+
+    format: Literal["text"]
+    prompts: tuple[_Text, ...] = key(
+        "a list of one or more texts, none of them empty",
+        'prompts = ["Once upon a time", "The capital of France is"]',
+        min_length=1,
+    )
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Those of `prompts`."""
+        return self.prompts
 
 
 class IdsSource(PromptSource):
     """Token ids, taken as they are."""
 
     format: Literal["ids"]
-    prompts: tuple[Annotated[tuple[_Id, ...], Field(min_length=1)], ...] = Field(
+    prompts: tuple[Annotated[tuple[_Id, ...], Field(min_length=1)], ...] = key(
+        "a list of one or more prompts, each a list of one or more token ids of 0 or more",
+        "prompts = [[5, 17, 9], [8, 8, 4, 12]]",
         min_length=1,
-        description="a list of one or more prompts, each a list of one or more token ids of 0 or more",
-        examples=["prompts = [[5, 17, 9], [8, 8, 4, 12]]"],
     )
 
     @property
@@ -70,50 +85,42 @@ _DEFAULT_COLUMN = "prompt"
 _MOST_TOLD = 5
 
 
-class FileSource(PromptSource):
+class FileSource(Texts):
     """The prompts of a UTF-8 file, encoded with the target's tokenizer. The file is read once, with the scenario."""
 
     format: Literal["file"]
-    column: str | None = Field(
-        default=None,
+    column: str | None = key(
+        'the key that holds the prompt in each line of a .jsonl file ("prompt" if absent)',
+        'column = "prompt"',
+        None,
         strict=True,
         min_length=1,
-        description='the key that holds the prompt in each line of a .jsonl file ("prompt" if absent)',
-        examples=['column = "prompt"'],
     )
-    path: str = Field(
+    path: str = key(
+        "a .txt or .jsonl file, relative to the folder of the scenario file",
+        'path = "prompts.jsonl"',
         strict=True,
         min_length=1,
-        description="a .txt or .jsonl file, relative to the folder of the scenario file",
-        examples=['path = "prompts.jsonl"'],
     )
     _texts: tuple[str, ...] = PrivateAttr(default=())
 
     @field_validator("path")
     @classmethod
     def _readable(cls, path: str, info: ValidationInfo) -> str:
-        """Read the file once to judge it, and make the path absolute, so that no later change of folder matters."""
-        whole = str((Path((info.context or {}).get("folder", ".")) / path).absolute())
+        """Read the file once to judge it, and make the path absolute."""
+        whole = beside_scenario(path, info)
         if "column" in info.data:
-            read_prompts(Path(whole), info.data["column"])
-        return whole
+            read_prompts(whole, info.data["column"])
+        return str(whole)
 
     def model_post_init(self, context: Any, /) -> None:
         """Keep the texts."""
         self._texts = tuple(read_prompts(Path(self.path), self.column))
 
     @property
-    def size(self) -> int:
-        """How many prompts the file has."""
-        return len(self._texts)
-
-    def draw(self, drawing: Drawing) -> list[list[int]]:
-        """The ids of the first texts."""
-        return drawing.encode(self._texts[: drawing.count])
-
-    def definition(self, count: int, seed: int) -> Any:
-        """The texts themselves, so that an edited file is another workload, and a moved one is not."""
-        return {"texts": self._texts[:count]}
+    def texts(self) -> tuple[str, ...]:
+        """Those of the file."""
+        return self._texts
 
 
 def read_prompts(path: Path, column: str | None) -> list[str]:
@@ -133,7 +140,7 @@ def read_prompts(path: Path, column: str | None) -> list[str]:
 
 
 def _from_text(path: Path) -> list[str]:
-    return [line.rstrip("\n") for line in lines(path) if line.strip()]
+    return [line.rstrip("\r\n") for line in lines(path) if line.strip()]
 
 
 def _from_json(path: Path, column: str) -> list[str]:
@@ -177,9 +184,8 @@ class RandomSource(PromptSource):
     """Ids drawn uniformly from the vocabulary without its first three."""
 
     format: Literal["random"]
-    length: Annotated[tuple[_Length, _Length], BeforeValidator(_as_range), AfterValidator(_in_order)] = Field(
-        description="tokens per prompt, a whole number of 1 or more, or [low, high] to draw it uniformly",
-        examples=["length = 16"],
+    length: Annotated[tuple[_Length, _Length], BeforeValidator(_as_range), AfterValidator(_in_order)] = key(
+        "tokens per prompt, a whole number of 1 or more, or [low, high] to draw it uniformly", "length = 16"
     )
 
     why_no_size: ClassVar[str] = "random prompts have no number of their own"

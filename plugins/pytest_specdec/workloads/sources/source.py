@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator
 
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.workloads.mistakes import invalid
+from pytest_specdec.workloads.mistakes import invalid, key
 from pytest_specdec.workloads.rows import Choice, Chosen, Item, Malformed, Row, Wrong, readable
 
 Encode = Callable[[Sequence[str]], list[list[int]]]
@@ -111,12 +111,8 @@ class RowsSource(PromptSource):
 
     data_key: ClassVar[str]
 
-    order: Literal["file", "shuffled"] = Field(
-        default="file", description='"file" or "shuffled"', examples=['order = "shuffled"']
-    )
-    skip_malformed: Annotated[bool, Field(strict=True)] = Field(
-        default=False, description="true or false", examples=["skip_malformed = true"]
-    )
+    order: Literal["file", "shuffled"] = key('"file" or "shuffled"', 'order = "shuffled"', "file")
+    skip_malformed: Annotated[bool, Field(strict=True)] = key("true or false", "skip_malformed = true", False)
     _kept: dict[tuple[int | None, int], Chosen] = PrivateAttr(default_factory=dict)
 
     @property
@@ -187,23 +183,25 @@ class RowsSource(PromptSource):
         return tuple(notes)
 
 
+def beside_scenario(path: str, info: ValidationInfo) -> Path:
+    """The file that a scenario names, absolute, so that no later change of folder matters."""
+    return (Path((info.context or {}).get("folder", ".")) / path).absolute()
+
+
 class FileRows(RowsSource):
     """Rows of a file beside the scenario."""
 
     data_key: ClassVar[str] = "path"
 
-    path: str = Field(
-        strict=True,
-        min_length=1,
-        description="a file, relative to the folder of the scenario file",
-        examples=['path = "data.jsonl"'],
+    path: str = key(
+        "a file, relative to the folder of the scenario file", 'path = "data.jsonl"', strict=True, min_length=1
     )
 
     @field_validator("path")
     @classmethod
     def _openable(cls, path: str, info: ValidationInfo) -> str:
-        """Make the path absolute, so that no later change of folder matters, and look whether data are there."""
-        whole = (Path((info.context or {}).get("folder", ".")) / path).absolute()
+        """Look whether data are there, and make the path absolute."""
+        whole = beside_scenario(path, info)
         try:
             readable(whole)
         except ConfigurationError as error:
