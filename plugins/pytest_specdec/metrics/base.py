@@ -2,7 +2,7 @@
 
 Machines drift: clocks, temperature, neighbours. Where both engines are resident their rounds take turns, and what
 drifts hits both. Where the target must sleep meanwhile, it is timed before and once more after, and how far its own
-rate has moved in between is told. Energy is compared only where it was obtained in the same way.
+rate has moved in between is told.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.metrics.rounds import Rounds
 from pytest_specdec.record import Figure, missing
-from pytest_specdec.record.parts import EnergyPart, TargetAlonePart
+from pytest_specdec.record.parts import TargetAlonePart
 
 ALTERNATED = "alternated"
 AROUND = "before and after"
@@ -97,22 +97,3 @@ def _warning(name: str, ours: Any, theirs: Any) -> str:
 
 def _word(value: Any) -> str:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
-
-
-def energy_ratio(mine: EnergyPart, base: EnergyPart) -> Figure[float]:
-    """Joules a token of `mine` over `base` (below 1 saves energy), or the reason why there is none."""
-    ours, theirs = mine.joules_per_token.value, base.joules_per_token.value
-    reason = incomparable(mine, base)
-    return Figure(ours / theirs if reason is None and ours is not None and theirs else None, reason)
-
-
-def incomparable(mine: EnergyPart, base: EnergyPart) -> str | None:
-    """Why these two must not be compared, or None."""
-    for side, energy in (("this engine", mine), ("the target-only baseline", base)):
-        if energy.joules_per_token.value is None:
-            return f"{side} has no energy: {energy.joules_per_token.reason}"
-    if mine.method != base.method:
-        return f"methods are not mixed: {mine.method} here, {base.method} in the target-only baseline"
-    if len(mine.scope) != len(base.scope):
-        return f"{len(mine.scope)} device(s) here, {len(base.scope)} in the target-only baseline"
-    return None

@@ -19,7 +19,8 @@ from typing import Any
 
 from pytest_specdec.generation import Run
 from pytest_specdec.metrics.acceptance import per_token
-from pytest_specdec.metrics.base import IS_BASELINE, TARGET_NOT_TIMED, energy_ratio
+from pytest_specdec.metrics.base import IS_BASELINE, TARGET_NOT_TIMED
+from pytest_specdec.metrics.energy import energy_ratio
 from pytest_specdec.metrics.interval import ratio_interval
 from pytest_specdec.metrics.latency import median_chunk_gap_s
 from pytest_specdec.metrics.load import rate_bound
