@@ -49,7 +49,7 @@ class WorkerEngine:
         try:
             self._channel.send(self._start_message(config))
             self._group = self._receive(load_timeout, "starting")
-            self.description = _description(self._receive(load_timeout, "loading"), self._group)
+            self.description = Description(pid=self._group, **self._receive(load_timeout, "loading"))
         except BaseException:
             self.close()
             raise
@@ -212,7 +212,3 @@ def _fork_command(spec: EngineSpec, python: str) -> str | None:
     if spec.backend not in INSTALL or spec.gateway is not None or has_nvidia_driver():
         return None
     return command_for(python, spec.backend, backend_source(spec.backend), spec.environment)
-
-
-def _description(wire: dict[str, Any], pid: int | None) -> Description:
-    return Description(pid=pid, **wire)

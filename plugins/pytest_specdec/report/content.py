@@ -14,7 +14,7 @@ from pytest_specdec.record import Record
 from pytest_specdec.record.parts import FindingPart
 from pytest_specdec.report.curves import curves, history, power
 from pytest_specdec.report.drawing import Figure, readable
-from pytest_specdec.report.gates import Gate, by_group, gates_of, newest, with_predictions
+from pytest_specdec.report.gates import Gate, by_group, gates_of, grouped, newest, with_predictions
 
 DASH = "–"
 SIGN = {"green": "✓", "red": "✗"}
@@ -219,10 +219,7 @@ class Content:
     @property
     def figures_by_group(self) -> dict[str, list[Figure]]:
         """The figures of what may be compared, together."""
-        groups: dict[str, list[Figure]] = {}
-        for figure in self.figures:
-            groups.setdefault(figure.group, []).append(figure)
-        return groups
+        return grouped(self.figures, lambda figure: figure.group)
 
     @property
     def summary(self) -> str:
