@@ -42,18 +42,19 @@ def _some_of(*known: str) -> Callable[[str], tuple[str, ...]]:
     return lambda text: tuple(map(_one_of(*known), _names(text)))
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError("must be at least 1")
-    return number
+def whole(least: int) -> Callable[[str], int]:
+    """How a whole number of `least` or more is read."""
+
+    def read(text: str) -> int:
+        number = int(text)
+        if number < least:
+            raise ValueError(f"must be at least {least}")
+        return number
+
+    return read
 
 
-def _natural(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise ValueError("must not be negative")
-    return number
+_positive, _natural = whole(1), whole(0)
 
 
 def _gammas(text: str) -> tuple[int, ...]:

@@ -13,8 +13,6 @@ from pytest_specdec.record.figure import NO_VALUES, NOTHING, Figure, Spread
 
 Counts = Mapping[str, int]
 Interval = tuple[float, float]
-Count = Figure[int]
-Number = Figure[float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,12 +89,12 @@ class CalibrationPart:
 
     tokens: Annotated[int, "tokens", "that were rescored"] = 0
     near_ties: Annotated[int, "tokens", "of them that are not the argmax"] = 0
-    largest_gap_logits: Annotated[Number, "logits", "largest gap to the argmax"] = NOTHING
-    ulp_logits: Annotated[Number, "logits", "the ULP at the largest logit"] = NOTHING
+    largest_gap_logits: Annotated[Figure[float], "logits", "largest gap to the argmax"] = NOTHING
+    ulp_logits: Annotated[Figure[float], "logits", "the ULP at the largest logit"] = NOTHING
     gaps_in_ulps: Annotated[Counts, "tokens", "by gap in ULPs"] = field(default_factory=dict)
     disagreements: Annotated[int, "prompts", "that differ between batch 1 and the workload's concurrency"] = 0
     compared: Annotated[int, "prompts", "that were decoded both ways"] = 0
-    rescoring_over_decoding: Annotated[Number, "", "time of rescoring over that of decoding"] = NOTHING
+    rescoring_over_decoding: Annotated[Figure[float], "", "time of rescoring over that of decoding"] = NOTHING
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +106,7 @@ class FindingPart:
     outcome: Annotated[str, "", "what it is"]
     detail: Annotated[str, "", "why, in words"]
     position: Annotated[int | None, "", "the first token that differs; null where none does"] = None
-    gap_logits: Annotated[Number, "logits", "the largest gap over all tokens"] = NOTHING
+    gap_logits: Annotated[Figure[float], "logits", "the largest gap over all tokens"] = NOTHING
     hints: Annotated[tuple[str, ...], "", "what stands near it"] = ()
     window_start: Annotated[int, "", "the place of the first token shown"] = 0
     sides: Annotated[tuple[str, ...], "", "whose tokens `expected` and `seen` are"] = ("target only", "this engine")
@@ -131,17 +129,17 @@ class SamplingPart:
 class KnownTruthPart:
     """Tokens held against what a constructed target must emit; null where that is not known."""
 
-    tokens: Annotated[Count, "tokens", "compared, of the rounds and of the calibration"] = NOTHING
-    wrong: Annotated[Count, "tokens", "of them that are others"] = NOTHING
+    tokens: Annotated[Figure[int], "tokens", "compared, of the rounds and of the calibration"] = NOTHING
+    wrong: Annotated[Figure[int], "tokens", "of them that are others"] = NOTHING
 
 
 @dataclass(frozen=True, kw_only=True)
 class ForetoldPart:
     """What `acceptance` has to count with a constructed drafter, over the rounds; null where nothing is claimed."""
 
-    drafts: Annotated[Count, "", "steps in which something is drafted"] = NOTHING
-    draft_tokens: Annotated[Count, "tokens", "proposed"] = NOTHING
-    accepted_tokens: Annotated[Count, "tokens", "accepted"] = NOTHING
+    drafts: Annotated[Figure[int], "", "steps in which something is drafted"] = NOTHING
+    draft_tokens: Annotated[Figure[int], "tokens", "proposed"] = NOTHING
+    accepted_tokens: Annotated[Figure[int], "tokens", "accepted"] = NOTHING
     accepted_per_position: Annotated[Figure[tuple[int, ...]], "drafts", "by position in the draft"] = NOTHING
 
 
@@ -159,8 +157,8 @@ class VerdictPart:
     counts: Annotated[Counts, "answers", "of each outcome, over all requests of all rounds"] = field(
         default_factory=dict
     )
-    max_gap_logits: Annotated[Number, "logits", "largest gap of a rescored token to the argmax"] = NOTHING
-    noise_floor_logits: Annotated[Number, "logits", "the largest gap that counts as a tie"] = NOTHING
+    max_gap_logits: Annotated[Figure[float], "logits", "largest gap of a rescored token to the argmax"] = NOTHING
+    noise_floor_logits: Annotated[Figure[float], "logits", "the largest gap that counts as a tie"] = NOTHING
     near_ties: Annotated[NearTiesPart | None, "", "null where nothing was rated token by token"] = None
     calibration: Annotated[CalibrationPart | None, "", "null where nothing was rated token by token"] = None
     reference_versions: Annotated[Mapping[str, str], "", "packages of the target-only arm"] = field(
@@ -228,11 +226,11 @@ class ThroughputPart:
     warmup_rounds: Annotated[int | None, "rounds", "untimed, before"] = None
     warmup_steady: Annotated[bool | None, "", "whether the last two took equally long; null with fewer"] = None
     tokens: Annotated[int, "tokens", "delivered token ids, over the rounds"] = 0
-    seconds: Annotated[Number, "s", "measured, over the rounds"] = NOTHING
-    tokens_per_second: Annotated[Number, "tokens/s", "their ratio"] = NOTHING
+    seconds: Annotated[Figure[float], "s", "measured, over the rounds"] = NOTHING
+    tokens_per_second: Annotated[Figure[float], "tokens/s", "their ratio"] = NOTHING
     tokens_per_second_interval: Annotated[Figure[Interval], "tokens/s", "its 95 % interval over the rounds"] = NOTHING
-    tokens_per_second_interval_share: Annotated[Number, "", "the interval's width over its middle"] = NOTHING
-    prefix_cache_hits: Annotated[Count, "tokens", "of prompts that came from a prefix cache"] = NOTHING
+    tokens_per_second_interval_share: Annotated[Figure[float], "", "the interval's width over its middle"] = NOTHING
+    prefix_cache_hits: Annotated[Figure[int], "tokens", "of prompts that came from a prefix cache"] = NOTHING
     per_round: Annotated[PerRoundPart, "", "round by round"] = field(default_factory=PerRoundPart)
 
 
@@ -253,15 +251,15 @@ class LatencyPart:
 class AcceptancePart:
     """What the target accepted of what was drafted, by the engine's own counters, and what of it was delivered."""
 
-    drafts: Annotated[Count, "", "steps in which something was drafted"] = NOTHING
-    draft_tokens: Annotated[Count, "tokens", "proposed"] = NOTHING
-    accepted_tokens: Annotated[Count, "tokens", "accepted"] = NOTHING
+    drafts: Annotated[Figure[int], "", "steps in which something was drafted"] = NOTHING
+    draft_tokens: Annotated[Figure[int], "tokens", "proposed"] = NOTHING
+    accepted_tokens: Annotated[Figure[int], "tokens", "accepted"] = NOTHING
     accepted_per_position: Annotated[Figure[tuple[int, ...]], "drafts", "by position in the draft"] = NOTHING
-    rate: Annotated[Number, "", "accepted over drafted tokens"] = NOTHING
+    rate: Annotated[Figure[float], "", "accepted over drafted tokens"] = NOTHING
     mean_accepted_length: Annotated[
-        Number, "tokens", "1 + accepted tokens over drafts: tokens a step, the bonus token included"
+        Figure[float], "tokens", "1 + accepted tokens over drafts: tokens a step, the bonus token included"
     ] = NOTHING
-    mean_accepted_length_without_bonus: Annotated[Number, "tokens", "accepted tokens over drafts"] = NOTHING
+    mean_accepted_length_without_bonus: Annotated[Figure[float], "tokens", "accepted tokens over drafts"] = NOTHING
     marginal: Annotated[Figure[tuple[float, ...]], "", "for each position: accepted over drafts"] = NOTHING
     conditional: Annotated[
         Figure[tuple[float | None, ...]], "", "for each position: accepted over accepted at the position before"
@@ -269,11 +267,11 @@ class AcceptancePart:
     rate_per_request: Annotated[
         Figure[tuple[float | None, ...]], "", "accepted over drafted tokens of each request"
     ] = NOTHING
-    delivered_tokens_per_step: Annotated[Number, "tokens", "delivered tokens over chunks"] = NOTHING
+    delivered_tokens_per_step: Annotated[Figure[float], "tokens", "delivered tokens over chunks"] = NOTHING
     delivered_tokens_per_step_per_request: Annotated[
         Figure[tuple[float | None, ...]], "tokens", "the same for each request"
     ] = NOTHING
-    discarded_tokens: Annotated[Count, "tokens", "accepted behind an end and thrown away"] = NOTHING
+    discarded_tokens: Annotated[Figure[int], "tokens", "accepted behind an end and thrown away"] = NOTHING
     delivered_explained: Annotated[str | None, "", "why delivered tokens a step differ from the accepted length"] = None
 
 
@@ -282,12 +280,12 @@ class TargetAlonePart:
     """The target alone, as these rounds are held against it; null for the target's own record."""
 
     tokens_per_second: Annotated[
-        Number, "tokens/s", "what `throughput.tokens_per_second` is divided by to give `speedup.ratio`"
+        Figure[float], "tokens/s", "what `throughput.tokens_per_second` is divided by to give `speedup.ratio`"
     ] = NOTHING
     rounds: Annotated[str | None, "", "how its rounds stand to these: alternated, before and after, before"] = None
-    drift: Annotated[Number, "", "its later over its earlier rate"] = NOTHING
+    drift: Annotated[Figure[float], "", "its later over its earlier rate"] = NOTHING
     joules_per_token: Annotated[
-        Number,
+        Figure[float],
         "J/token",
         "what `energy.joules_per_token` is divided by; of its rounds when it was first measured",
     ] = NOTHING
@@ -298,20 +296,22 @@ class TargetAlonePart:
 class ModelPart:
     """What the model of speculative decoding makes of the counters and of a sweep over γ; see measurements.md."""
 
-    acceptance_per_token: Annotated[Number, "", "α: the chance that a verified draft token is accepted"] = NOTHING
-    expected_tokens_per_step: Annotated[Number, "tokens", "1 + α + … + α^γ"] = NOTHING
-    target_step_s: Annotated[Number, "s", "a step of the target alone"] = NOTHING
-    step_s: Annotated[Number, "s", "a step: γ drafts and their verification"] = NOTHING
-    draft_step_s: Annotated[Number, "s", "a draft step, by the sweep"] = NOTHING
-    verify_step_s: Annotated[Number, "s", "a verifying step, by the sweep"] = NOTHING
-    draft_cost_ratio: Annotated[Number, "", "c: a draft step over a target step"] = NOTHING
-    verify_cost_ratio: Annotated[Number, "", "a verifying step over a target step"] = NOTHING
-    predicted: Annotated[Number, "", "the speed-up that the model predicts"] = NOTHING
-    predicted_with_verify_cost: Annotated[Number, "", "the same, verifying at its measured cost"] = NOTHING
-    residual: Annotated[Number, "", "measured less predicted"] = NOTHING
-    best_gamma_latency: Annotated[Count, "tokens", "the γ that would be fastest; 0: not to speculate"] = NOTHING
-    best_gamma_energy: Annotated[Count, "tokens", "the γ that would take least energy"] = NOTHING
-    break_even_acceptance: Annotated[Number, "", "the acceptance from which this γ pays"] = NOTHING
+    acceptance_per_token: Annotated[Figure[float], "", "α: the chance that a verified draft token is accepted"] = (
+        NOTHING
+    )
+    expected_tokens_per_step: Annotated[Figure[float], "tokens", "1 + α + … + α^γ"] = NOTHING
+    target_step_s: Annotated[Figure[float], "s", "a step of the target alone"] = NOTHING
+    step_s: Annotated[Figure[float], "s", "a step: γ drafts and their verification"] = NOTHING
+    draft_step_s: Annotated[Figure[float], "s", "a draft step, by the sweep"] = NOTHING
+    verify_step_s: Annotated[Figure[float], "s", "a verifying step, by the sweep"] = NOTHING
+    draft_cost_ratio: Annotated[Figure[float], "", "c: a draft step over a target step"] = NOTHING
+    verify_cost_ratio: Annotated[Figure[float], "", "a verifying step over a target step"] = NOTHING
+    predicted: Annotated[Figure[float], "", "the speed-up that the model predicts"] = NOTHING
+    predicted_with_verify_cost: Annotated[Figure[float], "", "the same, verifying at its measured cost"] = NOTHING
+    residual: Annotated[Figure[float], "", "measured less predicted"] = NOTHING
+    best_gamma_latency: Annotated[Figure[int], "tokens", "the γ that would be fastest; 0: not to speculate"] = NOTHING
+    best_gamma_energy: Annotated[Figure[int], "tokens", "the γ that would take least energy"] = NOTHING
+    break_even_acceptance: Annotated[Figure[float], "", "the acceptance from which this γ pays"] = NOTHING
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -328,7 +328,9 @@ class Decomposition:
 class SpeedupPart:
     """Tokens/s over the target alone, same engine and workload."""
 
-    ratio: Annotated[Number, "", "`throughput.tokens_per_second` over `target_alone.tokens_per_second`"] = NOTHING
+    ratio: Annotated[Figure[float], "", "`throughput.tokens_per_second` over `target_alone.tokens_per_second`"] = (
+        NOTHING
+    )
     interval: Annotated[Figure[Interval], "", "its 95 % interval over the rounds"] = NOTHING
     model: Annotated[ModelPart, "", "what the model says of it"] = field(default_factory=ModelPart)
     decomposition: Annotated[Figure[Decomposition], "", "what it is made of"] = NOTHING
@@ -338,32 +340,34 @@ class SpeedupPart:
 class RooflinePart:
     """Bytes and FLOPs of one step of the target, by the model's shape, against the device's peaks."""
 
-    bytes_per_step: Annotated[Number, "bytes", "weights and cache that a step reads"] = NOTHING
-    flops_per_step: Annotated[Number, "FLOPs", "that a step does"] = NOTHING
-    flops_per_byte: Annotated[Number, "FLOPs/byte", "their ratio"] = NOTHING
-    bytes_per_second: Annotated[Number, "bytes/s", "by the measured step"] = NOTHING
-    ridge_flops_per_byte: Annotated[Number, "FLOPs/byte", "where arithmetic and memory take equally long"] = NOTHING
+    bytes_per_step: Annotated[Figure[float], "bytes", "weights and cache that a step reads"] = NOTHING
+    flops_per_step: Annotated[Figure[float], "FLOPs", "that a step does"] = NOTHING
+    flops_per_byte: Annotated[Figure[float], "FLOPs/byte", "their ratio"] = NOTHING
+    bytes_per_second: Annotated[Figure[float], "bytes/s", "by the measured step"] = NOTHING
+    ridge_flops_per_byte: Annotated[Figure[float], "FLOPs/byte", "where arithmetic and memory take equally long"] = (
+        NOTHING
+    )
     memory_bound: Annotated[Figure[bool], "", "whether the step lies below that"] = NOTHING
-    roof_share: Annotated[Number, "", "the time that the nearer roof asks for over the measured step"] = NOTHING
+    roof_share: Annotated[Figure[float], "", "the time that the nearer roof asks for over the measured step"] = NOTHING
 
 
 @dataclass(frozen=True, kw_only=True)
 class EnergyPart:
     """Energy of the timed rounds, by counters outside the engine; see energy.md."""
 
-    joules: Annotated[Number, "J", "over the rounds"] = NOTHING
-    joules_per_token: Annotated[Number, "J/token", "over delivered tokens"] = NOTHING
-    net_joules_per_token: Annotated[Number, "J/token", "the same above idle"] = NOTHING
+    joules: Annotated[Figure[float], "J", "over the rounds"] = NOTHING
+    joules_per_token: Annotated[Figure[float], "J/token", "over delivered tokens"] = NOTHING
+    net_joules_per_token: Annotated[Figure[float], "J/token", "the same above idle"] = NOTHING
     over_target: Annotated[
-        Number, "", "`joules_per_token` over `target_alone.joules_per_token`; below 1 saves energy"
+        Figure[float], "", "`joules_per_token` over `target_alone.joules_per_token`; below 1 saves energy"
     ] = NOTHING
-    mean_watts: Annotated[Number, "W", "during the rounds"] = NOTHING
-    idle_watts: Annotated[Number, "W", "before them, engine loaded and waiting"] = NOTHING
+    mean_watts: Annotated[Figure[float], "W", "during the rounds"] = NOTHING
+    idle_watts: Annotated[Figure[float], "W", "before them, engine loaded and waiting"] = NOTHING
     method: Annotated[str | None, "", "`nvml counter`, `nvml instant power (estimate)`, `rapl`, or null"] = None
     scope: Annotated[tuple[str, ...], "", "UUIDs of the GPUs, or names of the processor's packages"] = ()
-    seconds: Annotated[Number, "s", "the rounds alone"] = NOTHING
-    step_seconds: Annotated[Number, "s", "between two changes of the source"] = NOTHING
-    relative_error: Annotated[Number, "", "bound of what the rounds' edges add, as a fraction"] = NOTHING
+    seconds: Annotated[Figure[float], "s", "the rounds alone"] = NOTHING
+    step_seconds: Annotated[Figure[float], "s", "between two changes of the source"] = NOTHING
+    relative_error: Annotated[Figure[float], "", "bound of what the rounds' edges add, as a fraction"] = NOTHING
     joules_each_round: Annotated[tuple[float, ...] | None, "J", "round by round"] = None
     temperature_celsius: Annotated[Mapping[str, Mapping[str, int]], "°C", "first and highest, for each GPU"] = field(
         default_factory=dict
@@ -376,11 +380,11 @@ class EnergyPart:
 class MemoryPart:
     """Peaks of the engine's processes, and what the engine tells."""
 
-    peak_gpu_bytes: Annotated[Count, "bytes", "the most held on GPUs, sampled"] = NOTHING
+    peak_gpu_bytes: Annotated[Figure[int], "bytes", "the most held on GPUs, sampled"] = NOTHING
     peak_gpu_bytes_method: Annotated[str | None, "", "whether of the engine's processes or of whole GPUs"] = None
-    peak_host_bytes: Annotated[Count, "bytes", "the kernel's high-water mark, loading included"] = NOTHING
-    weights_bytes: Annotated[Count, "bytes", "of the target, on all devices"] = NOTHING
-    kv_cache_bytes: Annotated[Count, "bytes", "of the key-value cache, on one device"] = NOTHING
+    peak_host_bytes: Annotated[Figure[int], "bytes", "the kernel's high-water mark, loading included"] = NOTHING
+    weights_bytes: Annotated[Figure[int], "bytes", "of the target, on all devices"] = NOTHING
+    kv_cache_bytes: Annotated[Figure[int], "bytes", "of the key-value cache, on one device"] = NOTHING
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -397,9 +401,9 @@ class SendLag:
 class GoodputPart:
     """Requests that met every objective of the scenario."""
 
-    share: Annotated[Number, "", "of all requests, failed ones among them"] = NOTHING
-    requests_per_second: Annotated[Number, "requests/s", "that met them all"] = NOTHING
-    at_best: Annotated[Number, "", "the share, had the machine sent each request when it was due"] = NOTHING
+    share: Annotated[Figure[float], "", "of all requests, failed ones among them"] = NOTHING
+    requests_per_second: Annotated[Figure[float], "requests/s", "that met them all"] = NOTHING
+    at_best: Annotated[Figure[float], "", "the share, had the machine sent each request when it was due"] = NOTHING
     slo: Annotated[Mapping[str, float], "ms", "the objectives"] = field(default_factory=dict)
     missed: Annotated[Figure[Counts], "requests", "that missed each"] = NOTHING
 
@@ -440,8 +444,8 @@ class SweepPart:
     points: Annotated[tuple[PointPart, ...], "", "this arm's"] = ()
     target_points: Annotated[tuple[PointPart, ...], "", "the target's"] = ()
     sustained_share: Annotated[float | None, "", "what must be completed of the rate asked"] = None
-    saturation_per_second: Annotated[Number, "requests/s", "the highest rate sustained"] = NOTHING
-    target_saturation_per_second: Annotated[Number, "requests/s", "the same for the target alone"] = NOTHING
+    saturation_per_second: Annotated[Figure[float], "requests/s", "the highest rate sustained"] = NOTHING
+    target_saturation_per_second: Annotated[Figure[float], "requests/s", "the same for the target alone"] = NOTHING
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -452,9 +456,9 @@ class LoadPart:
         default_factory=dict
     )
     requests_left_out: Annotated[int, "requests", "due after `max_seconds`"] = 0
-    asked_per_second: Annotated[Number, "requests/s", "due"] = NOTHING
-    sent_per_second: Annotated[Number, "requests/s", "submitted"] = NOTHING
-    completed_per_second: Annotated[Number, "requests/s", "answered"] = NOTHING
+    asked_per_second: Annotated[Figure[float], "requests/s", "due"] = NOTHING
+    sent_per_second: Annotated[Figure[float], "requests/s", "submitted"] = NOTHING
+    completed_per_second: Annotated[Figure[float], "requests/s", "answered"] = NOTHING
     send_lag_s: Annotated[Figure[SendLag], "s", "submission less due"] = NOTHING
     flags: Annotated[tuple[str, ...], "", "what makes this load another than the one asked for"] = ()
     latency_over_target: Annotated[

@@ -146,10 +146,7 @@ def notes(gates: Sequence[Gate]) -> list[str]:
 def _reasons(gate: Gate) -> set[str]:
     """Why a figure of the table is missing; that the target alone has no speed-up needs no reason."""
     record = gate.record
-    told = {
-        "tokens/s": record.throughput.tokens_per_second,
-        "J/token": record.energy.joules_per_token,
-    }
+    told = {"tokens/s": record.throughput.tokens_per_second, "J/token": record.energy.joules_per_token}
     if gate.gamma > 0:
         told |= {
             "speed-up": record.speedup.ratio,

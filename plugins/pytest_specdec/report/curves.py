@@ -71,11 +71,7 @@ def _thin(name: str, columns: Mapping[str, Sequence[Any]]) -> Line:
 
 Value = Callable[[Record], float | None]
 PERCENTILES = ("p50", "p90", "p95", "p99")
-LATENCIES = {
-    "ttft_s": "Time to first token",
-    "itl_s": "Time from token to token",
-    "e2e_s": "Time of a whole request",
-}
+LATENCIES = {"ttft_s": "Time to first token", "itl_s": "Time from token to token", "e2e_s": "Time of a whole request"}
 GAMMA = "γ (draft tokens a step)"
 ASKED = "asked rate (requests/s)"
 

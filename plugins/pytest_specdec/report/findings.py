@@ -24,11 +24,7 @@ def present_run(records: Sequence[Record], storage: Path, partial: str = "") -> 
 
     `partial`: what ended the session before all gates had finished.
     """
-    machine = {
-        "python_version": platform.python_version(),
-        "system": platform.system(),
-        "release": platform.release(),
-    }
+    machine = {"python_version": platform.python_version(), "system": platform.system(), "release": platform.release()}
     return SavedRun(
         id="of this session",
         path=storage / "this session",

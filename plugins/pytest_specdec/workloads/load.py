@@ -192,9 +192,6 @@ def trace_fault(load: Load, times: Times) -> str | None:
 
 Load: TypeAlias = OfflineLoad | ClosedLoad | OpenLoad
 
-__all__ = ["Above0", "ClosedLoad", "Load", "OfflineLoad", "OpenLoad", "trace_fault"]
-
-
 DIGITS = 6
 
 

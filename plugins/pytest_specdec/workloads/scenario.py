@@ -98,9 +98,7 @@ class Scenario(BaseModel):
         '"max_tokens" or "source"', 'output_length = "source"', "max_tokens"
     )
     sampling: Mapping[Annotated[str, AfterValidator(_refuse_duplicate)], Annotated[Any, AfterValidator(_plain)]] = key(
-        "a table of sampling fields under the engine's own names",
-        "sampling = { frequency_penalty = 0.5 }",
-        {},
+        "a table of sampling fields under the engine's own names", "sampling = { frequency_penalty = 0.5 }", {}
     )
     load: Load = key(
         "a table that says how requests arrive",
@@ -308,13 +306,7 @@ class Scenario(BaseModel):
 
     def _request(self, prompt: list[int], answer: int) -> Request:
         return Request(
-            tuple(prompt),
-            answer,
-            self.min_tokens,
-            self.ignore_eos,
-            self.stop_token_ids,
-            self.stop,
-            dict(self.sampling),
+            tuple(prompt), answer, self.min_tokens, self.ignore_eos, self.stop_token_ids, self.stop, dict(self.sampling)
         )
 
 

@@ -58,7 +58,7 @@ class ServedEngine:
             self.close()
             raise
 
-    def _open(self, places: Mapping[str, Any], load_timeout: float) -> None:
+    def _open(self, places: Mapping[str, object], load_timeout: float) -> None:
         if self._plan.url is None:
             self._start(places, load_timeout)
         self._asking = Asking(self._plan.dialect, self._model(), self._plan.by_chat, self._plan.as_text)
@@ -70,7 +70,7 @@ class ServedEngine:
         """Where the server answers."""
         return self._client.url
 
-    def _start(self, places: Mapping[str, Any], load_timeout: float) -> None:
+    def _start(self, places: Mapping[str, object], load_timeout: float) -> None:
         on_cpu = not gpus().visible
         command = command_line(self._plan, self.spec, places, on_cpu)
         environment = {**(CPU_ENVIRONMENT if on_cpu else {}), **self.spec.environment}
@@ -298,7 +298,7 @@ def _failures(answers: Sequence[Answer]) -> str:
     return f"{len(errors)} of {len(answers)} requests failed{first}"
 
 
-def _places(spec: EngineSpec, folder: str, resolve: Callable[[str], str]) -> dict[str, Any]:
+def _places(spec: EngineSpec, folder: str, resolve: Callable[[str], str]) -> dict[str, object]:
     """What the placeholders of a command stand for."""
     return {
         "model": folder,

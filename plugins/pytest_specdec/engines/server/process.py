@@ -33,7 +33,7 @@ VLLM_SERVER = ("-m", "vllm.entrypoints.openai.api_server", "--model", "{model}",
 AS_IT_IS_WRITTEN = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 
 
-def command_line(plan: ServerPlan, spec: EngineSpec, places: Mapping[str, Any], on_cpu: bool) -> list[str]:
+def command_line(plan: ServerPlan, spec: EngineSpec, places: Mapping[str, object], on_cpu: bool) -> list[str]:
     """The command with its placeholders filled: {model}, {draft}, {host}, {port}, {metrics_port}, {method}, {gamma}."""
     parts = list(plan.command) if plan.command is not None else [spec.python or sys.executable, *VLLM_SERVER]
     if plan.dialect is VLLM:
@@ -71,7 +71,7 @@ def _flag(name: str, value: Any, said: Sequence[str]) -> Iterator[str]:
         yield from (flag, json.dumps(value) if isinstance(value, Mapping) else str(value))
 
 
-def _speculation(plan: ServerPlan, spec: EngineSpec, places: Mapping[str, Any]) -> list[str]:
+def _speculation(plan: ServerPlan, spec: EngineSpec, places: Mapping[str, object]) -> list[str]:
     if plan.speculation is not None:
         return list(plan.speculation)
     if plan.dialect is not VLLM:
@@ -81,7 +81,7 @@ def _speculation(plan: ServerPlan, spec: EngineSpec, places: Mapping[str, Any]) 
     return ["--speculative-config", json.dumps({**drafting, **spec.speculative_options})]
 
 
-def fill(part: str, places: Mapping[str, Any]) -> str:
+def fill(part: str, places: Mapping[str, object]) -> str:
     """The part with placeholders replaced; other braces, as in JSON, stay."""
     for name, value in places.items():
         part = part.replace("{" + name + "}", str(value))

@@ -1,4 +1,4 @@
-"""What every meter does and is made of: whose energy, clock, ticker, reading; and the meter that only says why.
+"""What meters are made of: whose energy, ticker, watch, reading, sums over rounds; and the one that only says why.
 
 From joules and seconds to the record's energy, or to null figures with a reason: a window shorter than two steps of its
 source has no figure. One shorter than a second, or than a hundred steps, has one, and a flag.

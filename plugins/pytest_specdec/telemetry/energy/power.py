@@ -11,15 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 from pytest_specdec.record.parts import EnergyPart
-from pytest_specdec.telemetry.energy.meter import (
-    IDLE_SECONDS,
-    Clock,
-    MakeTicker,
-    Reading,
-    RoundsMeter,
-    Sleep,
-    Watch,
-)
+from pytest_specdec.telemetry.energy.meter import IDLE_SECONDS, Clock, MakeTicker, Reading, RoundsMeter, Sleep, Watch
 
 INSTANT = "nvml instant power (estimate)"
 SAMPLE_SECONDS = 0.02

@@ -51,10 +51,7 @@ SHAREGPT_ROLES = {
 }
 UNPREPARED = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
 
-_Turns = Annotated[
-    Turns,
-    Field(description='"first", "joined" or "conversation"', examples=['turns = "conversation"']),
-]
+_Turns = Annotated[Turns, Field(description='"first", "joined" or "conversation"', examples=['turns = "conversation"'])]
 _Switch = Annotated[bool, Field(strict=True)]
 _Text = Annotated[str, Field(strict=True, min_length=1)]
 
