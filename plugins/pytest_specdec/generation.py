@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 
@@ -43,6 +44,11 @@ class Generation:
     error: str | None = None
     draft_tokens: int | None = None
     accepted_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        """Plain whole numbers, also from an engine that gives NumPy's."""
+        for name in ("prompt_ids", "token_ids"):
+            object.__setattr__(self, name, tuple(map(index, getattr(self, name))))
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Generation:
@@ -102,8 +108,11 @@ class Speculation:
 class Run:
     """One pass over a workload: a generation for each request, in the workload's order, and the engine's counters.
 
-    `prefix_cache_hits`: prompt tokens that the engine found in its prefix cache; None where it does not tell.
-    `sent_apart`: whether requests were sent beside the engine, so that one sent late was not held up by its steps.
+    `speculation`: None where the engine gave no counters. `prefix_cache_hits`: prompt tokens that it found in its
+    prefix cache; None where it does not tell. `sent_apart`: whether requests were sent beside the engine, so that one
+    sent late was not held up by its steps. `preemptions`: how often a request gave up its place in the cache, to begin
+    again. `first`: whether it is the engine's first pass after loading. `drafted_alone`: what a target alone counted as
+    drafted, which is 0; None for an engine that speculates, and for one that tells none.
     """
 
     generations: tuple[Generation, ...]
@@ -111,13 +120,17 @@ class Run:
     engine_seconds: float
     prefix_cache_hits: int | None = None
     sent_apart: bool = False
+    preemptions: int | None = None
+    first: bool = False
+    drafted_alone: int | None = None
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Run:
         """Build from the plain dictionary that a worker sends."""
         generations = tuple(Generation.from_wire(each) for each in wire["generations"])
         speculation = Speculation.from_wire(wire["speculation"])
-        return cls(generations, speculation, wire["seconds"], wire.get("prefix_cache_hits"))
+        hits, preemptions = wire.get("prefix_cache_hits"), wire.get("preemptions")
+        return cls(generations, speculation, wire["seconds"], hits, preemptions=preemptions)
 
     @property
     def tokens(self) -> int:

@@ -258,8 +258,9 @@ class Settings:
     )
     require: tuple[str, ...] = _option(
         "NAME[,NAME]",
-        "turn skips for want of these into failures: gpu, cpu, multi_gpu, or an engine's name",
-        _some_of(*NEEDS),
+        "turn skips for want of these into failures: gpu, cpu, multi_gpu, or an engine's name; "
+        "supported: what an engine refuses is one, too",
+        _some_of(*NEEDS, "supported"),
         (),
     )
     compare: str | None = _option(

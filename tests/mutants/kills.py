@@ -14,27 +14,35 @@ from pathlib import Path
 DOCUMENT = Path(__file__).parents[2] / "docs" / "evidence" / "mutants.md"
 REWRITE = "MUTANTS"
 HEAD = ("mutant", "what is broken", "where", "demanded", "got")
+SHIPPED = "dies on the shipped scenario"
 
 
 @dataclass(frozen=True)
 class Kill:
-    """One row: the mutant, what is broken, in which arm, the outcome demanded and the outcome got."""
+    """One row: the mutant, what is broken, in which arm, the outcome demanded and the outcome got.
+
+    `shipped`: the first of the shipped scenarios on which it dies; None where that is not asked.
+    """
 
     mutant: str
     broken: str
     where: str
     demanded: str
     got: str
+    shipped: str | None = None
 
     def row(self) -> str:
         """As a row of a Markdown table."""
-        return f"| {self.mutant} | {self.broken} | {self.where} | {self.demanded} | {self.got} |"
+        cells = (self.mutant, self.broken, self.where, self.demanded, self.got, self.shipped)
+        return f"| {' | '.join(cell for cell in cells if cell is not None)} |"
 
 
 def section(kills: Iterable[Kill]) -> str:
     """The table of one suite."""
-    head = [f"| {' | '.join(HEAD)} |", "|---" * len(HEAD) + "|"]
-    return "\n".join([*head, *(kill.row() for kill in kills)])
+    rows = list(kills)
+    names = [*HEAD, *([SHIPPED] if any(kill.shipped is not None for kill in rows) else [])]
+    head = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
+    return "\n".join([*head, *(kill.row() for kill in rows)])
 
 
 def read_committed(title: str) -> str:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.mutants.cases import CASES, PLAIN, Case
 from tests.mutants.kills import Kill, read_committed, rewrite_if_asked, section
-from tests.mutants.trial import SURVIVED, Trial, run_trial
+from tests.mutants.trial import RED, SURVIVED, Trial, run_trial
 
 from pytest_specdec.engines.fake import FAULTS, clock
 from pytest_specdec.run.session import Session
@@ -19,6 +20,10 @@ from pytest_specdec.workloads.scenario import load_scenario
 
 TITLE = "On the fake engine"
 NOT_THE_GATES = {"does not load", "unsupported"}
+OF_SEVERAL_GATES = {"nothing accepted after a wake"}
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
+STATES = ("ends", "late", "stops", "penalties", "bias", "accepted", "sampled", "window", "many")
+SHIPPED = [SCENARIOS / "short.toml", *(SCENARIOS / "states" / f"{name}.toml" for name in STATES)]
 Try = Callable[[Case, bool], Trial]
 
 
@@ -39,6 +44,29 @@ def run_case(fake_session: Session, tmp_path_factory: pytest.TempPathFactory) ->
     return once
 
 
+@pytest.fixture(scope="session")
+def find_shipped(fake_session: Session) -> Callable[[Case], str]:
+    """The first of the shipped scenarios on which a case's mutant dies and its sound twin passes; each asked once."""
+    found: dict[Case, str] = {}
+
+    def find(case: Case) -> str:
+        for path in SHIPPED if case not in found else ():
+            scenario = load_scenario(path)
+            faulty, sound = (run_trial(fake_session, case.spec(which), scenario, clock) for which in (True, False))
+            if faulty.outcome != SURVIVED and (sound.outcome, sound.record.gate) == (SURVIVED, "green"):
+                found[case] = path.stem
+                break
+        return found.setdefault(case, "none")
+
+    return find
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_mutant_dies_on_a_shipped_scenario(find_shipped: Callable[[Case], str], case: Case) -> None:
+    """What the suite ships meets every fault that this project knows; its sound twin passes there."""
+    assert find_shipped(case) != "none"
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_mutant_is_killed_under_its_own_name(run_case: Try, case: Case) -> None:
     """The outcome is the one demanded, and the message says what is wrong."""
@@ -55,7 +83,7 @@ def test_its_sound_twin_passes(run_case: Try, case: Case) -> None:
 
 def test_every_fault_is_tried() -> None:
     """A fault that nobody puts to the gate is no test of it."""
-    assert {case.fault for case in CASES} == set(FAULTS) - NOT_THE_GATES
+    assert {case.fault for case in CASES} == set(FAULTS) - NOT_THE_GATES - OF_SEVERAL_GATES
 
 
 def test_a_drafter_that_is_never_right_is_seen_in_the_record(run_case: Try) -> None:
@@ -64,6 +92,16 @@ def test_a_drafter_that_is_never_right_is_seen_in_the_record(run_case: Try) -> N
     trial = run_case(case, True)
     assert (trial.outcome, trial.record.acceptance.rate.value) == (SURVIVED, 0.0)
     assert trial.record.acceptance.drafts.value > 0
+
+
+def test_a_drafter_that_is_stale_after_a_wake_is_seen_in_the_next_gate(run_case: Try, fake_session: Session) -> None:
+    """The engine accepts in the first gate; the target is awake in between; then nothing is accepted any more."""
+    case = Case("nothing accepted after a wake", RED, "", {**PLAIN, "seed": 1})
+    fake_session.pool.close()
+    assert run_case(case, True).outcome == SURVIVED
+    trial = run_case(replace(case, scenario={**PLAIN, "seed": 2}), True)
+    assert trial.outcome == RED
+    assert "drafted tokens was accepted in round 0, where" in trial.message
 
 
 def test_company_alone_is_what_corrupts(run_case: Try) -> None:
@@ -109,10 +147,11 @@ def test_flips_among_few_tokens_cannot_be_told_from_noise(run_case: Try) -> None
     assert run_case(few, True).outcome == SURVIVED
 
 
-def test_the_table_of_kills_is_up_to_date(run_case: Try) -> None:
+def test_the_table_of_kills_is_up_to_date(run_case: Try, find_shipped: Callable[[Case], str]) -> None:
     """docs/evidence/mutants.md has what this suite found; MUTANTS=write rewrites it."""
     table = section(
-        Kill(case.name, case.broken, case.where, case.outcome, run_case(case, True).outcome) for case in CASES
+        Kill(case.name, case.broken, case.where, case.outcome, run_case(case, True).outcome, find_shipped(case))
+        for case in CASES
     )
     rewrite_if_asked(TITLE, table)
     assert table == read_committed(TITLE)

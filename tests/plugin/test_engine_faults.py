@@ -115,6 +115,12 @@ def test_an_engine_that_refuses_a_request_skips_with_its_reason(project: Project
     assert project.loads() == ENGINES_ONCE
 
 
+def test_a_refusal_fails_where_support_is_required(project: Project) -> None:
+    """--specdec-require=supported: what an engine refuses is a failure, and not a skip."""
+    project.tests(TARGET_ONLY + TWO_ON_ONE_ENGINE_AND_ANOTHER % "unsupported")
+    project.run("--specdec-require=supported").assert_outcomes(passed=2, failed=2)
+
+
 def test_an_engine_that_refuses_to_load_skips_with_its_reason(project: Project) -> None:
     """It is asked once; the second test is skipped for the same reason."""
     project.conftest(REFUSES_TO_LOAD)

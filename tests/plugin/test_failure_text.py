@@ -28,7 +28,7 @@ def line_with(lines: list[str], start: str) -> str:
 
 def test_the_verdict_comes_first_with_its_counts(project: Project) -> None:
     """Two rounds of two requests, one request wrong."""
-    assert failure(project, "wrong token")[0] == "divergent: 2 divergent, 2 identical of 4 generations on short"
+    assert failure(project, "wrong token")[0] == "divergent: 4 divergent, 4 identical of 8 generations on short"
 
 
 def test_both_sides_stand_in_a_window_around_the_first_difference(project: Project) -> None:
@@ -56,7 +56,7 @@ def test_divergence_says_what_to_try(project: Project) -> None:
 def test_an_early_stop_names_the_end(project: Project) -> None:
     """A missing last token is a matter of length, shown as the end."""
     lines = failure(project, "stops early")
-    assert lines[0] == "length: 4 length of 4 generations on short"
+    assert lines[0] == "length: 8 length of 8 generations on short"
     assert line_with(lines, "this engine").endswith("[end]")
     assert "EOS, stop and max_tokens" in line_with(lines, "what to try:")
 
@@ -64,7 +64,7 @@ def test_an_early_stop_names_the_end(project: Project) -> None:
 def test_a_dead_drafter_is_told_by_its_settings(project: Project) -> None:
     """Equal output, nothing drafted: the method and γ that did nothing are named."""
     lines = failure(project, "dead drafter")
-    assert lines[0].startswith("nothing was drafted in 32 tokens")
+    assert lines[0].startswith("nothing was drafted in 64 tokens")
     assert "(method draft_model, γ = 3)" in lines[0]
 
 

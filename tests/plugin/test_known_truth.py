@@ -72,7 +72,7 @@ def test_a_drafter_that_is_never_right_is_draft_state(pair: Project) -> None:
     result = pair.run()
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
-        ["draft state: 6 identical of 6 generations on pair", "round 0: foretold *; counted 0 of *"]
+        ["draft state: 9 identical of 9 generations on pair", "round 0: foretold *; counted 0 of *"]
     )
 
 

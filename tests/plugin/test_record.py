@@ -6,8 +6,10 @@ import json
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
+from pytest_specdec.generation import Generation
 from pytest_specdec.record import Figure, Record, from_json, to_json
 from pytest_specdec.record.parts import VerdictPart
 
@@ -22,6 +24,7 @@ def test_target_only(specdec, ar_engine, scenario):
 def test_speculative(specdec, spec_engine, scenario):
     specdec(spec_engine, scenario)
 """
+SCENARIO = 'source = { format = "ids", prompts = [[5, 9], [8, 12, 4]] }\nmax_tokens = 8\nconcurrency = 2\nrounds = 2\n'
 TARGET_ONLY, SPECULATIVE = "test_target_only[t-target-short]", "test_speculative[t-draft_model-g3-short]"
 SWITCHES = {"switches": {"async_scheduling": True, "cuda_graphs": "FULL"}}
 
@@ -151,3 +154,21 @@ def test_what_an_engine_switches_when_it_drafts_is_warned_of(project: Project) -
     (word,) = project.records(*switched)[SPECULATIVE].warnings
     assert word.startswith("async_scheduling is off here and on for target-only")
     assert "warning: short: async_scheduling is off here" in " ".join(str(project.run(*switched).stdout).split())
+
+
+def test_what_a_scenario_demands_and_does_not_happen_is_undecidable(project: Project) -> None:
+    """The drafter is always right, so nothing is rejected: red, with what to change, and without a speed."""
+    project.scenario(SCENARIO + 'demand = ["all_accepted", "rejection"]\n')
+    project.tests(BOTH_ARMS)
+    result = project.run()
+    result.assert_outcomes(passed=1, failed=1)
+    told = " ".join(str(result.stdout).split())
+    assert "'rejection' was demanded and did not happen: take a poorer drafter" in told
+    assert "'all_accepted' was demanded" not in told
+
+
+def test_numbers_of_numpy_are_plain_in_a_generation() -> None:
+    """An engine of another plugin may give its arrays' own numbers, which no JSON has."""
+    ids = np.arange(3)
+    generation = Generation(tuple(ids), tuple(ids), "length")
+    assert json.dumps([generation.prompt_ids, generation.token_ids]) == "[[0, 1, 2], [0, 1, 2]]"

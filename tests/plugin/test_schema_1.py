@@ -21,9 +21,20 @@ NEW = (
     "engine.details.counting",
     "load.goodput.at_best",
     "target_alone.tokens_per_second",
+    "target_alone.draft_tokens",
+    "coverage.exercised",
+    "acceptance.rate_per_request",
+    "acceptance.tokens_per_draft",
+    "acceptance.undrafted_steps",
+    "verdict.counts",
+    "verdict.findings",
+    "failures",
     "hardware",
 )
-"""What schema 1 did not tell of a gate that an engine's fault ended, or whose speed-up was null; another machine."""
+"""What schema 1 did not tell of a gate that an engine's fault ended, or whose speed-up was null; another machine.
+
+Warm-up rounds were not judged then, so there are more answers, findings and words of failures now.
+"""
 
 REWORDED = (
     ("suspect: ", "hint: "),

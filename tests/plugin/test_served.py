@@ -78,7 +78,7 @@ def test_the_target_alone_is_the_same_command_without_speculation(start: Start) 
     engine = start(alone=True)
     run = decode(engine, BOTH)
     assert run.generations[1].token_ids == AFTER_12
-    assert run.speculation is None
+    assert run.speculation == Speculation(0, 0, 0, (0, 0))
     assert [chunk.tokens for chunk in run.generations[1].chunks] == [1] * 8
     (scores,) = engine.score([SOUND], [[*AFTER_12[:7], 4]])
     assert scores[0] == Score(0.0, 10.0, AFTER_12[0])

@@ -7,10 +7,12 @@ A run is split in three so that only the decoding itself lies between two clock 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
+from weakref import WeakSet
 
 from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Run, Score
 from pytest_specdec.workloads.workload import Request, Workload
 
@@ -22,7 +24,8 @@ class Description:
     `vocabulary`: number of token ids that the tokenizer really has, or the model's where there is no tokenizer.
     `context`: longest prompt plus output, in tokens. `versions`: package name to version. `device`: "cpu" or the GPU's
     name. `pid`: the worker's process id, None for an engine without a process. `parks`: whether parking gives memory
-    up, so that the engine cannot run until it is woken.
+    up, so that the engine cannot run until it is woken. `configuration`: every setting as it is after loading, by the
+    engine's own names.
     """
 
     vocabulary: int
@@ -32,6 +35,7 @@ class Description:
     pid: int | None = None
     parks: bool = False
     details: Mapping[str, Any] = field(default_factory=dict)
+    configuration: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Engine(Protocol):
@@ -43,10 +47,11 @@ class Engine(Protocol):
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids of each text by the target's tokenizer, special tokens added as the tokenizer says."""
 
-    def encode_messages(self, conversations: Sequence[Sequence[Mapping[str, str]]]) -> list[list[int]]:
+    def encode_messages(self, conversations: Sequence[Sequence[Mapping[str, str]]], **template: Any) -> list[list[int]]:
         """Token ids of each conversation by the target's chat template, open for the assistant's answer.
 
-        A message has `role` and `content`. Raises EngineError where the target has no chat template.
+        A message has `role` and `content`; `template`: values that the template knows by name. Raises EngineError where
+        the target has no chat template.
         """
 
     def prepare(self, workload: Workload) -> None:
@@ -78,4 +83,21 @@ def one_pass(engine: Engine, workload: Workload) -> Run:
     """One untimed pass."""
     engine.prepare(workload)
     engine.run()
-    return engine.collect()
+    return collect(engine)
+
+
+_HAVE_RUN: WeakSet[Engine] = WeakSet()
+
+
+def collect(engine: Engine) -> Run:
+    """The last run. Raises EngineError where the target alone has drafted: nothing can be compared with that."""
+    run = replace(engine.collect(), first=engine not in _HAVE_RUN)
+    _HAVE_RUN.add(engine)
+    if engine.spec.speculates or run.speculation is None:
+        return run
+    if drafted := run.speculation.draft_tokens:
+        raise EngineError(
+            f"the baseline drafted {drafted} tokens: the target alone must not speculate; look for speculation in its "
+            "options, its checkpoint, its command or the server at its url"
+        )
+    return replace(run, speculation=None, drafted_alone=0)

@@ -67,10 +67,10 @@ class WorkerEngine:
         """Token ids of each text by the target's tokenizer."""
         return [list(ids) for ids in self._call("encode", list(texts))]
 
-    def encode_messages(self, conversations: Sequence[Sequence[Mapping[str, str]]]) -> list[list[int]]:
+    def encode_messages(self, conversations: Sequence[Sequence[Mapping[str, str]]], **template: Any) -> list[list[int]]:
         """Token ids of each conversation by the target's chat template, open for the assistant's answer."""
         told = [[dict(message) for message in conversation] for conversation in conversations]
-        return [list(ids) for ids in self._call("encode_messages", told)]
+        return [list(ids) for ids in self._call("encode_messages", told, *([template] if template else []))]
 
     def prepare(self, workload: Workload) -> None:
         """Send the requests, and when they are due."""

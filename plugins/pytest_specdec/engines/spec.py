@@ -11,6 +11,7 @@ from pathlib import PurePath
 from typing import Any
 
 NO_SPECULATION = "none"
+LONGEST_LABEL = 100
 CPU_ENVIRONMENT = {"TORCH_COMPILE_DISABLE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
 PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 
@@ -95,7 +96,8 @@ class EngineSpec:
     def label(self) -> str:
         """Short and stable, for test ids and tables, e.g. "tiny-draft_model-g4"."""
         parts = [model_label(self.target), self.method if self.speculates else "target"]
-        return "-".join(parts + ([f"g{self.gamma}"] if self.gamma is not None else []))
+        label = "-".join(parts + ([f"g{self.gamma}"] if self.gamma is not None else []))
+        return label if len(label) <= LONGEST_LABEL else f"{label[:LONGEST_LABEL]}-{self.key[:6]}"
 
 
 def distinct_labels(specs: Sequence[EngineSpec]) -> list[str]:

@@ -19,10 +19,11 @@ from __future__ import annotations
 import gc
 import inspect
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+NO_VALUES: Mapping[str, Any] = {}
 METHODS = ("none", "draft_model", "prompt_lookup")
 DTYPES = ("bfloat16", "float16", "float32")
 LOADING_SHARED_WITH_DRAFT = ("attn_implementation", "cache_dir", "local_files_only", "token", "trust_remote_code")
@@ -49,6 +50,15 @@ SIZES = (
     "quantization_config",
 )
 SET_HERE = ("num_beams", "num_return_sequences", "return_dict_in_generate", "use_cache", "pad_token_id", "is_assistant")
+
+
+REFUSALS = (
+    r"not supported by `generate`",
+    r"assisted generate is (not|only) supported",
+    r"assisted generation is not supported",
+    r"It is not supported with prompt lookup decoding",
+    r"Transformers takes no stop text here",
+)
 
 
 class Planned(NamedTuple):
@@ -102,6 +112,7 @@ class Steps:
             return
         self.drafts += 1
         self.draft_tokens += proposed
+        self.accepted_per_position += [0] * (accepted - len(self.accepted_per_position))
         for position in range(accepted):
             self.accepted_per_position[position] += 1
 
@@ -343,9 +354,8 @@ class TransformersBackend:
         self._planned: list[Planned] = []
         self._decoded: list[Decoded] = []
         self._seconds = 0.0
-        self._steps: Steps | None = None
-        if config["method"] != "none":
-            self._watch_steps()
+        self._steps = Steps(config["gamma"] or 0)
+        self._watch_steps()
 
     @property
     def _models(self) -> list[Any]:
@@ -353,13 +363,13 @@ class TransformersBackend:
 
     def _watch_steps(self) -> None:
         """Have every candidate generator that the target makes report to the steps of the run under way."""
-        make: Callable[..., Any] = self._target._get_candidate_generator
+        make: Any = getattr(self._target, "_get_candidate_generator", None)
 
         def watch(*args: Any, **kwargs: Any) -> Any:
-            assert self._steps is not None
             return self._steps.watch(make(*args, **kwargs))
 
-        self._target._get_candidate_generator = watch
+        if make is not None:
+            self._target._get_candidate_generator = watch
 
     def describe(self) -> dict[str, Any]:
         """Vocabulary (ids), context (tokens), device, versions, and details under the engine's own names."""
@@ -374,7 +384,15 @@ class TransformersBackend:
             "parks": on_gpu,
             "versions": {"transformers": transformers.__version__, "torch": torch.__version__},
             "details": self._details(),
+            "configuration": self._configuration(),
         }
+
+    def _configuration(self) -> dict[str, Any]:
+        """The target's configuration as loaded, and what is chosen beside it."""
+        told = {f"model.{name}": str(value) for name, value in self._target.config.to_dict().items()}
+        attention = getattr(self._target.config, "_attn_implementation", None)
+        template = getattr(self._tokenizer, "chat_template", None)
+        return {**told, "attention": attention, "chat_template": template, "placement": self._device}
 
     def _details(self) -> dict[str, Any]:
         return {
@@ -400,7 +418,9 @@ class TransformersBackend:
         bos = self._tokenizer.bos_token
         return [list(map(int, self._tokenizer(text, **no_second_bos(text, bos))["input_ids"])) for text in texts]
 
-    def encode_messages(self, conversations: Sequence[Sequence[Mapping[str, str]]]) -> list[list[int]]:
+    def encode_messages(
+        self, conversations: Sequence[Sequence[Mapping[str, str]]], template: Mapping[str, Any] = NO_VALUES
+    ) -> list[list[int]]:
         """Token ids of each conversation by the chat template alone, which writes its own special tokens.
 
         Raises ValueError where the target has no tokenizer, or its tokenizer no template.
@@ -411,7 +431,8 @@ class TransformersBackend:
             raise ValueError(f"{target} has no chat template: set chat_template = false, or name an instruct model")
         write = self._tokenizer.apply_chat_template
         return [
-            list(map(int, write(list(each), add_generation_prompt=True, return_dict=False))) for each in conversations
+            list(map(int, write(list(each), add_generation_prompt=True, return_dict=False, **template)))
+            for each in conversations
         ]
 
     def _need_tokenizer(self, purpose: str) -> None:
@@ -496,7 +517,7 @@ class TransformersBackend:
 
     def run(self) -> None:
         """Decode everything prepared, request after request. Only this call is timed, and it prints nothing."""
-        self._steps = Steps(self._config["gamma"]) if self._config["method"] != "none" else None
+        self._steps = Steps(self._config["gamma"] or 0)
         started = time.perf_counter()
         decoded = [self._decode(planned, started) for planned in self._planned]
         self._synchronise()
@@ -524,8 +545,7 @@ class TransformersBackend:
         if len(self._decoded) != len(self._planned):
             raise RuntimeError("nothing was run since prepare: call run first")
         generations = list(map(self._generation, self._planned, self._decoded))
-        speculation = self._steps.wire() if self._steps is not None else None
-        return {"generations": generations, "speculation": speculation, "seconds": self._seconds}
+        return {"generations": generations, "speculation": self._steps.wire(), "seconds": self._seconds}
 
     def _generation(self, planned: Planned, decoded: Decoded) -> dict[str, Any]:
         arrived = sum(int(tokens) for _, tokens in decoded.chunks)

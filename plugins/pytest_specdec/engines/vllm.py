@@ -27,14 +27,37 @@ NEUTRAL_GREEDY = {
     "presence_penalty": 0.0,
     "frequency_penalty": 0.0,
 }
+PREEMPTIONS = "preemptions"
 COUNTERS = {
     "vllm:spec_decode_num_drafts": "drafts",
     "vllm:spec_decode_num_draft_tokens": "draft_tokens",
     "vllm:spec_decode_num_accepted_tokens": "accepted_tokens",
     "vllm:spec_decode_num_accepted_tokens_per_pos": "accepted_per_position",
+    "vllm:num_preemptions": PREEMPTIONS,
 }
+# Speculation is what the arms differ in; what follows from num_gpu_blocks is one difference; names of a run are none.
+NOT_COMPARED = (
+    "speculative_config",
+    "observability_config",
+    "instance_id",
+    "logprobs_mode",
+    "kv_cache_max_concurrency",
+    "kv_cache_size_tokens",
+)
 FORETOLD = ("draft_model", "eagle")  # methods whose drafts follow from the drafter alone
 BY_REQUEST = "per_request_spec_decode_metrics"
+REFUSALS = (
+    r"not (yet )?supported (with|when) speculative decoding",
+    r"not support speculative decoding",
+    r"^Unsupported speculative method",
+    r"Model does not support EAGLE3 interface",
+    r"'draft_tensor_parallel_size' and 'tensor_parallel_size' must be the same",
+    r"Pipeline parallelism is not supported for this model",
+    r"is not supported for single-process usage",
+    r"current platform \w+ does not support ray",
+    r"Structured outputs are not yet supported",
+    r"does not support LoRA",
+)
 CHILD_FAILED = "See stack trace"
 REFUSED_IN_CHILD = re.compile(r"pid=\d+\).*\b((?:NotImplemented|Value)Error): (.+)")
 SIZES = (
@@ -136,6 +159,7 @@ class VllmBackend:
         self._llm = llm
         self._engine = llm.llm_engine
         self._speculates = config["method"] != "none"
+        self._refuse_drafting_baseline()
         self._counting = _counting(config)
         self._target = config["target"]
         self._requests: list[dict[str, Any]] = []
@@ -164,7 +188,36 @@ class VllmBackend:
             },
             "parks": self._engine.model_config.enable_sleep_mode,
             "details": self._details(),
+            "configuration": self._configuration(),
         }
+
+    def _refuse_drafting_baseline(self) -> None:
+        drafting = getattr(getattr(self._engine, "vllm_config", None), "speculative_config", None)
+        if drafting is not None and not self._speculates:
+            raise RuntimeError(
+                f"the baseline would speculate, by {drafting.method!r}: take speculation out of its options or "
+                "checkpoint, and say method, draft and gamma instead"
+            )
+
+    def _configuration(self) -> dict[str, Any]:
+        """Every plain setting of the resolved configuration, but those of speculation itself."""
+        config = self._engine.vllm_config
+        parts = {
+            name: part for name, part in vars(config).items() if name.endswith("_config") and hasattr(part, "__dict__")
+        }
+        told = {
+            f"{name.removesuffix('_config')}.{field}": _in_plain(value)
+            for name, part in parts.items()
+            if name not in NOT_COMPARED
+            for field, value in vars(part).items()
+            if field not in NOT_COMPARED and not field.endswith("_port") and _in_plain(value) is not None
+        }
+        return {**told, "chat_template": self._chat_template()}
+
+    def _chat_template(self) -> str | None:
+        if self._engine.model_config.skip_tokenizer_init:
+            return None
+        return getattr(self._llm.get_tokenizer(), "chat_template", None)
 
     def _details(self) -> dict[str, Any]:
         """Sizes and switches at whose boundaries faults like to sit; a version that lacks one leaves it out."""
@@ -234,14 +287,19 @@ class VllmBackend:
         bos = getattr(tokenizer, "bos_token", None)
         return [list(tokenizer.encode(text, **_no_second_bos(text, bos))) for text in texts]
 
-    def encode_messages(self, conversations: list[list[dict[str, str]]]) -> list[list[int]]:
+    def encode_messages(
+        self, conversations: list[list[dict[str, str]]], template: dict[str, Any] | None = None
+    ) -> list[list[int]]:
         """Token ids of each conversation by the chat template alone, which writes its own special tokens."""
         tokenizer = self._tokenizer()
         if getattr(tokenizer, "chat_template", "its own") is None:
             raise ValueError(
                 f"{self._target} has no chat template: set chat_template = false, or name an instruct model"
             )
-        written = [tokenizer.apply_chat_template(each, add_generation_prompt=True) for each in conversations]
+        written = [
+            tokenizer.apply_chat_template(each, add_generation_prompt=True, **(template or {}))
+            for each in conversations
+        ]
         return [list(each["input_ids"] if hasattr(each, "keys") else each) for each in written]
 
     def _tokenizer(self) -> Any:
@@ -313,9 +371,10 @@ class VllmBackend:
         moved = _difference(self._counters(), self._counted)
         return {
             "generations": [answer.wire() for answer in self._answers],
-            "speculation": moved if self._speculates else None,
+            "speculation": {name: moved[name] for name in moved if name != PREEMPTIONS},
             "seconds": self._seconds,
             "prefix_cache_hits": self._prefix_cache_hits(),
+            PREEMPTIONS: moved[PREEMPTIONS],
         }
 
     def _prefix_cache_hits(self) -> int | None:
@@ -327,7 +386,7 @@ class VllmBackend:
         return None if None in told else sum(map(int, told))
 
     def _counters(self) -> dict[str, Any]:
-        values: dict[str, Any] = dict.fromkeys(("drafts", "draft_tokens", "accepted_tokens"), 0)
+        values: dict[str, Any] = dict.fromkeys(("drafts", "draft_tokens", "accepted_tokens", PREEMPTIONS), 0)
         for metric in self._llm.get_metrics():
             if metric.name in COUNTERS:
                 values[COUNTERS[metric.name]] = list(metric.values) if hasattr(metric, "values") else metric.value
@@ -364,6 +423,16 @@ class VllmBackend:
 def _counting(config: dict[str, Any]) -> str | None:
     """The name of how vLLM counts; None where its drafts follow from more than the drafter, or options change them."""
     return "vllm" if config["method"] in FORETOLD and not config["speculative_options"] else None
+
+
+def _in_plain(value: Any) -> Any:
+    """A setting as JSON knows it; None for what is none, such as a layer or a whole model."""
+    if isinstance(value, (str, int, float)):
+        return getattr(value, "value", value)
+    if isinstance(value, (list, tuple, set)):
+        told = [_in_plain(each) for each in value]
+        return sorted(map(str, told)) if isinstance(value, set) else told
+    return str(value) if type(value).__name__ in ("dtype", "device") or hasattr(value, "name") else None
 
 
 def _no_second_bos(text: str, bos: str | None) -> dict[str, bool]:

@@ -22,7 +22,7 @@ import types
 from typing import Any
 
 PARENT_CHECK_SECONDS = 1.0
-REFUSAL = re.compile(r"(not|n't|yet to be)\s+(\w+\s+)?support|\bcurrently\b.*\bmust\b", re.IGNORECASE)
+BACKEND = "specdec_"  # begins the name of a backend's module
 
 
 def lead_own_process_group() -> None:
@@ -61,7 +61,7 @@ def log_to(path: str | None) -> None:
 
 def backend_from(source: str, name: str) -> Any:
     """The backend as a module made from its source text, with tracebacks that name its file."""
-    module = types.ModuleType(f"specdec_{name}")
+    module = types.ModuleType(f"{BACKEND}{name}")
     module.__file__ = f"<specdec {name} backend>"
     sys.modules[module.__name__] = module
     exec(compile(source, module.__file__, "exec"), module.__dict__)
@@ -74,8 +74,14 @@ def answer(action: Any, *arguments: Any) -> tuple[str, Any]:
         return "ok", plain(action(*arguments))
     except Exception as error:
         traceback.print_exc()
-        refused = isinstance(error, (NotImplementedError, ValueError)) and REFUSAL.search(str(error))
-        return "unsupported" if refused else "error", f"{type(error).__name__}: {error}"
+        return "unsupported" if is_refusal(error) else "error", f"{type(error).__name__}: {error}"
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether the engine says that it cannot do this, in words that its backend vouches for; else it is a fault."""
+    backends = [module for name, module in list(sys.modules.items()) if name.startswith(BACKEND)]
+    vetted = [words for module in backends for words in getattr(module, "REFUSALS", ())]
+    return isinstance(error, (NotImplementedError, ValueError)) and any(re.search(each, str(error)) for each in vetted)
 
 
 def plain(value: Any) -> Any:

@@ -129,6 +129,7 @@ def acceptance_part(rounds: Rounds, gamma: int | None) -> AcceptancePart:
         mean_accepted_length_without_bonus=Figure(rates.mean_accepted_length - 1 if rates else None, why),
         marginal=_by_position(rates, rates.per_position if rates else (), why),
         conditional=_by_position(rates, conditional(counted) if counted else (), why),
+        tokens_per_draft=Figure(counted.draft_tokens / counted.drafts if rates and counted else None, why),
         rate_per_request=_by_request(rounds, NOT_BY_REQUEST if rates else why),
     )
 
@@ -171,13 +172,20 @@ def _delivery_part(rounds: Rounds, counted: Speculation | None, why: str) -> Acc
         delivered_tokens_per_step=Figure(rounds.tokens / steps),
         delivered_tokens_per_step_per_request=Figure(_per_request(rounds)),
         discarded_tokens=Figure(None, why),
+        undrafted_steps=Figure(None, why),
     )
     if counted is None:
         return part
     delivery = Delivery(rounds.tokens, steps, counted.drafts, counted.accepted_tokens)
     if delivery.discarded < 0 or delivery.undrafted_steps < 0:
-        return replace(part, discarded_tokens=Figure(None, _explain(delivery)))
-    return replace(part, discarded_tokens=Figure(delivery.discarded), delivered_explained=delivery.in_words())
+        unknown: Figure[int] = Figure(None, _explain(delivery))
+        return replace(part, discarded_tokens=unknown, undrafted_steps=unknown)
+    return replace(
+        part,
+        discarded_tokens=Figure(delivery.discarded),
+        undrafted_steps=Figure(delivery.undrafted_steps),
+        delivered_explained=delivery.in_words(),
+    )
 
 
 def _explain(delivery: Delivery) -> str:

@@ -7,6 +7,7 @@ rate has moved in between is told.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +22,8 @@ BEFORE = "before"
 ONCE = "target-only was timed once, so its drift is not known"
 IS_BASELINE = "this is the target-only baseline"
 TARGET_NOT_TIMED = "target-only was not timed"
+UNCOUNTED = "target-only tells no counters of drafts, so that it did not speculate is not proven"
+LONGEST_TOLD = 60
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,11 @@ class Base:
     def paired(self) -> bool:
         """Whether each round stands beside one of the other engine."""
         return self.order == ALTERNATED
+
+    @property
+    def draft_tokens(self) -> int | None:
+        """Drafted by its own counters: 0, since a baseline that drafts is refused; None where it tells none."""
+        return next((run.drafted_alone for run in self.rounds.runs), None)
 
 
 def base_of(first: Rounds, beside: Rounds | None = None, later: Rounds | None = None) -> Base:
@@ -51,13 +59,18 @@ def _drift(earlier: Rounds, later: Rounds) -> float | None:
     return after / before if before and after else None
 
 
-def warnings_of(rounds: Rounds, base: Base | None) -> list[str]:
+def warnings_of(rounds: Rounds, base: Base | None, keeps_prefix_cache: bool = False) -> list[str]:
     """What a reader of the figures must know before comparing them."""
-    words = []
+    words = [UNCOUNTED] if base is not None and base.draft_tokens is None else []
     ours, theirs = rounds.prefix_cache_hits or 0, (base.rounds.prefix_cache_hits or 0) if base else 0
     if base is not None and bool(ours) != bool(theirs):
         words.append(
             f"the prefix cache was warm in one arm only: it held {ours} prompt tokens here, {theirs} for target-only"
+        )
+    elif ours and theirs and not keeps_prefix_cache:
+        words.append(
+            f"{ours} prompt tokens here and {theirs} for target-only came from a prefix cache that could not be reset: "
+            "repeated prompts cost less than a user's"
         )
     if rounds.warmup.steady is False:
         words.append(f"the last two of {rounds.warmup.rounds} warm-up rounds still differed by more than 5 %")
@@ -73,27 +86,39 @@ def target_alone_part(base: Base | None) -> TargetAlonePart:
         tokens_per_second=Figure(base.rounds.tokens_per_second, TARGET_NOT_TIMED),
         rounds=base.order,
         drift=Figure(base.drift, ONCE),
+        draft_tokens=Figure(base.draft_tokens, UNCOUNTED),
         joules_per_token=energy.joules_per_token,
         energy_flags=energy.flags,
     )
 
 
-SWITCHES = ("async_scheduling", "cuda_graphs", "prefix_caching")
+def differing_settings(ours: Description, targets: Description | None) -> dict[str, tuple[Any, Any]]:
+    """Each setting in which two engines differ after loading: here, and for target-only.
+
+    Two versions have other settings, so there what only one tells is left out.
+    """
+    if targets is None:
+        return {}
+    mine, theirs = map(_settings, (ours, targets))
+    names = [*dict.fromkeys([*mine, *theirs])] if ours.versions == targets.versions else [*mine.keys() & theirs.keys()]
+    both = {name: (mine.get(name), theirs.get(name)) for name in sorted(names)}
+    return {name: (one, other) for name, (one, other) in both.items() if one != other}
 
 
-def warn_of_switches(ours: Description, targets: Description | None) -> list[str]:
-    """A warning for each switch that both engines told and that stands differently in the two."""
-    theirs = targets.details if targets is not None else {}
-    both = [name for name in SWITCHES if name in ours.details and name in theirs]
-    return [_warning(name, ours.details[name], theirs[name]) for name in both if ours.details[name] != theirs[name]]
+def _settings(about: Description) -> dict[str, Any]:
+    versions = {f"version of {name}": version for name, version in about.versions.items()}
+    return {**about.configuration, **versions, "device": about.device}
 
 
-def _warning(name: str, ours: Any, theirs: Any) -> str:
-    return (
+def warn_of_differences(settings: Mapping[str, tuple[Any, Any]]) -> list[str]:
+    """A warning for each setting in which the arms differ."""
+    return [
         f"{name} is {_word(ours)} here and {_word(theirs)} for target-only, and the speed-up contains that difference; "
         "set it for both in the engine's options to compare like with like"
-    )
+        for name, (ours, theirs) in settings.items()
+    ]
 
 
 def _word(value: Any) -> str:
-    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+    told = {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+    return told if len(told) <= LONGEST_TOLD else f"{told[:LONGEST_TOLD]}…"

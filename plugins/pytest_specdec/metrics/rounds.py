@@ -21,10 +21,15 @@ NO_ENERGY = missing(EnergyPart, NOT_TIMED)
 
 @dataclass(frozen=True)
 class Warmup:
-    """`rounds`: how many were untimed. `steady`: whether the last two took equally long; None with fewer than two."""
+    """`runs`: what was decoded untimed. `steady`: whether the last two took equally long; None with fewer than two."""
 
-    rounds: int = 0
+    runs: tuple[Run, ...] = ()
     steady: bool | None = None
+
+    @property
+    def rounds(self) -> int:
+        """How many there were."""
+        return len(self.runs)
 
 
 NO_WARMUP = Warmup()
@@ -42,6 +47,11 @@ class Rounds:
     energy: EnergyPart = NO_ENERGY
     warmup: Warmup = NO_WARMUP
     ended_by: str | None = None
+
+    @property
+    def judged(self) -> tuple[Run, ...]:
+        """Everything that was decoded: the warm-up rounds, then the timed ones."""
+        return self.warmup.runs + self.runs
 
     @property
     def measured(self) -> bool:
@@ -83,4 +93,5 @@ class Rounds:
 
     def then(self, later: Rounds) -> Rounds:
         """These rounds and later ones of the same engine, with this one's energy."""
-        return Rounds(self.runs + later.runs, self.seconds + later.seconds, self.energy, self.warmup, self.ended_by)
+        warmup = Warmup(self.warmup.runs + later.warmup.runs, self.warmup.steady)
+        return Rounds(self.runs + later.runs, self.seconds + later.seconds, self.energy, warmup, self.ended_by)

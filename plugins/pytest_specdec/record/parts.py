@@ -71,6 +71,9 @@ class EnginePart:
     details: Annotated[Mapping[str, Any], "", "what it tells besides, under its own names"] = field(
         default_factory=dict
     )
+    differences: Annotated[
+        Mapping[str, Any], "", "each setting after loading that is another for target-only: here, and there"
+    ] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,12 +198,32 @@ class ReadSharesPart:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExercisedPart:
+    """What this gate's answers went through, warm-up included; a burst is the tokens of one step, two or more."""
+
+    none_accepted: Annotated[Figure[int], "steps", "in which the first draft was rejected"] = NOTHING
+    some_accepted: Annotated[Figure[int], "steps", "in which a later draft was rejected"] = NOTHING
+    all_accepted: Annotated[Figure[int], "steps", "in which none was"] = NOTHING
+    drafted_share: Annotated[Figure[float], "", "of steps that drafted"] = NOTHING
+    ends_in_burst: Annotated[int, "answers", "that EOS or a stop ended within a burst"] = 0
+    block_edges: Annotated[Figure[int], "bursts", "over an edge of two cache blocks"] = NOTHING
+    chunk_edges: Annotated[Figure[int], "bursts", "over a multiple of the prefill chunk"] = NOTHING
+    context_edges: Annotated[int, "bursts", "within a step of the end of the context"] = 0
+    longest_prompt: Annotated[int, "tokens", "the longest prompt"] = 0
+    longest_output: Annotated[int, "tokens", "the longest answer"] = 0
+    cached_tokens: Annotated[Figure[int], "tokens", "of prompts that came from a prefix cache"] = NOTHING
+    preemptions: Annotated[Figure[int], "", "requests that gave up their place in the cache"] = NOTHING
+    fields: Annotated[tuple[str, ...], "", "of requests: sampling fields, stop, min_tokens, eos"] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class CoveragePart:
     """How much of the target's KV cache a pair with memory read after it was written; what is not read is not seen."""
 
     prompt: Annotated[Figure[ReadSharesPart], "", "of the prompts' entries, by steps after the prompt's own"] = NOTHING
     output: Annotated[Figure[ReadSharesPart], "", "of the answers' entries, but for the last token's"] = NOTHING
     low: Annotated[str | None, "", "where fewer than half were read in the median, and why"] = None
+    exercised: Annotated[ExercisedPart, "", "what answers went through"] = field(default_factory=ExercisedPart)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,6 +295,10 @@ class AcceptancePart:
         Figure[tuple[float | None, ...]], "tokens", "the same for each request"
     ] = NOTHING
     discarded_tokens: Annotated[Figure[int], "tokens", "accepted behind an end and thrown away"] = NOTHING
+    undrafted_steps: Annotated[Figure[int], "", "steps in which nothing was drafted, such as the prompt's own"] = (
+        NOTHING
+    )
+    tokens_per_draft: Annotated[Figure[float], "tokens", "drafted tokens over drafts, to be held against γ"] = NOTHING
     delivered_explained: Annotated[str | None, "", "why delivered tokens a step differ from the accepted length"] = None
 
 
@@ -283,6 +310,9 @@ class TargetAlonePart:
         Figure[float], "tokens/s", "what `throughput.tokens_per_second` is divided by to give `speedup.ratio`"
     ] = NOTHING
     rounds: Annotated[str | None, "", "how its rounds stand to these: alternated, before and after, before"] = None
+    draft_tokens: Annotated[Figure[int], "tokens", "that it drafted itself, by its own counters: 0, or not known"] = (
+        NOTHING
+    )
     drift: Annotated[Figure[float], "", "its later over its earlier rate"] = NOTHING
     joules_per_token: Annotated[
         Figure[float],

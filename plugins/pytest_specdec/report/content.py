@@ -15,6 +15,7 @@ from pytest_specdec.record.parts import FindingPart
 from pytest_specdec.report.curves import curves, history, power
 from pytest_specdec.report.drawing import Figure, readable
 from pytest_specdec.report.gates import Gate, by_group, gates_of, grouped, newest, with_predictions
+from pytest_specdec.verdict.words import round_name
 
 DASH = "–"
 SIGN = {"green": "✓", "red": "✗"}
@@ -112,7 +113,7 @@ def _speed(record: Record) -> Cells:
 
 
 def _divergence(finding: FindingPart) -> Divergence:
-    heading = f"request {finding.request}, round {finding.round}: {finding.outcome}: {finding.detail}"
+    heading = f"request {finding.request}, {round_name(finding.round)}: {finding.outcome}: {finding.detail}"
     if finding.position is None:
         return Divergence(heading, "", (), finding.hints)
     at = finding.position - finding.window_start

@@ -5,15 +5,15 @@ A red verdict leaves no speed: `withheld` takes it away, and nothing else does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.hardware import cores, gpus, processor
 from pytest_specdec.metrics.acceptance import acceptance_part
-from pytest_specdec.metrics.base import target_alone_part, warn_of_switches, warnings_of
+from pytest_specdec.metrics.base import differing_settings, target_alone_part, warn_of_differences, warnings_of
 from pytest_specdec.metrics.latency import (
     WITHHELD,
     latency_part,
@@ -30,6 +30,7 @@ from pytest_specdec.record.parts import (
     AskedPart,
     DetectionPart,
     EnginePart,
+    ExercisedPart,
     GoodputPart,
     GpuPart,
     HardwarePart,
@@ -45,6 +46,7 @@ from pytest_specdec.run.measure import Measured
 from pytest_specdec.run.sweep import Sweep
 from pytest_specdec.verdict.coverage import coverage_part
 from pytest_specdec.verdict.detection import kind_of, would_have_seen
+from pytest_specdec.verdict.exercised import exercised_part
 from pytest_specdec.workloads.workload import Workload
 
 if TYPE_CHECKING:
@@ -65,13 +67,14 @@ def _whole(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: 
     spec, rounds, base = measured.arms.spec, measured.rounds, measured.base
     arm = Arm(rounds, spec.gamma or 0, spec.dtype)
     target = Arm(base.rounds, 0, measured.arms.target.dtype) if base is not None else None
+    settings = differing_settings(measured.about, measured.target) if base is not None else {}
     speedup = speedup_part(arm, target, arms, base is not None and base.paired)
     return Record(
         asked=asked_part(spec, scenario),
         workload=workload_part(measured.arms.workload),
-        engine=engine_part(measured.about),
+        engine=engine_part(measured.about, settings),
         verdict=judgement.part,
-        coverage=coverage_part(spec.target, rounds.runs[0].generations),
+        coverage=replace(coverage_part(spec.target, rounds.runs[0].generations), exercised=_exercised(measured)),
         throughput=throughput_part(rounds),
         latency=latency_part(rounds),
         acceptance=acceptance_part(rounds, spec.gamma),
@@ -82,10 +85,18 @@ def _whole(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: 
         memory=measured.memory,
         load=replace(load_part(sweep.main, rounds, measured.first), sweep=sweep.part),
         hardware=hardware_part(),
-        warnings=(*warnings_of(rounds, base), *warn_of_switches(measured.about, measured.target)),
+        warnings=(
+            *warnings_of(rounds, base, measured.arms.workload.keeps_prefix_cache),
+            *warn_of_differences(settings),
+        ),
         notes=tuple(measured.arms.workload.notes),
         detection=_detection(measured, judgement),
     )
+
+
+def _exercised(measured: Measured) -> ExercisedPart:
+    about, requests = measured.about, measured.arms.workload.requests
+    return exercised_part(requests, measured.rounds.judged, about.details, about.context, measured.arms.spec.gamma)
 
 
 def _detection(measured: Measured, judgement: Judgement) -> DetectionPart | None:
@@ -172,10 +183,10 @@ def prompt_lengths(workload: Workload) -> PromptTokens:
     )
 
 
-def engine_part(description: Description) -> EnginePart:
-    """What the loaded engine said of itself."""
-    details = to_json(description.details)
-    return EnginePart(versions=dict(description.versions), device=description.device, details=details)
+def engine_part(description: Description, differences: Mapping[str, Any]) -> EnginePart:
+    """What the loaded engine said of itself, and where target-only said otherwise."""
+    told = {"details": to_json(description.details), "differences": to_json(differences)}
+    return EnginePart(versions=dict(description.versions), device=description.device, **told)
 
 
 def hardware_part() -> HardwarePart:

@@ -6,6 +6,7 @@ leaves no speed behind: its record carries the verdict, and its timings are with
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -13,17 +14,24 @@ from typing import TYPE_CHECKING, Any
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError, SpecdecError, Unsupported
 from pytest_specdec.metrics.goodput import doubtful_goodput, too_little_goodput
+from pytest_specdec.metrics.latency import WITHHELD
 from pytest_specdec.metrics.speedup import advice, best_for
 from pytest_specdec.record import GREEN, RED, REGRESSED, Record
-from pytest_specdec.run.describe import describe, engine_error
-from pytest_specdec.run.judge import Judgement, judge_rounds
+from pytest_specdec.run.describe import describe, engine_error, withhold_speed
+from pytest_specdec.run.judge import Judgement, judge_rounds, judge_target
 from pytest_specdec.run.measure import measure
 from pytest_specdec.run.repro import write_bug_report
 from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.run.sweep import sweep_rates
+from pytest_specdec.verdict.drafting import Drafting
+from pytest_specdec.verdict.equivalence import Outcome
+from pytest_specdec.verdict.exercised import unmet
 
 if TYPE_CHECKING:
     from pytest_specdec.workloads.scenario import Scenario
+
+
+BATCH_INVARIANT = ("VLLM_BATCH_INVARIANT", "SGLANG_ENABLE_DETERMINISTIC_INFERENCE")
 
 
 class GateFailed(SpecdecError):
@@ -58,10 +66,13 @@ class Gate:
         judgement = judge_rounds(session, arms, trial.rounds, trial.about)
         record = describe(trial, judgement, scenario, sweep, session.sweep(arms))
         doubts = doubtful_goodput(record.load.goodput, scenario.min_goodput, scenario.path)
-        record = replace(record, warnings=(*record.warnings, *doubts))
+        record = replace(record, warnings=(*record.warnings, *doubts, *trial.drafting.warnings, *judgement.warnings))
         if judgement.passes and spec.speculates:
             session.keep_arm(arms, trial.rounds)
-        failures = sweep.words + failures_of(record, judgement, scenario)
+        record, undecided = _demanded(record, scenario)
+        failures = undecided + sweep.words + failures_of(record, judgement, scenario, trial.drafting)
+        failures += check_invariance(record, spec)
+        failures += judge_target(session, arms, trial.of_target)
         failures += write_bug_report(session, arms, record.verdict, trial.about)
         return self._conclude(record, failures)
 
@@ -82,42 +93,47 @@ class Gate:
         return replace(record, baseline=baseline, gate=REGRESSED if baseline.failures else GREEN)
 
 
-def failures_of(record: Record, judgement: Judgement, scenario: Scenario) -> list[str]:
+def _demanded(record: Record, scenario: Scenario) -> tuple[Record, list[str]]:
+    """Undecidable, and why, where something that the scenario demands did not happen in this arm."""
+    missed = unmet(scenario.demand, record.coverage.exercised) if record.asked.speculates and record.passes else []
+    if not missed:
+        return record, []
+    verdict = replace(record.verdict, outcome=Outcome.UNDECIDABLE.value)
+    return withhold_speed(replace(record, verdict=verdict)), [f"undecidable on {scenario.path}: {'; '.join(missed)}"]
+
+
+def failures_of(record: Record, judgement: Judgement, scenario: Scenario, drafting: Drafting) -> list[str]:
     """Everything that makes this gate red, in words."""
     words = too_little_goodput(record.load.goodput, scenario.min_goodput, scenario.path) + judgement.words
-    return words + check_drafting(record) + check_limits(record, scenario) + too_many_ties(judgement, scenario)
-
-
-def check_drafting(record: Record) -> list[str]:
-    """The failure that an engine which should speculate did not."""
-    asked = record.asked
-    if not asked.speculates or record.acceptance.drafts.value:
-        return []
-    return [
-        f"nothing was drafted in {record.throughput.tokens} tokens: the engine decoded without speculation "
-        f"(method {asked.method}, γ = {asked.gamma}); equal output proves nothing then"
-    ]
+    return words + drafting.failures + check_limits(record, scenario) + too_many_ties(judgement, scenario)
 
 
 def check_limits(record: Record, scenario: Scenario) -> list[str]:
-    """The scenario's own limits that the figures miss; a figure that was not measured misses none."""
+    """The scenario's own limits that the figures miss, or that cannot be held against a figure that is not known."""
     if not record.acceptance.drafts.value:
         return []
-    acceptance, energy, path = record.acceptance, record.energy.over_target.value, scenario.path
+    acceptance, energy, path = record.acceptance, record.energy.over_target, scenario.path
     least = {
-        "speedup": (record.speedup.ratio.value, scenario.min_speedup, f"; {advice(record.speedup.model)}"),
-        "acceptance_rate": (acceptance.rate.value, scenario.min_acceptance_rate, ""),
-        "mean_accepted_length": (acceptance.mean_accepted_length.value, scenario.min_mean_accepted_length, ""),
+        "speedup": (record.speedup.ratio, scenario.min_speedup, f"; {advice(record.speedup.model)}"),
+        "acceptance_rate": (acceptance.rate, scenario.min_acceptance_rate, ""),
+        "mean_accepted_length": (acceptance.mean_accepted_length, scenario.min_mean_accepted_length, ""),
     }
     words = [
-        f"{name} {value:.3g} is below min_{name} = {limit:g} of {path}{more}"
-        for name, (value, limit, more) in least.items()
-        if limit is not None and value is not None and value < limit
+        f"{name} {figure.value:.3g} is below min_{name} = {limit:g} of {path}{more}"
+        for name, (figure, limit, more) in least.items()
+        if limit is not None and figure.value is not None and figure.value < limit
     ]
     most = scenario.max_energy_ratio
-    if most is not None and energy is not None and energy > most:
-        words.append(f"energy_ratio {energy:.3g} is above max_energy_ratio = {most:g} of {path}; {_in_joules(record)}")
-    return words
+    if most is not None and energy.value is not None and energy.value > most:
+        told = f"energy_ratio {energy.value:.3g} is above max_energy_ratio = {most:g} of {path}"
+        words.append(f"{told}; {_in_joules(record)}")
+    asked = [(f"min_{name}", limit, figure) for name, (figure, limit, _) in least.items()]
+    timed = record.throughput.seconds.value is not None
+    return words + [
+        f"{name} = {limit:g} of {path} cannot be shown to be kept: {figure.reason}"
+        for name, limit, figure in (*asked, ("max_energy_ratio", most, energy))
+        if limit is not None and figure.value is None and timed and figure.reason != WITHHELD
+    ]
 
 
 def _in_joules(record: Record) -> str:
@@ -130,6 +146,19 @@ def _in_joules(record: Record) -> str:
     told = [f"{sides[0]:.3g} J/token, {sides[1]:.3g} for target-only"]
     told += [] if best is None else [best_for("energy", best)]
     return "; ".join([*told, *(f"flagged: {flag}" for flag in dict.fromkeys(flags))])
+
+
+def check_invariance(record: Record, spec: EngineSpec) -> list[str]:
+    """The failures that a mode in which batches change nothing was asked for, and does not hold."""
+    mode = next((name for name in BATCH_INVARIANT if {**os.environ, **spec.environment}.get(name) == "1"), None)
+    calibration = record.verdict.calibration
+    if mode is None or calibration is None:
+        return []
+    words = [f"{mode} was asked for, and a tie is none then"] if record.verdict.outcome == Outcome.TIE.value else []
+    if calibration.disagreements:
+        told = f"{calibration.disagreements} of {calibration.compared} prompts"
+        words.append(f"{mode} does not hold: {told} differ between batch 1 and the workload's concurrency")
+    return words
 
 
 def too_many_ties(judgement: Judgement, scenario: Scenario) -> list[str]:

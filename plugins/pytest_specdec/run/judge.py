@@ -7,7 +7,7 @@ passes, what the record says of it, and what a person is told.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -20,6 +20,7 @@ from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.verdict.drafts import foretell, foretold_part, judge_drafts
 from pytest_specdec.verdict.equivalence import Calibration, Outcome, Verdict, judge
 from pytest_specdec.verdict.hints import add_hints
+from pytest_specdec.verdict.limits import reshaping_fields
 from pytest_specdec.verdict.part import findings_part, outcome_part, sampling_part
 from pytest_specdec.verdict.sampling import (
     Drawing,
@@ -34,8 +35,10 @@ from pytest_specdec.verdict.sampling import (
 )
 from pytest_specdec.verdict.truth import judge_truth, truth_of, truth_part
 from pytest_specdec.verdict.words import describe_verdict
-from pytest_specdec.workloads.workload import Request
+from pytest_specdec.workloads.workload import Request, Workload
 
+FIRST_PASS = "it is the engine's first pass after loading"
+TARGET_UNSTABLE = "target only, in its rounds around this engine's"
 SAMPLED = "at a temperature above 0 there is no single right answer"
 
 
@@ -47,6 +50,7 @@ class Judgement:
     part: VerdictPart
     words: list[str] = field(default_factory=list)
     tie_rate: float = 0.0
+    warnings: tuple[str, ...] = ()
 
 
 def judge_rounds(session: Session, arms: Arms, rounds: Rounds, about: Description) -> Judgement:
@@ -58,27 +62,63 @@ def judge_rounds(session: Session, arms: Arms, rounds: Rounds, about: Descriptio
 
 def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Description) -> Judgement:
     reference, workload = session.reference(arms), arms.workload
-    verdict = judge(workload, reference.calibration, rounds.runs, partial(session.rescore, arms))
+    verdict = judge(workload, reference.calibration, rounds.judged, partial(session.rescore, arms))
     verdict, known, foretold = _by_what_is_known(verdict, reference.calibration, arms, rounds, about)
     part = replace(outcome_part(verdict, reference), known_truth=known, foretold=foretold)
+    verdict = _numbered(verdict, rounds)
     ties = verdict.counts.get(Outcome.TIE.value, 0) / sum(verdict.counts.values())
     if verdict.passes:
-        return Judgement(True, part, tie_rate=ties)
+        return Judgement(True, part, tie_rate=ties, warnings=without_effect(workload, reference.calibration))
     told = add_hints(verdict, workload, arms.spec.gamma, about, partial(session.alone, arms))
+    told = _name_first_pass(told, rounds)
     part = replace(part, findings=findings_part(told))
     return Judgement(False, part, [describe_verdict(told, workload.name)], ties)
+
+
+def without_effect(workload: Workload, calibration: Calibration) -> tuple[str, ...]:
+    """A word on sampling fields under which the target chose as it would have without them: they were not tried."""
+    pairs = zip(workload.requests, calibration.certified, strict=True)
+    shaped = [(reshaping_fields(request), several) for request, several in pairs if reshaping_fields(request)]
+    if not shaped or any(score.gap for _, several in shaped for each in several for score in each.scores):
+        return ()
+    fields = sorted({field for names, _ in shaped for field in names})
+    return (f"{', '.join(fields)} had no effect on this workload: every token is what the target chooses without",)
+
+
+def _numbered(verdict: Verdict, rounds: Rounds) -> Verdict:
+    """The verdict with rounds from 0, warm-up rounds below."""
+    warmups = rounds.warmup.rounds
+    return replace(verdict, findings=tuple(replace(each, round=each.round - warmups) for each in verdict.findings))
+
+
+def _name_first_pass(verdict: Verdict, rounds: Rounds) -> Verdict:
+    """The verdict, with a hint at what was decoded by the engine's first pass after loading."""
+    first = {number - rounds.warmup.rounds for number, run in enumerate(rounds.judged) if run.first}
+    findings = [
+        replace(each, hints=(*each.hints, FIRST_PASS)) if each.round in first else each for each in verdict.findings
+    ]
+    return replace(verdict, findings=tuple(findings))
+
+
+def judge_target(session: Session, arms: Arms, rounds: Iterable[Rounds]) -> list[str]:
+    """What is wrong with the target's own rounds, those before, beside and after the engine's. Raises EngineError."""
+    if any(map(is_sampled, arms.workload.requests)):
+        return []
+    runs = [run for each in rounds for run in each.judged]
+    verdict = judge(arms.workload, session.reference(arms).calibration, runs, partial(session.rescore, arms))
+    return [] if verdict.passes else [f"{TARGET_UNSTABLE}: {describe_verdict(verdict, arms.workload.name)}"]
 
 
 def _by_what_is_known(
     verdict: Verdict, calibration: Calibration, arms: Arms, rounds: Rounds, about: Description
 ) -> tuple[Verdict, KnownTruthPart, ForetoldPart]:
     """The verdict, held against the truth of the target and of its drafter as far as they are known."""
-    spec, runs = arms.spec, rounds.runs
+    spec, runs = arms.spec, rounds.judged
     truth = truth_of(spec.target, arms.workload.requests)
     foretold = foretell(spec, about, arms.workload, truth)
     verdict = judge_truth(verdict, truth, calibration, runs, spec.speculates)
-    verdict = judge_drafts(verdict, foretold, runs)
-    return verdict, truth_part(truth, calibration, runs), foretold_part(foretold, runs)
+    verdict = judge_drafts(verdict, foretold, runs, rounds.warmup.rounds)
+    return verdict, truth_part(truth, calibration, runs), foretold_part(foretold, rounds.runs)
 
 
 def _by_distribution(session: Session, arms: Arms, rounds: Rounds) -> Judgement:
@@ -100,7 +140,7 @@ def _by_distribution(session: Session, arms: Arms, rounds: Rounds) -> Judgement:
 
 
 def _failed_answers(rounds: Rounds) -> Iterator[tuple[int, Generation]]:
-    return ((at, each) for run in rounds.runs for at, each in enumerate(run.generations) if each.error is not None)
+    return ((at, each) for run in rounds.judged for at, each in enumerate(run.generations) if each.error is not None)
 
 
 def _target(session: Session, arms: Arms, request: Request, plan: SamplingPlan) -> Target:

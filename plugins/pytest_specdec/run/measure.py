@@ -21,6 +21,7 @@ from pytest_specdec.telemetry.energy import meter_for
 from pytest_specdec.telemetry.memory import peak_memory_of
 from pytest_specdec.telemetry.monitor import watch
 from pytest_specdec.telemetry.timing import Timed, benchmark_rounds
+from pytest_specdec.verdict.drafting import Drafting
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Measured:
 
     `base`: the target's rounds that these are held against, `first`: its rounds when it was measured; None if these are
     they. `target`: what the target's engine said of itself, None if it is not loaded. `series`: a file.
+    `accepted_before`: the engine's acceptance when it was last measured.
     """
 
     arms: Arms
@@ -36,9 +38,20 @@ class Measured:
     about: Description
     memory: MemoryPart
     series: Figure[str]
+    accepted_before: float | None
     first: Rounds | None
     base: Base | None
     target: Description | None
+
+    @property
+    def of_target(self) -> list[Rounds]:
+        """The target's own rounds, when it was measured, and beside or after the engine's."""
+        return [*([self.first] if self.first else []), *([self.base.rounds] if self.base else [])]
+
+    @property
+    def drafting(self) -> Drafting:
+        """Whether the engine drafted throughout."""
+        return Drafting(self.arms.spec, self.rounds.judged, self.rounds.warmup.rounds, self.accepted_before)
 
 
 def measure(session: Session, benchmark: Any, arms: Arms, plan: Plan) -> Measured:
@@ -57,8 +70,9 @@ def measure(session: Session, benchmark: Any, arms: Arms, plan: Plan) -> Measure
         about, memory = engine.description, peaks.stop(engine.description.details)
     if first is None:
         session.keep_target_rounds(arms, rounds)
+    before = session.acceptance_before(spec, rounds)
     base = _base(session, arms, rounds, first, beside.so_far if beside is not None else None)
-    return Measured(arms, rounds, about, memory, series(), first, base, session.pool.describe(arms.target))
+    return Measured(arms, rounds, about, memory, series(), before, first, base, session.pool.describe(arms.target))
 
 
 def _base(session: Session, arms: Arms, rounds: Rounds, first: Rounds | None, beside: Rounds | None) -> Base | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,6 +68,7 @@ class Session:
         self._workloads: dict[tuple[str, str], Workload] = {}
         self._rounds: dict[tuple[str, str], Rounds] = {}
         self._references: dict[tuple[str, str], Reference] = {}
+        self._accepted: dict[str, float] = {}
         self._sweeps: dict[tuple[str, str], list[Arm]] = {}
 
     def workload(self, spec: EngineSpec, scenario: Scenario) -> Workload:
@@ -75,7 +77,8 @@ class Session:
         if key not in self._workloads:
             with self.pool.using(spec.target_only()) as engine:
                 about = engine.description
-                made = scenario.realise(about.vocabulary, about.context, engine.encode, engine.encode_messages)
+                by_template = partial(engine.encode_messages, **scenario.chat_template_kwargs)
+                made = scenario.realise(about.vocabulary, about.context, engine.encode, by_template)
             self._workloads[key] = made
             for note in made.notes:
                 self.progress.announce(f"{scenario.name}: {note}")
@@ -141,6 +144,13 @@ class Session:
         """Where the samples of this engine's GPUs on this workload are kept; the name sorts by time."""
         name = f"{datetime.now():%Y%m%d-%H%M%S}-{arms.spec.key}-{arms.workload.digest}.json"
         return Path(self.settings.series) / name
+
+    def acceptance_before(self, spec: EngineSpec, rounds: Rounds) -> float | None:
+        """This engine's acceptance when it was last measured, None if never; that of `rounds` is kept."""
+        before, counted = self._accepted.get(spec.key), rounds.speculation
+        if counted is not None and counted.draft_tokens:
+            self._accepted[spec.key] = counted.accepted_tokens / counted.draft_tokens
+        return before
 
     def keep_arm(self, arms: Arms, rounds: Rounds) -> None:
         """Keep a speculative engine's rounds, whose verdict passes, for the other γ of its sweep."""

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from pytest_specdec.engines.engine import Engine, one_pass
+from pytest_specdec.engines.engine import Engine, collect, one_pass
 from pytest_specdec.generation import Run
 from pytest_specdec.metrics.interval import BY_BUDGET, BY_INTERVAL, Plan
 from pytest_specdec.metrics.rounds import Rounds, Warmup
@@ -56,7 +56,7 @@ class Timed:
     def end(self) -> None:
         """The clock has stopped: fetch what was decoded."""
         self.meter.end_round()
-        self._runs.append(self.engine.collect())
+        self._runs.append(collect(self.engine))
 
     def took(self, seconds: Iterable[float]) -> None:
         """What another clock says of rounds that were begun and ended here."""
@@ -73,20 +73,22 @@ class Timed:
         return seconds
 
     def warm_up(self, plan: Plan) -> Warmup:
-        """Rounds that are thrown away: as many as planned, and more until two in a row take equally long."""
+        """Rounds that are judged and not timed: as many as planned, and more until two in a row take equally long."""
         took: list[float] = []
+        runs: list[Run] = []
         while len(took) < plan.warmup or _unsteady(took, plan):
             self.told = f"warm-up round {len(took) + 1}"
             self.engine.prepare(self._workload)
             start = self._clock()
             self.engine.run()
             took.append(self._clock() - start)
-            self.engine.collect()
-        return Warmup(len(took), _equal(took))
+            runs.append(collect(self.engine))
+        return Warmup(tuple(runs), _equal(took))
 
     def decode_untimed(self, plan: Plan) -> Rounds:
         """A single round without a time, after as many as were planned to warm up."""
-        return Rounds(tuple(one_pass(self.engine, self._workload) for _ in range(plan.warmup + 1))[-1:], ())
+        *before, last = [one_pass(self.engine, self._workload) for _ in range(plan.warmup + 1)]
+        return Rounds((last,), (), warmup=Warmup(tuple(before)))
 
     @contextmanager
     def meter_rounds(self) -> Iterator[Callable[[], EnergyPart]]:

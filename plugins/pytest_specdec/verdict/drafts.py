@@ -20,6 +20,7 @@ from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import ForetoldPart
 from pytest_specdec.verdict.equivalence import Outcome, Verdict
 from pytest_specdec.verdict.truth import Truth
+from pytest_specdec.verdict.words import round_name
 from pytest_specdec.workloads.workload import Workload
 
 Reason: TypeAlias = str
@@ -65,11 +66,14 @@ def _near_the_end(spec: EngineSpec, about: Description, workload: Workload) -> R
     return f"{longest} tokens come within two steps of the end of the context of {context}, where fewer are drafted"
 
 
-def judge_drafts(verdict: Verdict, foretold: Foretold | Reason, runs: Sequence[Run]) -> Verdict:
-    """The verdict, *draft state* where tokens are right and a round's counters are not the foretold ones."""
+def judge_drafts(verdict: Verdict, foretold: Foretold | Reason, runs: Sequence[Run], warmups: int = 0) -> Verdict:
+    """The verdict, *draft state* where tokens are right and a round's counters are not the foretold ones.
+
+    `warmups`: how many of `runs`, the first, are warm-up rounds.
+    """
     if isinstance(foretold, str) or not verdict.passes or _no_claim(foretold, runs):
         return verdict
-    lines = tuple(_differing(foretold.counters, runs))
+    lines = tuple(_differing(foretold.counters, runs, warmups))
     return replace(verdict, outcome=Outcome.DRAFT_STATE, drafts=lines[:SHOWN]) if lines else verdict
 
 
@@ -105,12 +109,12 @@ def _fewer_drafts(foretold: Foretold, run: Run) -> Reason | None:
     return None
 
 
-def _differing(counters: Speculation, runs: Sequence[Run]) -> Iterator[str]:
+def _differing(counters: Speculation, runs: Sequence[Run], warmups: int) -> Iterator[str]:
     """A line for each round whose counters are others."""
-    for number, run in enumerate(runs):
+    for number, run in enumerate(runs, start=-warmups):
         counted = run.speculation
         if counted is not None and counted != _as_told(counters, counted):
-            yield f"round {number}: foretold {_in_words(counters)}; counted {_in_words(counted)}"
+            yield f"{round_name(number)}: foretold {_in_words(counters)}; counted {_in_words(counted)}"
 
 
 def _as_told(counters: Speculation, counted: Speculation) -> Speculation:

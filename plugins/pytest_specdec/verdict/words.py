@@ -43,9 +43,14 @@ def _advice(verdict: Verdict) -> str:
     return TARGET_WRONG if first is not None and first.target_wrong else ADVICE[verdict.outcome]
 
 
+def round_name(number: int) -> str:
+    """A round by its number, from 0; warm-up rounds are counted back from there."""
+    return f"round {number}" if number >= 0 else f"warm-up round {number}"
+
+
 def describe_finding(finding: Finding) -> list[str]:
     """One finding, with a window of tokens of both sides around the first difference."""
-    lines = [f"request {finding.request}, round {finding.round}: {finding.outcome.value}: {finding.detail}"]
+    lines = [f"request {finding.request}, {round_name(finding.round)}: {finding.outcome.value}: {finding.detail}"]
     if finding.position is not None:
         lines.append(f"  first difference at token {finding.position}")
         for side, tokens in zip(finding.sides, (finding.expected, finding.seen), strict=True):

@@ -97,7 +97,9 @@ class OpenLoad(_Load):
         "a list of requests a second, each above 0", "rates = [2.0, 4.0, 8.0, 16.0]", None
     )
     rate: Above0 | None = key("a number of requests a second, above 0", "rate = 8.0", None)
-    burstiness: Above0 = key("the gamma distribution's shape, above 0", "burstiness = 0.5", 1.0)
+    burstiness: Annotated[float, Field(strict=True, ge=0.05, allow_inf_nan=False)] = key(
+        "the gamma distribution's shape, 0.05 or more (below, all requests would come at once)", "burstiness = 0.5", 1.0
+    )
     time_scale: Above0 = key("a factor above 0 on the times of a trace", "time_scale = 0.5", 1.0)
     max_seconds: Above0 | None = key("a number of seconds above 0", "max_seconds = 60.0", None)
 

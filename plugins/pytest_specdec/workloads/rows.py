@@ -20,6 +20,10 @@ from typing import Any, Literal
 
 from pytest_specdec.errors import ConfigurationError
 
+SURROGATE = re.compile("[\ud800-\udfff]")
+UNSENT = ("tool_calls", "tool_call_id", "function_call", "tools", "functions", "response_format")
+"""What changes an answer and is not passed on: a row that has one of them asks for something else."""
+
 Message = tuple[str, str]
 """A role (system, user, assistant, or another that the chat template knows) and what it says."""
 
@@ -51,7 +55,7 @@ class Item:
     `messages`: the conversation; `templated`: by the chat template, or else its bare text. `left_out`: turns of the
     file that are not part of it, since they stand before the first user turn. `length`: tokens to be made up, 0 for a
     conversation; `blocks`: names of the pieces it is made from, the same name for the same ids. `output_tokens`: how
-    long the answer was. `time`: when the request came, in the trace's own unit.
+    long the answer was. `time`: when the request came, in the trace's own unit. `unused`: columns that nobody read.
     """
 
     at: str
@@ -61,7 +65,8 @@ class Item:
     length: int = 0
     blocks: tuple[int, ...] = ()
     output_tokens: int | None = None
-    time: float = 0
+    time: float | None = None
+    unused: tuple[str, ...] = ()
 
 
 def cell(row: Row, column: str, remedy: str) -> Any:
@@ -76,7 +81,26 @@ def text_of(value: Any, name: str) -> str:
     """A text of one character or more. Raises Malformed."""
     if not isinstance(value, str) or not value:
         raise Malformed(f"{name} is not a text of one character or more: give it one")
+    if strange := SURROGATE.search(value):
+        raise Malformed(f"{name} has half a character at {strange.start()} (a lone surrogate): write it whole")
     return value
+
+
+def said(value: Any, name: str) -> str:
+    """What a message says: a text, or OpenAI's list of parts, its texts joined. Raises Malformed for another part."""
+    if not isinstance(value, list):
+        return text_of(value, name)
+    kinds = [part.get("type") if isinstance(part, Mapping) else None for part in value]
+    if others := sorted({repr(kind) for kind in kinds if kind != "text"}):
+        raise Malformed(f"{name} has parts of type {', '.join(others)}, which are not sent: only text is")
+    return text_of("".join(text_of(part.get("text"), f"a part of {name}") for part in value), name)
+
+
+def unused(row: Row, *used: str) -> tuple[str, ...]:
+    """The columns but those that are used. Raises Malformed for one that changes an answer and is not passed on."""
+    if unsent := [column for column in UNSENT if row.values.get(column)]:
+        raise Malformed(f"column {unsent[0]!r} is not sent: leave such rows out, or remove it")
+    return tuple(column for column in row.values if column not in used)
 
 
 def whole(row: Row, column: str, least: int, remedy: str) -> int:
@@ -133,7 +157,9 @@ def _turn(turn: Any, name: str, role_key: str, text_key: str, roles: Mapping[str
     role = text_of(turn[role_key], f"{role_key!r} of {name}")
     if roles is not None and role not in roles:
         raise Malformed(f"{name} has the unknown role {role!r}: known are {', '.join(map(repr, roles))}")
-    return (roles[role] if roles else role), text_of(turn.get(text_key), f"{text_key!r} of {name}")
+    if unsent := [key for key in UNSENT if turn.get(key)]:
+        raise Malformed(f"{name} has {unsent[0]!r}, which is not sent: leave such conversations out")
+    return (roles[role] if roles else role), said(turn.get(text_key), f"{text_key!r} of {name}")
 
 
 _MOST_TOLD = 5
@@ -286,6 +312,9 @@ def json_list(path: Path) -> Iterator[Row | Wrong]:
     """
     text = "".join(lines(path))
     begin = _BEGIN.match(text)
+    if begin is None and (sessions := _sessions(text)) is not None:
+        yield from sessions
+        return
     if begin is None:
         raise ConfigurationError(f'{path} is not a list of objects: for one object a line write format = "jsonl"')
     at, line = begin.end(), 1 + text.count("\n", 0, begin.end())
@@ -298,6 +327,19 @@ def json_list(path: Path) -> Iterator[Row | Wrong]:
         after = comma.end() if comma else end
         line += text.count("\n", at, after)
         at = after
+
+
+def _sessions(text: str) -> list[Row | Wrong] | None:
+    """The payloads of AIPerf's inputs.json, session by session; None where the file is no such object."""
+    try:
+        told = json.loads(text)
+        return [
+            _row(f" session {session['session_id']} payload {number}", payload)
+            for session in told["data"]
+            for number, payload in enumerate(session["payloads"], 1)
+        ]
+    except (json.JSONDecodeError, KeyError, TypeError):
+        return None
 
 
 def _value(path: Path, text: str, at: int) -> tuple[Any, int]:

@@ -11,8 +11,9 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -56,6 +57,19 @@ _Text = Annotated[str, Field(strict=True, min_length=1)]
 _Share = Annotated[float, Field(strict=True, ge=0, le=1)]
 
 
+Demand = Literal[
+    "rejection",
+    "some_accepted",
+    "all_accepted",
+    "eos_in_burst",
+    "block_edge",
+    "chunk_edge",
+    "context_edge",
+    "cached_prompt",
+    "preemption",
+]
+
+
 def _refuse_duplicate(field: str) -> str:
     if field in _SAID_BY_KEYS:
         raise invalid(f"not a matter of sampling: use the scenario's key {_SAID_BY_KEYS[field]!r}")
@@ -89,6 +103,11 @@ class Scenario(BaseModel):
     )
     seed: _Natural = key("a whole number, 0 or more", "seed = 7", 0)
     count: _Positive | None = key("a whole number of prompts, 1 or more", "count = 8", None)
+    chat_template_kwargs: Mapping[str, Annotated[Any, AfterValidator(_plain)]] = key(
+        "a table of values that the chat template knows by name",
+        "chat_template_kwargs = { enable_thinking = false }",
+        {},
+    )
     max_tokens: _Positive = key("a whole number of tokens, 1 or more", "max_tokens = 64")
     min_tokens: _Natural = key("a whole number of tokens, 0 or more", "min_tokens = 16", 0)
     ignore_eos: Annotated[bool, Field(strict=True)] = key("true or false", "ignore_eos = false", True)
@@ -99,6 +118,11 @@ class Scenario(BaseModel):
     )
     sampling: Mapping[Annotated[str, AfterValidator(_refuse_duplicate)], Annotated[Any, AfterValidator(_plain)]] = key(
         "a table of sampling fields under the engine's own names", "sampling = { frequency_penalty = 0.5 }", {}
+    )
+    sampling_in_turn: tuple[Mapping[str, Annotated[Any, AfterValidator(_plain)]], ...] = key(
+        "a list of tables of sampling fields, one for each request in turn, beside `sampling`",
+        "sampling_in_turn = [{ frequency_penalty = 0.5 }, {}]",
+        (),
     )
     load: Load = key(
         "a table that says how requests arrive",
@@ -113,6 +137,11 @@ class Scenario(BaseModel):
         "a number between 0 and 1", "interval = 0.02", 0.05
     )
     warmup_rounds: _Natural = key("a whole number of rounds, 0 or more", "warmup_rounds = 2", 1)
+    demand: tuple[Demand, ...] = key(
+        f"a list of what must happen, out of {', '.join(get_args(Demand))}",
+        'demand = ["rejection", "eos_in_burst"]',
+        (),
+    )
     min_speedup: Above0 | None = key("a number above 0", "min_speedup = 1.2", None)
     max_energy_ratio: Above0 | None = key("a number above 0", "max_energy_ratio = 0.9", None)
     min_acceptance_rate: _Share | None = key("a number from 0 to 1", "min_acceptance_rate = 0.6", None)
@@ -153,6 +182,17 @@ class Scenario(BaseModel):
                 ' remove it, or use a trace or format = "vllm_custom"'
             )
         return output_length
+
+    @field_validator("sampling")
+    @classmethod
+    def _bias_by_id(cls, sampling: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Keys of TOML are texts, and a bias is of token ids."""
+        bias = sampling.get("logit_bias")
+        if not isinstance(bias, Mapping):
+            return sampling
+        if strange := [token for token in bias if not str(token).isdecimal()]:
+            raise invalid(f"logit_bias is of token ids, not of {strange[0]!r}: write for example {{ 17 = -100.0 }}")
+        return {**sampling, "logit_bias": {int(token): value for token, value in bias.items()}}
 
     @field_validator("min_tokens")
     @classmethod
@@ -249,6 +289,8 @@ class Scenario(BaseModel):
             include={"max_tokens", "min_tokens", "ignore_eos", "stop", "stop_token_ids", "sampling"}
         )
         prompts = self._of_source(self.source.definition, self.prompt_count)
+        request |= {"chat_template_kwargs": self.chat_template_kwargs} if self.chat_template_kwargs else {}
+        request |= {"sampling_in_turn": self.sampling_in_turn} if self.sampling_in_turn else {}
         if self.output_length == "source":
             request["output_lengths"] = self._of_source(self.source.output_lengths, self.prompt_count)
         times = {"times": self._times} if self.load.needs_times else {}
@@ -275,7 +317,7 @@ class Scenario(BaseModel):
         faults = list(self._faults(prompts, answers, Limits(vocabulary, context)))
         if faults:
             raise ConfigurationError("\n".join(_shorten(faults)))
-        requests = tuple(map(self._request, prompts, answers))
+        requests = tuple(map(self._request, prompts, answers, cycle(self.sampling_in_turn or ({},))))
         return Workload(
             self.name,
             requests,
@@ -304,10 +346,9 @@ class Scenario(BaseModel):
             if answer < self.min_tokens:
                 yield f"{where}: its answer of {answer} tokens is shorter than min_tokens = {self.min_tokens}: lower it"
 
-    def _request(self, prompt: list[int], answer: int) -> Request:
-        return Request(
-            tuple(prompt), answer, self.min_tokens, self.ignore_eos, self.stop_token_ids, self.stop, dict(self.sampling)
-        )
+    def _request(self, prompt: list[int], answer: int, own: Mapping[str, Any]) -> Request:
+        ends = self.min_tokens, self.ignore_eos, self.stop_token_ids, self.stop
+        return Request(tuple(prompt), answer, *ends, {**self.sampling, **own})
 
 
 def _from_source(ask: Callable[[], _T]) -> _T:

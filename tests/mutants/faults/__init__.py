@@ -4,6 +4,6 @@ The docstring of each says what is broken. Importing this folder registers them;
 tests/plugin, where it is found by its path.
 """
 
-from . import cache, ends, life, requests, shaping, tokens
+from . import cache, drafting, ends, life, requests, shaping, tokens
 
-__all__ = ["cache", "ends", "life", "requests", "shaping", "tokens"]
+__all__ = ["cache", "drafting", "ends", "life", "requests", "shaping", "tokens"]

@@ -78,6 +78,15 @@ def test_a_conversation_has_bos_once_and_is_open_for_the_answer(make: Make) -> N
 
 
 @both
+def test_a_template_is_given_the_names_that_it_knows(make: Make) -> None:
+    """As the scenario's chat_template_kwargs say; other prompts are another workload."""
+    backend = make(tiny_tokenizer(TEMPLATE + "{% if thinking %} hello{% endif %}"))
+    said = [BOS, USER, HELLO, WORLD, ASSISTANT]
+    assert backend.encode_messages([ASK]) == [said]
+    assert backend.encode_messages([ASK], {"thinking": True}) == [[*said, HELLO]]
+
+
+@both
 @pytest.mark.parametrize(
     ("tokenizer", "message"),
     [(tiny_tokenizer(None), "m has no chat template: set chat_template = false"), (None, "no")],

@@ -91,3 +91,9 @@ def test_tests_run_target_only_first_and_engine_by_engine() -> None:
     other = EngineSpec(backend="vllm", target="n")
     tests = [[two], [other], [four], [two], [target]]
     assert engine_order(tests) == [4, 0, 3, 2, 1]
+
+
+def test_a_label_is_short_enough_for_a_test_id() -> None:
+    """A longer one is cut, and told from others by its key."""
+    one, other = (EngineSpec(backend="fake", target=f"{'x' * 400}{end}") for end in "ab")
+    assert (len(one.label) < 120, one.label != other.label) == (True, True)

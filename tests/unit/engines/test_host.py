@@ -45,6 +45,8 @@ def load(config):
         time.sleep(3600)
     return Backend(config)
 
+REFUSALS = ("thirteen is not supported",)
+
 class Backend:
     def __init__(self, config):
         self.config = config

@@ -177,7 +177,7 @@ class TestGreedy:
         run = decode(load("counts"), request([5]), request([40, 30], max_tokens=3))
         assert [each["token_ids"] for each in run["generations"]] == [words_after(5, 24), words_after(30, 3)]
         assert [each["prompt_ids"] for each in run["generations"]] == [[5], [40, 30]]
-        assert run["speculation"] is None
+        assert run["speculation"]["draft_tokens"] == 0
 
     def test_holds_against_the_models_own_settings(self, load: Any, models: Path) -> None:
         settings = {"do_sample": True, "temperature": 5.0, "repetition_penalty": 9.0, "eos_token_id": EOS}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -64,6 +65,7 @@ def loading(monkeypatch: pytest.MonkeyPatch, log: Path, said: str) -> tuple[str,
     monkeypatch.setattr(vllm, "_refusal_in_child", lambda: found(str(log)))
     monkeypatch.setattr(vllm, "_platform_arguments", lambda speculates: {})
     monkeypatch.setattr(vllm, "preload", lambda: refuses)
+    monkeypatch.setitem(sys.modules, f"{worker.BACKEND}vllm", vllm)
     kind, told = worker.answer(vllm.load, CONFIG)
     return kind, told
 
@@ -74,9 +76,33 @@ def test_a_refusal_of_vllms_own_process_is_a_refusal(monkeypatch: pytest.MonkeyP
     assert told == ("unsupported", f"ValueError: {UNLIKE}")
 
 
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        (
+            "The min_p and logit_bias sampling parameters are not yet supported with speculative decoding.",
+            "unsupported",
+        ),
+        ("Head size 80 is not supported by this attention back end: the cache is corrupt", "error"),
+    ],
+)
+def test_words_that_nobody_vouches_for_are_a_fault(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, kind: str
+) -> None:
+    """That a message happens to say "not supported" makes no skip, which would be green."""
+    assert loading(monkeypatch, tmp_path / "log", f"{CHILD} ValueError: {said}") == (kind, f"ValueError: {said}")
+
+
 def test_a_fault_of_vllms_own_process_is_no_refusal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     told = loading(monkeypatch, tmp_path / "log", f"{CHILD} torch.OutOfMemoryError: CUDA out of memory")
     assert told == ("error", f"Exception: {POINTER}")
+
+
+def test_a_baseline_that_would_speculate_does_not_load() -> None:
+    """Whatever brought it in, options or a checkpoint: the resolved configuration says so."""
+    configured = SimpleNamespace(vllm_config=SimpleNamespace(speculative_config=SimpleNamespace(method="ngram")))
+    with pytest.raises(RuntimeError, match="the baseline would speculate, by 'ngram'"):
+        vllm.VllmBackend(SimpleNamespace(llm_engine=configured), CONFIG)
 
 
 class Left(BaseException):

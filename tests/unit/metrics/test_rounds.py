@@ -11,7 +11,7 @@ import pytest
 
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.generation import Generation, Run
-from pytest_specdec.metrics.base import AROUND, BEFORE, ONCE, base_of, target_alone_part, warnings_of
+from pytest_specdec.metrics.base import AROUND, BEFORE, ONCE, UNCOUNTED, base_of, target_alone_part, warnings_of
 from pytest_specdec.metrics.interval import (
     BY_BUDGET,
     BY_INTERVAL,
@@ -85,7 +85,7 @@ class Stopwatch:
 
 def of(*seconds: float, warmup: Warmup | None = None, hits: int | None = None) -> Rounds:
     """Rounds of ten tokens each."""
-    run = Run((Generation((1,), tuple(range(10)), "length"),), None, 0.0, hits)
+    run = Run((Generation((1,), tuple(range(10)), "length"),), None, 0.0, hits, drafted_alone=0)
     return Rounds((run,) * len(seconds), seconds, warmup=warmup or Warmup())
 
 
@@ -149,11 +149,11 @@ def test_a_number_of_rounds_is_exact() -> None:
 
 
 def test_warm_up_lasts_until_two_rounds_take_equally_long() -> None:
-    """8, 4, 2, 1 and 1 s: five are thrown away, and the sixth is the first that counts."""
+    """8, 4, 2, 1 and 1 s: five are judged and not timed, and the sixth is the first that counts."""
     time = Time()
     engine = time.engine("a", lambda i: max(1.0, 8.0 / 2**i))
     rounds = time_rounds(Timed(engine, WORKLOAD, time), Plan(2, 1, budget_s=99.0, steady=True))
-    assert (rounds.warmup, rounds.seconds) == (Warmup(5, True), (1.0, 1.0))
+    assert (rounds.warmup.rounds, rounds.warmup.steady, rounds.seconds) == (5, True, (1.0, 1.0))
 
 
 def test_a_warm_up_that_never_settles_ends_and_is_told() -> None:
@@ -162,7 +162,7 @@ def test_a_warm_up_that_never_settles_ends_and_is_told() -> None:
     rounds = time_rounds(
         Timed(time.engine("a", lambda i: 1.0 / 2**i), WORKLOAD, time), Plan(2, 1, budget_s=99.0, steady=True)
     )
-    assert rounds.warmup == Warmup(6, False)
+    assert (rounds.warmup.rounds, rounds.warmup.steady) == (6, False)
     assert warnings_of(rounds, None) == ["the last two of 6 warm-up rounds still differed by more than 5 %"]
 
 
@@ -170,7 +170,8 @@ def test_warming_up_longer_than_the_time_budget_is_left() -> None:
     """Rounds of 40 s are not repeated to see whether they are steady; that they may not be is not claimed either."""
     time = Time()
     plan = Plan(2, 1, budget_s=20.0, steady=True)
-    assert time_rounds(Timed(time.engine("a", lambda _: 40.0), WORKLOAD, time), plan).warmup == Warmup(1, None)
+    warmup = time_rounds(Timed(time.engine("a", lambda _: 40.0), WORKLOAD, time), plan).warmup
+    assert (warmup.rounds, warmup.steady) == (1, None)
 
 
 def test_no_warm_up_means_none() -> None:
@@ -179,7 +180,7 @@ def test_no_warm_up_means_none() -> None:
     rounds = time_rounds(
         Timed(time.engine("a", lambda i: 1.0 + i), WORKLOAD, time), Plan(1, 0, budget_s=99.0, steady=True)
     )
-    assert (rounds.warmup, rounds.seconds) == (Warmup(0, None), (1.0,))
+    assert (rounds.warmup, rounds.seconds) == (Warmup(), (1.0,))
 
 
 def test_the_arms_take_turns_and_each_goes_first_in_turn() -> None:
@@ -249,12 +250,33 @@ def test_one_arm_beside_the_other_runs_in_turn_only() -> None:
     assert "".join(time.log) == "td"
 
 
-@pytest.mark.parametrize(("ours", "base", "warned"), [(96, 0, True), (0, 96, True), (96, 90, False), (0, 0, False)])
-def test_a_prefix_cache_warm_in_one_arm_only_is_warned_of(ours: int, base: int, warned: bool) -> None:
-    """Hits on one side make its speed no matter of drafting."""
-    words = warnings_of(of(1.0, hits=ours), base_of(of(1.0, hits=base)))
-    assert bool(words) == warned
-    assert all(f"{ours} prompt tokens here, {base} for target-only" in word for word in words)
+@pytest.mark.parametrize(
+    ("ours", "base", "keeps", "said"),
+    [
+        (96, 0, False, ["the prefix cache was warm in one arm only: it held 96 prompt tokens here, 0 for target-only"]),
+        (0, 96, True, ["the prefix cache was warm in one arm only: it held 0 prompt tokens here, 96 for target-only"]),
+        (
+            96,
+            90,
+            False,
+            [
+                "96 prompt tokens here and 90 for target-only came from a prefix cache that could not be reset: "
+                "repeated prompts cost less than a user's"
+            ],
+        ),
+        (96, 90, True, []),
+        (0, 0, False, []),
+    ],
+)
+def test_a_warm_prefix_cache_is_warned_of(ours: int, base: int, keeps: bool, said: list[str]) -> None:
+    """Hits on one side make its speed no matter of drafting; on both, no matter of use, unless they were asked for."""
+    assert warnings_of(of(1.0, hits=ours), base_of(of(1.0, hits=base)), keeps) == said
+
+
+def test_a_target_that_tells_no_counters_is_warned_of() -> None:
+    """That it did not speculate is then believed, and not proven."""
+    uncounted = Rounds((Run((), None, 0.0),), ())
+    assert warnings_of(of(1.0), base_of(uncounted)) == [UNCOUNTED]
 
 
 def test_the_interval_is_students() -> None:

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.metrics.latency import WITHHELD
 from pytest_specdec.record import Figure, Record, Spread, missing
 from pytest_specdec.record.parts import (
     AcceptancePart,
     AskedPart,
+    CalibrationPart,
     EnergyPart,
     GoodputPart,
     LatencyPart,
@@ -20,14 +22,17 @@ from pytest_specdec.record.parts import (
     SpeedupPart,
     TargetAlonePart,
     ThroughputPart,
+    VerdictPart,
 )
 from pytest_specdec.run.describe import withhold_speed
-from pytest_specdec.run.gate import check_limits
+from pytest_specdec.run.gate import check_invariance, check_limits
 from pytest_specdec.workloads.scenario import Scenario, load_scenario
 
 MEASURED = Record(
     asked=AskedPart(method="draft_model", gamma=3),
-    throughput=ThroughputPart(tokens=9, per_round=PerRoundPart(tokens=(9,), ttft_us=("1",), tpot_us=("1",))),
+    throughput=ThroughputPart(
+        tokens=9, seconds=Figure(3.0), per_round=PerRoundPart(tokens=(9,), ttft_us=("1",), tpot_us=("1",))
+    ),
     acceptance=AcceptancePart(drafts=Figure(3), rate=Figure(0.5), mean_accepted_length=Figure(2.5)),
     latency=LatencyPart(ttft_s=Spread(p50=1.0, n=1)),
     target_alone=TargetAlonePart(joules_per_token=Figure(2.0), energy_flags=("short window",)),
@@ -60,7 +65,7 @@ def test_each_limit_that_is_missed_is_said(scenario: Scenario) -> None:
 
 
 def test_a_limit_that_is_just_reached_is_kept(scenario: Scenario) -> None:
-    """And a figure that was not measured misses none."""
+    """And one whose figure is unknown is not, unless nothing was timed at all."""
     kept = replace(
         MEASURED,
         acceptance=AcceptancePart(drafts=Figure(3), rate=Figure(0.6), mean_accepted_length=Figure(3.0)),
@@ -68,8 +73,22 @@ def test_a_limit_that_is_just_reached_is_kept(scenario: Scenario) -> None:
         energy=EnergyPart(over_target=Figure(0.9)),
     )
     assert check_limits(kept, scenario) == []
-    unmeasured = replace(kept, speedup=SpeedupPart(), energy=EnergyPart())
-    assert check_limits(unmeasured, scenario) == []
+    unknown = replace(kept, speedup=SpeedupPart(), energy=EnergyPart(over_target=Figure(None, "no counter")))
+    assert check_limits(unknown, scenario) == [
+        f"min_speedup = 2 of {scenario.path} cannot be shown to be kept: not measured",
+        f"max_energy_ratio = 0.9 of {scenario.path} cannot be shown to be kept: no counter",
+    ]
+    assert check_limits(replace(unknown, throughput=ThroughputPart(tokens=9)), scenario) == []
+
+
+@pytest.mark.parametrize(("mode", "failures"), [("1", 2), ("0", 0)])
+def test_where_batches_must_change_nothing_a_tie_is_a_failure(mode: str, failures: int) -> None:
+    """And so is a target whose own output differs between batch sizes: the mode does not hold."""
+    spec = EngineSpec(backend="vllm", target="t", environment={"VLLM_BATCH_INVARIANT": mode})
+    tied = VerdictPart(outcome="tie", calibration=CalibrationPart(disagreements=1, compared=8))
+    words = check_invariance(replace(MEASURED, verdict=tied), spec)
+    assert len(words) == failures
+    assert all("VLLM_BATCH_INVARIANT" in word for word in words)
 
 
 def test_a_red_verdict_leaves_no_figure_of_speed() -> None:

@@ -23,7 +23,7 @@ LOGITS = [3.0, 1.0, -inf]
 class Recorder:
     """An engine that answers with the seed's digits, rates by LOGITS after any prefix, and keeps what it was sent."""
 
-    spec = EngineSpec(backend="recorder", target="t")
+    spec = EngineSpec(backend="recorder", target="t", method="ngram", gamma=2)
 
     def __init__(self, speculates: bool = True) -> None:
         self.workloads: list[Workload] = []

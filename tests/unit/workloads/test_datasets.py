@@ -307,7 +307,8 @@ MALFORMED = [
     (
         "mooncake",
         lines({**MOONCAKE[0], "hash_ids": [1]}),
-        ":1: column 'hash_ids' has 1 blocks of 512 tokens for a length of 700",
+        ":1: column 'hash_ids' has 1 blocks of 512 tokens for a length of 700: "
+        "say another block_size if the trace has one",
     ),
     (
         "mooncake",
@@ -335,7 +336,7 @@ MALFORMED = [
     (
         "jsonl",
         lines({"prompt": [{"role": "user", "content": [{"type": "image"}]}]}),
-        f":1: 'content' of turn 1 of column 'prompt' {TEXT}",
+        ":1: 'content' of turn 1 of column 'prompt' has parts of type 'image', which are not sent: only text is",
     ),
     ("spec_bench", lines({"turns": ["a", ""]}), f":1: turn 2 of column 'turns' {TEXT}"),
     ("spec_bench", lines({"turns": "a"}), ":1: column 'turns' is not a list of one text or more: give it one"),

@@ -147,3 +147,105 @@ def test_a_stated_prompt_length_is_met_to_the_token(length: int) -> None:
     for source in (f'format = "random", length = {length}', 'format = "mooncake", path = "t.jsonl"'):
         part = workload_part(scenario(source, "count = 1").realise(5000, 50_000, letters))
         assert set(asdict(part.prompt_tokens).values()) == {length}
+
+
+def notes_of(source: str, row: object) -> tuple[str, ...]:
+    Path("d.jsonl").write_text(json.dumps(row))
+    return scenario(source).realise(5000, 50_000, letters, contents).notes
+
+
+MESSAGES = 'format = "jsonl", path = "d.jsonl", column = "messages"'
+
+
+def test_content_in_parts_is_joined_and_other_parts_are_named() -> None:
+    """As OpenAI has it: texts are one text; a picture cannot be left out unseen."""
+    parts: list[dict[str, object]] = [{"type": "text", "text": "Name a "}, {"type": "text", "text": "river."}]
+    Path("d.jsonl").write_text(json.dumps({"messages": [{"role": "user", "content": parts}]}))
+    assert list_prompts(scenario(MESSAGES)) == ["Name a river."]
+    Path("d.jsonl").write_text(json.dumps({"messages": [{"role": "user", "content": [*parts, {"type": "image_url"}]}]}))
+    assert "'content' of turn 1 of column 'messages' has parts of type 'image_url', which are not sent" in error_of(
+        MESSAGES
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (
+            {
+                "messages": [
+                    {"role": "user", "content": "a"},
+                    {"role": "assistant", "content": None, "tool_calls": [{}]},
+                ]
+            },
+            "turn 2 of column 'messages' has 'tool_calls', which is not sent",
+        ),
+        ({"messages": [{"role": "user", "content": "a"}], "tools": [{}]}, "column 'tools' is not sent"),
+        ({"messages": [{"role": "user", "content": "a\ud800"}]}, "has half a character at 1 (a lone surrogate)"),
+    ],
+)
+def test_what_changes_an_answer_and_is_not_sent_is_named(row: object, said: str) -> None:
+    """Tools and their calls are part of what an agent was asked."""
+    Path("d.jsonl").write_text(json.dumps(row))
+    assert said in error_of(MESSAGES)
+
+
+def test_columns_that_nobody_reads_are_noted() -> None:
+    """No column is lost in silence."""
+    row = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 8, "id": 1}
+    assert notes_of(MESSAGES, row) == ("columns that were not used: id, max_tokens",)
+
+
+def test_aiperf_inputs_are_read_payload_by_payload() -> None:
+    """Each is a request, whatever its session; its place is told by session and number."""
+    payload = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 8}
+    Path("inputs.json").write_text(json.dumps({"data": [{"session_id": "s1", "payloads": [payload, payload]}]}))
+    source = 'format = "json", path = "inputs.json", column = "messages"'
+    assert list_prompts(scenario(source)) == ["Hi", "Hi"]
+    assert error_of(source.replace("messages", "prompt")).count("inputs.json session s1 payload 1") == 1
+
+
+def test_sharegpt_with_role_and_content_is_read() -> None:
+    """The keys are those of its first turn."""
+    Path("d.json").write_text(json.dumps([{"conversations": [{"role": "user", "content": "Hi"}]}]))
+    assert list_prompts(scenario('format = "sharegpt", path = "d.json"')) == ["Hi"]
+
+
+def test_mooncake_with_sessions_delays_and_blocks_of_another_size() -> None:
+    """A request that follows in its session has no time of its own, and the record says so."""
+    rows = [
+        {"timestamp": 0, "session_id": "s", "input_length": 700, "output_length": 20, "hash_ids": [1, 2]},
+        {"delay": 50, "session_id": "s", "input_length": 700, "output_length": 20, "hash_ids": [1, 3]},
+    ]
+    Path("d.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    source = 'format = "mooncake", path = "d.jsonl", block_size = 600'
+    loaded = scenario(source, "ignore_eos = true").realise(5000, 50_000, letters)
+    first, second = (request.prompt_ids for request in loaded.requests)
+    assert (first[:600] == second[:600], first[600:] == second[600:]) == (True, False)
+    assert loaded.notes == (
+        "requests of sessions that were due a delay after the one before: 1; they are sent as the load says",
+    )
+    assert "has 2 blocks of 512 tokens for a length of 1300" in _mooncake_error(rows[0], 1300)
+
+
+def _mooncake_error(row: Mapping[str, object], length: int) -> str:
+    Path("d.jsonl").write_text(json.dumps({**row, "input_length": length}))
+    return error_of('format = "mooncake", path = "d.jsonl"')
+
+
+def test_a_trace_with_texts_says_how_to_read_them() -> None:
+    """A text is no length."""
+    Path("d.jsonl").write_text(json.dumps({"timestamp": 0, "text_input": "Hi", "output_length": 2}))
+    assert 'write format = "jsonl", column = "text_input"' in error_of('format = "mooncake", path = "d.jsonl"')
+
+
+def test_bursts_that_would_be_one_moment_are_refused() -> None:
+    """Gaps of so small a shape are all zero, whose mean no factor makes 1/rate."""
+    Path("x.toml").write_text(
+        'max_tokens = 4\ncount = 4\nsource = { format = "random", length = 4 }\n'
+        'load = { kind = "open", rate = 1.0, arrivals = "gamma", burstiness = 1e-9 }'
+    )
+    with pytest.raises(
+        ConfigurationError, match=r"load.burstiness: expected the gamma distribution's shape, 0.05 or more"
+    ):
+        load_scenario("x.toml")

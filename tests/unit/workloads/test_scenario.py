@@ -48,17 +48,20 @@ def test_defaults_of_the_smallest_scenario(tmp_path: Path) -> None:
         "name": "x",
         "description": "",
         "seed": 0,
+        "chat_template_kwargs": {},
         "min_tokens": 0,
         "ignore_eos": True,
         "stop": (),
         "stop_token_ids": (),
         "output_length": "max_tokens",
         "sampling": {},
+        "sampling_in_turn": (),
         "concurrency": 1,
         "prefix_cache": "reset",
         "rounds": 3,
         "interval": 0.05,
         "warmup_rounds": 1,
+        "demand": (),
         "min_speedup": None,
         "max_energy_ratio": None,
         "min_acceptance_rate": None,
@@ -90,6 +93,23 @@ concurrency = 2
     limits = (9, 2, False, (2,), ("###",), {"frequency_penalty": 0.5})
     assert workload.requests == (Request((5, 6), *limits), Request((7,), *limits))
     assert (workload.name, workload.concurrency) == ("other", 2)
+
+
+def test_sampling_in_turn_is_each_requests_own(tmp_path: Path) -> None:
+    """Beside what all have; and it is another workload."""
+    alike = 'source = { format = "ids", prompts = [[5], [6], [7]] }\nmax_tokens = 4\nsampling = { seed = 1 }\n'
+    mixed = write_scenario(tmp_path, alike + "sampling_in_turn = [{ min_p = 0.1 }, {}]")
+    own = [dict(request.sampling) for request in mixed.realise(10, 11, no_tokenizer).requests]
+    assert own == [{"seed": 1, "min_p": 0.1}, {"seed": 1}, {"seed": 1, "min_p": 0.1}]
+    assert mixed.digest != write_scenario(tmp_path, alike).digest
+
+
+def test_a_bias_is_of_token_ids(tmp_path: Path) -> None:
+    """TOML has texts for keys; what is no id is refused."""
+    biased = write_scenario(tmp_path, RANDOM + "sampling = { logit_bias = { 17 = -100.0 } }")
+    assert biased.sampling == {"logit_bias": {17: -100.0}}
+    with pytest.raises(ConfigurationError, match="logit_bias is of token ids, not of 'the'"):
+        write_scenario(tmp_path, RANDOM + "sampling = { logit_bias = { the = -100.0 } }")
 
 
 def test_a_scenario_cannot_be_changed(tmp_path: Path) -> None:

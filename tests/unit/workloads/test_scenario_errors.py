@@ -12,13 +12,14 @@ from pytest_specdec.workloads.scenario import load_scenario
 
 RANDOM = 'source = { format = "random", length = 4 }\ncount = 3\nmax_tokens = 8\n'
 KEYS = (
-    "name, description, source, seed, count, max_tokens, min_tokens, ignore_eos, stop, stop_token_ids, output_length,"
-    " sampling, load, concurrency, prefix_cache, rounds, interval, warmup_rounds, min_speedup,"
-    " max_energy_ratio, min_acceptance_rate, min_mean_accepted_length, max_tie_rate, slo, min_goodput"
+    "name, description, source, seed, count, chat_template_kwargs, max_tokens, min_tokens, ignore_eos,"
+    " stop, stop_token_ids, output_length, sampling, sampling_in_turn, load, concurrency, prefix_cache, rounds,"
+    " interval, warmup_rounds, demand, min_speedup, max_energy_ratio, min_acceptance_rate,"
+    " min_mean_accepted_length, max_tie_rate, slo, min_goodput"
 )
 FORMATS = (
     'it is one of "random", "text", "ids", "file", "jsonl", "json", "csv", "parquet", "spec_bench", "mt_bench",'
-    ' "speed_bench", "sharegpt", "vllm_custom", "azure", "mooncake", "burstgpt", "hugging_face",'
+    ' "speed_bench", "sharegpt", "vllm_custom", "azure", "burstgpt", "mooncake", "hugging_face",'
     ' for example source = { format = "random", length = 16 }'
 )
 KINDS = 'it is one of "offline", "closed", "open", for example load = { kind = "closed" }'

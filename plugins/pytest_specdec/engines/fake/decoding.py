@@ -104,6 +104,7 @@ class Decoder:
         self._alpha = float(spec.speculative_options.get("alpha", 0.8))
         self._options = options
         self._decoded: set[tuple[int, ...]] = set()
+        self.woken = False
 
     def take(self, workload: Workload) -> None:
         """Take the requests, or refuse them."""
@@ -245,7 +246,8 @@ class Decoder:
         """The finished answer; text only where a stop text was asked for, and without it."""
         text = up_to(text_of(progress.output), progress.request.stop) if progress.request.stop else None
         chunks, moments = tuple(progress.chunks), (progress.started_s, progress.scheduled_s)
-        return Generation(prompt, tuple(progress.output), progress.reason, chunks, text, *moments)
+        counts = (progress.counted.draft_tokens, progress.counted.accepted_tokens) if self.gamma else (None, None)
+        return Generation(prompt, tuple(progress.output), progress.reason, chunks, text, *moments, None, *counts)
 
     def in_order(self, answers: list[Answer]) -> list[Answer]:
         """The answers, each in the place of its request."""

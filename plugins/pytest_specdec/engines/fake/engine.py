@@ -107,6 +107,7 @@ class FakeEngine:
             device="fake",
             versions={"fake": "1"},
             details=self._details(),
+            configuration={**self._options["switches"], **self.spec.speculative_options.get("switches", {})},
         )
         self._workload: Workload | None = None
         self._run: Run | None = None
@@ -114,7 +115,7 @@ class FakeEngine:
     def _details(self) -> dict[str, Any]:
         ends = {"eos_token_ids": list(self._model.eos_token_ids)} if self._model.eos_token_ids else {}
         counting = {"counting": "fake"} if self.spec.speculates else {}
-        return {**ends, **counting, **self._options["switches"], **self.spec.speculative_options.get("switches", {})}
+        return {**ends, **counting}
 
     def _pass(self, option: str) -> None:
         TIME.advance(float(self._options[option]))
@@ -123,10 +124,11 @@ class FakeEngine:
         """One id a word, by its length."""
         return [[FIRST_PLAIN_ID + len(word) for word in text.split()] for text in texts]
 
-    def encode_messages(self, conversations: Sequence[Sequence[Mapping[str, str]]]) -> list[list[int]]:
-        """The role's length and the words of each message, and the word "assistant" at the end."""
+    def encode_messages(self, conversations: Sequence[Sequence[Mapping[str, str]]], **template: Any) -> list[list[int]]:
+        """The role's length and the words of each message, the template's values, and "assistant" at the end."""
+        values = "".join(f" {name}{value}" for name, value in template.items())
         told = [" ".join(f"{each['role']} {each['content']}" for each in messages) for messages in conversations]
-        return self.encode([f"{text} assistant" for text in told])
+        return self.encode([f"{text}{values} assistant" for text in told])
 
     def prepare(self, workload: Workload) -> None:
         """Take the requests."""
@@ -142,7 +144,7 @@ class FakeEngine:
         answers = [self._decoder.decode(workload, index, start) for index in range(len(workload.requests))]
         answers = self._decoder.in_order(answers)
         counted = [speculation for _, speculation in answers]
-        total = sum(counted[1:], counted[0]) if self.spec.speculates else None
+        total = sum(counted[1:], counted[0])
         self._run = Run(tuple(generation for generation, _ in answers), total, clock() - start)
 
     def collect(self) -> Run:
@@ -160,7 +162,8 @@ class FakeEngine:
         """Nothing to give up."""
 
     def wake(self) -> None:
-        """Nothing to take back."""
+        """Nothing to take back; the decoder remembers it."""
+        self._decoder.woken = True
 
     def close(self) -> None:
         """Nothing to end."""

@@ -77,10 +77,10 @@ class Client:
         """The answers to several questions, a few of them at once. Raises EngineError."""
         return self._wait(self._json_of_each(path, bodies))
 
-    def answers(self, path: str, timeout: float) -> bool:
+    def answers(self, path: str, timeout: float, body: Mapping[str, Any] | None = None) -> bool:
         """Whether this path answers at all, and well."""
         try:
-            self.text(path, timeout=timeout)
+            self.text(path, body, timeout)
         except EngineError:
             return False
         return True

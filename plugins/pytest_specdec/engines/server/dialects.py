@@ -57,7 +57,8 @@ class Dialect:
     `asks`: fields that make it tell token ids. `neutral`: greedy decoding, whatever the model's own settings say.
     `prompt_ids_at`: paths of which the first that is there counts; none where the server does not tell. `renamed`:
     finish reasons under other names. `rates`: whether /v1/completions answers to `prompt_logprobs`. `tokenize`:
-    whether /tokenize and /detokenize are there.
+    whether /tokenize and /detokenize are there. `reset`: where its prefix cache is emptied, if it lets one.
+    `environment`: of a server that is started here.
     """
 
     name: str
@@ -78,6 +79,8 @@ class Dialect:
     version: str | None = None
     rates: bool = False
     tokenize: bool = False
+    reset: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 GREEDY: Mapping[str, Any] = MappingProxyType(
@@ -99,6 +102,8 @@ VLLM = Dialect(
     version="/version",
     rates=True,
     tokenize=True,
+    reset="/reset_prefix_cache",
+    environment={"VLLM_SERVER_DEV_MODE": "1"},  # else it has no such path
 )
 SGLANG = Dialect(
     "sglang",

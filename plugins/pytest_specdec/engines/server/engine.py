@@ -27,6 +27,7 @@ from pytest_specdec.hardware import gpus
 from pytest_specdec.workloads.workload import Request, Workload
 
 READY_SECONDS = 60.0
+NOTHING_DRAFTED = Speculation(0, 0, 0)  # vLLM's page has counters of drafts only where it speculates
 DYING_SECONDS = 1.0
 
 
@@ -73,7 +74,7 @@ class ServedEngine:
     def _start(self, places: Mapping[str, object], load_timeout: float) -> None:
         on_cpu = not gpus().visible
         command = command_line(self._plan, self.spec, places, on_cpu)
-        environment = {**(CPU_ENVIRONMENT if on_cpu else {}), **self.spec.environment}
+        environment = {**self._plan.dialect.environment, **(CPU_ENVIRONMENT if on_cpu else {}), **self.spec.environment}
         self._process = ServerProcess(command, environment, self.spec.label)
         self._process.wait_until(self._is_ready, load_timeout)
 
@@ -148,10 +149,11 @@ class ServedEngine:
         asked = ({"model": self._asking.model, "prompt": text} for text in texts)
         return [list(self._client.json("/tokenize", body)["tokens"]) for body in asked]
 
-    def encode_messages(self, conversations: Sequence[Sequence[Mapping[str, str]]]) -> list[list[int]]:
+    def encode_messages(self, conversations: Sequence[Sequence[Mapping[str, str]]], **template: Any) -> list[list[int]]:
         """Token ids of each conversation by the server's own chat template, ready for the assistant's answer."""
         self._refuse_no_tokenizer()
-        asked = ({"model": self._asking.model, "messages": [dict(each) for each in talk]} for talk in conversations)
+        same = {"model": self._asking.model, **({"chat_template_kwargs": template} if template else {})}
+        asked = ({**same, "messages": [dict(each) for each in talk]} for talk in conversations)
         return [list(self._client.json("/tokenize", body)["tokens"]) for body in asked]
 
     def _decode(self, ids: Sequence[int]) -> str:
@@ -172,6 +174,8 @@ class ServedEngine:
         dues = workload.arrivals_s or (None,) * len(workload.requests)
         pairs = zip(workload.requests, dues, strict=True)
         self._exchanges = [Exchange(self._asking.route.path, self._body(request), due) for request, due in pairs]
+        if self._plan.dialect.reset and not workload.keeps_prefix_cache:
+            self._client.answers(self._plan.dialect.reset, self._timeout, {})
         self._client.warm(self._ready, min(workload.concurrency, len(workload.requests)))
         self._before = self._read_counters()
 
@@ -229,11 +233,9 @@ class ServedEngine:
         return Counted.read(page, self._plan.dialect.counters)
 
     def _speculation(self, answers: Sequence[Answer], after: Counted) -> Speculation | None:
-        """What was drafted; None for the target alone. Raises EngineError if the server does not tell."""
-        if not self.spec.speculates:
-            return None
+        """What was drafted; None if it is not told. Raises EngineError then, unless this is the target alone."""
         counted = self._sum_answers(answers) if self._plan.dialect.told else self._count_since(after)
-        if counted is None:
+        if counted is None and self.spec.speculates:
             raise EngineError(
                 f"server {self.spec.label} does not tell what it drafted ({self._counter_source()}): without that it "
                 "cannot be known whether it speculated; switch its metrics on, or say server['metrics']; "
@@ -251,7 +253,8 @@ class ServedEngine:
             after = replace(after, drafts=-(-after.draft_tokens // self.spec.gamma))
             before = replace(self._before, drafts=-(-(self._before.draft_tokens or 0) // self.spec.gamma))
             return after.since(before)
-        return after.since(self._before)
+        silent = not self.spec.speculates and after.draft_tokens is None and after.prefix_cache_hits is not None
+        return NOTHING_DRAFTED if silent else after.since(self._before)
 
     def _counter_source(self) -> str:
         dialect = self._plan.dialect

@@ -12,7 +12,7 @@ from pytest_specdec.workloads.sources.conversations import (
     ShareGptSource,
 )
 from pytest_specdec.workloads.sources.prompts import FileSource, IdsSource, RandomSource, TextSource
-from pytest_specdec.workloads.sources.traces import TraceSource
+from pytest_specdec.workloads.sources.traces import MooncakeSource, TraceSource
 
 Source: TypeAlias = (
     RandomSource
@@ -24,6 +24,7 @@ Source: TypeAlias = (
     | ShareGptSource
     | CustomSource
     | TraceSource
+    | MooncakeSource
     | HubSource
 )
 
@@ -33,6 +34,7 @@ __all__ = [
     "FileSource",
     "HubSource",
     "IdsSource",
+    "MooncakeSource",
     "QuestionSource",
     "RandomSource",
     "ShareGptSource",

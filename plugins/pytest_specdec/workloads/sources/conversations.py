@@ -29,6 +29,7 @@ from pytest_specdec.workloads.rows import (
     select_turns,
     text_of,
     turns_of,
+    unused,
     whole,
 )
 from pytest_specdec.workloads.sources.source import Drawing, FileRows, RowsSource, SourceFault, read_each
@@ -100,9 +101,9 @@ class Columns(Conversations):
         if isinstance(value, list):
             turns = turns_of(value, f"column {self.column!r}", "role", "content")
             messages, left_out = select_turns(turns, self.turns)
-            return Item(row.at, messages, self.chat_template is not False, left_out)
+            return Item(row.at, messages, self.chat_template is not False, left_out, unused=unused(row, self.column))
         text = text_of(value, f"column {self.column!r}")
-        return Item(row.at, (("user", text),), self.chat_template is True)
+        return Item(row.at, (("user", text),), self.chat_template is True, unused=unused(row, self.column))
 
 
 class ColumnSource(Columns, FileRows):
@@ -225,9 +226,11 @@ class ShareGptSource(Conversations, FileRows):
     def read(self, row: Row) -> Item:
         """Turns by their role, whatever their place. Raises Malformed."""
         value = cell(row, "conversations", 'a row of ShareGPT has "conversations"')
-        turns = turns_of(value, "column 'conversations'", "from", "value", SHAREGPT_ROLES)
+        of_openai = isinstance(value, list) and value and isinstance(value[0], Mapping) and "role" in value[0]
+        keys = ("role", "content") if of_openai else ("from", "value")
+        turns = turns_of(value, "column 'conversations'", *keys, SHAREGPT_ROLES)
         messages, left_out = select_turns(turns, self.turns)
-        return Item(row.at, messages, self.chat_template, left_out)
+        return Item(row.at, messages, self.chat_template, left_out, unused=unused(row, "conversations"))
 
 
 class CustomSource(Conversations, FileRows):
@@ -245,7 +248,8 @@ class CustomSource(Conversations, FileRows):
         text = text_of(cell(row, "prompt", 'a row of vLLM\'s custom dataset has "prompt"'), "column 'prompt'")
         told = "output_tokens" in row.values
         length = whole(row, "output_tokens", 1, "") if told else None
-        return Item(row.at, (("user", text),), self.chat_template, output_tokens=length)
+        more = unused(row, "prompt", "output_tokens")
+        return Item(row.at, (("user", text),), self.chat_template, output_tokens=length, unused=more)
 
     def output_lengths(self, count: int, seed: int) -> tuple[int, ...]:
         """The rows' `output_tokens`. Raises SourceFault that names rows without."""

@@ -180,6 +180,8 @@ class RowsSource(PromptSource):
             notes.append(f"malformed rows skipped: {chosen.skipped}, the first {first}")
         if left_out := sum(item.left_out for item in chosen.items):
             notes.append(f"turns before the first user turn left out: {left_out}")
+        if columns := sorted({column for item in chosen.items for column in item.unused}):
+            notes.append(f"columns that were not used: {', '.join(columns)}")
         return tuple(notes)
 
 

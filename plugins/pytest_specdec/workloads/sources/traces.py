@@ -16,14 +16,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pytest_specdec.workloads.rows import Item, Malformed, Row, Wrong, cell, csv_rows, json_lines, whole
+from pydantic import Field
+
+from pytest_specdec.workloads.mistakes import key
+from pytest_specdec.workloads.rows import Item, Malformed, Row, Wrong, cell, csv_rows, json_lines, unused, whole
 from pytest_specdec.workloads.sources.prompts import ordinary_ids, refuse_tiny
 from pytest_specdec.workloads.sources.source import Drawing, FileRows, read_each
 
 BLOCK = 512
-"""Tokens of one block of Mooncake."""
+"""Tokens of one block of Mooncake, unless the scenario says otherwise."""
+
+SESSION = ("session_id", "delay")
 
 _CLOCK = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)?")
 
@@ -73,9 +78,14 @@ TRACES = {
 
 
 class TraceSource(FileRows):
-    """Lengths and arrivals of a trace of Azure, Mooncake or BurstGPT."""
+    """Lengths and arrivals of a trace of Azure or BurstGPT, and of Mooncake below."""
 
-    format: Literal["azure", "mooncake", "burstgpt"]
+    format: Literal["azure", "burstgpt"]
+
+    @property
+    def block(self) -> int:
+        """Tokens of one block."""
+        return BLOCK
 
     @property
     def _columns(self) -> TraceColumns:
@@ -88,11 +98,18 @@ class TraceSource(FileRows):
 
     def _read(self, row: Row) -> Item:
         columns = self._columns
+        if "text_input" in row.values:
+            raise Malformed(
+                'column \'text_input\' is a text, not a length: write format = "jsonl", column = "text_input"'
+            )
         remedy = f"a trace of {self.format} has {columns.time!r}, {columns.prompt!r} and {columns.output!r}"
         length = whole(row, columns.prompt, 1, remedy)
         output = whole(row, columns.output, 1, remedy)
-        time = columns.clock(cell(row, columns.time, remedy), columns.time)
-        return Item(row.at, length=length, output_tokens=output, time=time, blocks=self._blocks(row, length))
+        used = (columns.time, columns.prompt, columns.output, columns.blocks or "", *SESSION)
+        delayed = columns.blocks is not None and columns.time not in row.values and "delay" in row.values
+        time = None if delayed else columns.clock(cell(row, columns.time, remedy), columns.time)
+        blocks, others = self._blocks(row, length), unused(row, *used)
+        return Item(row.at, length=length, blocks=blocks, output_tokens=output, time=time, unused=others)
 
     def _blocks(self, row: Row, length: int) -> tuple[int, ...]:
         name = self._columns.blocks
@@ -101,17 +118,25 @@ class TraceSource(FileRows):
         blocks = cell(row, name, "a trace of mooncake tells its blocks there")
         if not isinstance(blocks, list) or not all(type(block) is int for block in blocks):
             raise Malformed(f"column {name!r} is not a list of whole numbers")
-        if len(blocks) != -(-length // BLOCK):
-            raise Malformed(f"column {name!r} has {len(blocks)} blocks of {BLOCK} tokens for a length of {length}")
+        if len(blocks) != -(-length // self.block):
+            told = f"column {name!r} has {len(blocks)} blocks of {self.block} tokens for a length of {length}"
+            raise Malformed(f"{told}: say another block_size if the trace has one")
         return tuple(blocks)
+
+    def notes(self, count: int, seed: int) -> tuple[str, ...]:
+        """What was skipped, and that sessions are not played as such."""
+        items = self.choose(count, seed).items
+        delayed = sum(item.time is None for item in items)
+        told = [f"requests of sessions that were due a delay after the one before: {delayed}"] if delayed else []
+        return (*super().notes(count, seed), *(f"{each}; they are sent as the load says" for each in told))
 
     def _in_time(self, items: Iterator[Item | Wrong]) -> Iterator[Item | Wrong]:
         latest = -math.inf
         for item in items:
-            if isinstance(item, Item) and item.time < latest:
+            if isinstance(item, Item) and item.time is not None and item.time < latest:
                 yield Wrong(item.at, f"its {self._columns.time!r} lies before that of a row above: sort the file by it")
                 continue
-            latest = item.time if isinstance(item, Item) else latest
+            latest = item.time if isinstance(item, Item) and item.time is not None else latest
             yield item
 
     def draw(self, drawing: Drawing) -> list[list[int]]:
@@ -119,11 +144,12 @@ class TraceSource(FileRows):
         refuse_tiny(drawing.vocabulary)
         made: dict[str, list[int]] = {}
         items = self.choose(drawing.count, drawing.seed).items
-        return [_make(item, place, drawing, made) for place, item in enumerate(items)]
+        return [_make(item, place, drawing, made, self.block) for place, item in enumerate(items)]
 
     def definition(self, count: int, seed: int) -> Any:
         """Lengths, blocks and seed: the ids follow from these, the place and the target's vocabulary."""
-        return {"made": [(item.length, item.blocks) for item in self.choose(count, seed).items], "seed": seed}
+        size = {} if self.block == BLOCK else {"block_size": self.block}
+        return {"made": [(item.length, item.blocks) for item in self.choose(count, seed).items], "seed": seed, **size}
 
     def output_lengths(self, count: int, seed: int) -> tuple[int, ...]:
         """Tokens of each answer, as the trace has them."""
@@ -131,13 +157,27 @@ class TraceSource(FileRows):
 
     def arrivals(self, count: int, seed: int) -> tuple[float, ...] | None:
         """Seconds from the first of the chosen requests to each; None where rows are shuffled, and came in no order."""
-        if self.order == "shuffled":
+        times = [item.time for item in self.choose(count, seed).items if item.time is not None]
+        if self.order == "shuffled" or len(times) < count:
             return None
-        times = [item.time for item in self.choose(count, seed).items]
         return tuple((time - times[0]) / self._columns.units_a_second for time in times)
 
 
-def _make(item: Item, place: int, drawing: Drawing, made: dict[str, list[int]]) -> list[int]:
+class MooncakeSource(TraceSource):
+    """A trace of Mooncake, which tells blocks as well."""
+
+    format: Literal["mooncake"]  # type: ignore[assignment]
+    block_size: Annotated[int, Field(strict=True, ge=1)] = key(
+        "a whole number of tokens, 1 or more", "block_size = 16", BLOCK
+    )
+
+    @property
+    def block(self) -> int:
+        """As the scenario says."""
+        return self.block_size
+
+
+def _make(item: Item, place: int, drawing: Drawing, made: dict[str, list[int]], size: int) -> list[int]:
     """The ids of one prompt, from its blocks or, where the trace tells none, drawn for its place."""
     if not item.blocks:
         return ordinary_ids(f"{drawing.seed} prompt {place}", item.length, drawing.vocabulary)
@@ -145,6 +185,6 @@ def _make(item: Item, place: int, drawing: Drawing, made: dict[str, list[int]]) 
     for block in item.blocks:
         name = f"{drawing.seed} block {block}"
         if name not in made:
-            made[name] = ordinary_ids(name, BLOCK, drawing.vocabulary)
+            made[name] = ordinary_ids(name, size, drawing.vocabulary)
         ids += made[name]
     return ids[: item.length]

@@ -1,0 +1,125 @@
+"""Speculation throughout: was something drafted in every round and request, as much as asked, and some of it accepted?
+
+Right output proves nothing of speculation that has stopped midway. A draft model that falls silent, drafts fewer tokens
+throughout, or has nothing accepted where it had before, is a failure; a method that looks drafts up in the text may
+find none, which is a warning. What was asked for is neither: γ may follow the batch's size, and be 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.generation import Run, Speculation
+from pytest_specdec.verdict.words import round_name
+
+LOOKUP = ("ngram", "ngram_gpu", "prompt_lookup", "suffix", "served")
+BY_BATCH_SIZE = "num_speculative_tokens_per_batch_size"
+VARY_LENGTH = (BY_BATCH_SIZE, "assistant_confidence_threshold", "num_assistant_tokens_schedule")
+STALE_LEVEL = 1e-6  # the chance of no acceptance in so many drafts, at the rate seen before
+
+
+@dataclass(frozen=True)
+class Drafting:
+    """Whether one engine drafted throughout `runs`; the first `warmups` of them are warm-up rounds.
+
+    `accepted_before`: the share of drafted tokens that was accepted when this engine was last measured; None if never.
+    """
+
+    spec: EngineSpec
+    runs: Sequence[Run]
+    warmups: int = 0
+    accepted_before: float | None = None
+
+    @property
+    def failures(self) -> list[str]:
+        """What makes the gate red: nothing drafted at all; and of a draft model, which can always draft, any gap."""
+        if not self.spec.speculates or self.asked_for_none:
+            return []
+        if not self._counted:
+            return [self._dead()]
+        return [] if self.spec.method in LOOKUP else [*self._silent(), *self._short(), *self._stale()][:3]
+
+    @property
+    def warnings(self) -> list[str]:
+        """The same silence where it may be the text's."""
+        told = list(self._silent()) if self.spec.method in LOOKUP else []
+        return told[:1] + self._risen()
+
+    @property
+    def asked_for_none(self) -> bool:
+        """Whether γ is 0 on purpose at some size of the batch."""
+        return any(entry[-1] == 0 for entry in self.spec.speculative_options.get(BY_BATCH_SIZE, ()))
+
+    @property
+    def _counted(self) -> list[Speculation]:
+        """Of the rounds that drafted."""
+        return [run.speculation for run in self.runs if run.speculation and run.speculation.draft_tokens]
+
+    @property
+    def _gamma(self) -> int:
+        return self.spec.gamma or 1
+
+    def _dead(self) -> str:
+        tokens = sum(run.tokens for run in self.runs)
+        return (
+            f"nothing was drafted in {tokens} tokens: the engine decoded without speculation "
+            f"(method {self.spec.method}, γ = {self.spec.gamma}); equal output proves nothing then"
+        )
+
+    def _silent(self) -> Iterator[str]:
+        """Rounds and requests in which nothing was drafted, and rounds in which most steps drafted nothing."""
+        for number, run in enumerate(self.runs):
+            name = round_name(number - self.warmups)
+            counted, answers = run.speculation, run.generations
+            long = [at for at, each in enumerate(answers) if len(each.token_ids) > self._gamma]
+            silent = [at for at in long if answers[at].draft_tokens == 0]
+            steps = sum(len(each.chunks) for each in answers)
+            if counted is None or not long:
+                continue
+            if not counted.drafts:
+                yield f"nothing was drafted in {name}, in {run.tokens} tokens"
+            elif silent:
+                tokens = len(answers[silent[0]].token_ids)
+                which = f"{len(silent)} requests of {name}, {silent[0]} the first"
+                yield f"nothing was drafted for {which}, in {tokens} tokens"
+            elif 2 * (undrafted := steps - counted.drafts) > steps and undrafted > (self._gamma + 2) * len(answers):
+                yield f"{undrafted} of {steps} steps of {name} drafted nothing: did drafting stop midway?"
+
+    def _short(self) -> list[str]:
+        """Fewer tokens in each draft than were asked for; the last drafts of an answer may be cut short."""
+        counted = self._counted
+        if not counted or self.spec.gamma is None or any(name in self.spec.speculative_options for name in VARY_LENGTH):
+            return []
+        total = sum(counted[1:], counted[0])
+        answers = sum(len(run.generations) for run in self.runs)
+        lacking = total.drafts * self._gamma - total.draft_tokens
+        if total.draft_tokens > total.drafts * (self._gamma - 1) or lacking <= 2 * self._gamma * answers:
+            return []
+        return [
+            f"{total.draft_tokens / total.drafts:.3g} tokens were drafted a step, throughout, where γ = {self._gamma}"
+        ]
+
+    def _stale(self) -> Iterator[str]:
+        """Rounds in which nothing was accepted, though in other rounds, or when last measured, something was."""
+        known = max([*map(_rate, self._counted), self.accepted_before or 0.0])
+        for number, run in enumerate(self.runs):
+            each = run.speculation
+            if each and each.drafts and not each.accepted_tokens and (1 - known) ** each.drafts < STALE_LEVEL:
+                name = round_name(number - self.warmups)
+                told = f"nothing of {each.draft_tokens} drafted tokens was accepted in {name}, where {known:.0%} were"
+                yield f"{told} in other rounds: is the drafter's state right after the engine woke?"
+
+    def _risen(self) -> list[str]:
+        """A method that remembers earlier rounds accepts more in each; the first round is what a user sees."""
+        rates = list(map(_rate, self._counted))
+        if self.spec.method != "suffix" or len(rates) < 2 or rates[-1] <= rates[0]:
+            return []
+        return [
+            f"acceptance rose from {rates[0]:.1%} in the first round to {rates[-1]:.1%}: the method remembers answers"
+        ]
+
+
+def _rate(counted: Speculation) -> float:
+    return counted.accepted_tokens / counted.draft_tokens

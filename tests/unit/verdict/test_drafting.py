@@ -1,0 +1,90 @@
+"""Whether speculation happened throughout: what is red of a draft model, only a warning of a lookup, or asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.generation import Chunk, Generation, Run, Speculation
+from pytest_specdec.verdict.drafting import Drafting
+
+BATCHES = {"num_speculative_tokens_per_batch_size": [[1, 2, 3], [3, 64, 0]]}
+WORKED = Speculation(10, 30, 20, (9, 7, 4))
+SILENT = Speculation(0, 0, 0)
+REJECTED = Speculation(30, 90, 0, (0, 0, 0))
+SHORT = Speculation(30, 30, 20, (20,))
+
+
+def run(counted: Speculation, steps: Sequence[int] = (1,) + (3,) * 10, drafted: int | None = None) -> Run:
+    """One answer in so many steps."""
+    chunks = tuple(Chunk(float(at), tokens) for at, tokens in enumerate(steps))
+    answer = Generation((5,), (6,) * sum(steps), "length", chunks, draft_tokens=drafted)
+    return Run((answer,), counted, 0.0)
+
+
+def of(method: str, *runs: Run, before: float | None = None, **options: Any) -> Drafting:
+    """Rounds of an engine of this method at γ = 3, the first of them for warming up."""
+    spec = EngineSpec(backend="fake", target="t", method=method, gamma=3, speculative_options=options)
+    return Drafting(spec, runs, 1, before)
+
+
+@pytest.mark.parametrize(
+    ("runs", "said"),
+    [
+        ((run(WORKED), run(WORKED)), []),
+        ((run(WORKED), run(SILENT)), ["nothing was drafted in round 0, in 31 tokens"]),
+        ((run(SILENT), run(WORKED)), ["nothing was drafted in warm-up round -1, in 31 tokens"]),
+        (
+            (run(WORKED), run(WORKED, drafted=0)),
+            ["nothing was drafted for 1 requests of round 0, 0 the first, in 31 tokens"],
+        ),
+        (
+            (run(WORKED), run(WORKED, (3,) * 11 + (1,) * 20)),
+            ["21 of 31 steps of round 0 drafted nothing: did drafting stop midway?"],
+        ),
+        ((run(SHORT), run(SHORT)), ["1 tokens were drafted a step, throughout, where γ = 3"]),
+        (
+            (run(WORKED), run(REJECTED)),
+            [
+                "nothing of 90 drafted tokens was accepted in round 0, where 67% were in other rounds: "
+                "is the drafter's state right after the engine woke?"
+            ],
+        ),
+    ],
+)
+def test_a_draft_model_drafts_in_every_round_and_request(runs: Sequence[Run], said: list[str]) -> None:
+    """Silence, short drafts, and drafts that are suddenly never right are failures."""
+    assert of("draft_model", *runs).failures == said
+
+
+def test_what_was_accepted_in_an_earlier_gate_counts() -> None:
+    """An engine that is never right from its first round on is poor, and not stale."""
+    assert of("draft_model", run(REJECTED), run(REJECTED)).failures == []
+    assert len(of("draft_model", run(REJECTED), run(REJECTED), before=0.6).failures) == 2
+
+
+def test_a_lookup_may_find_nothing() -> None:
+    """That is a warning, unless it never found anything."""
+    drafting = of("ngram", run(WORKED), run(SILENT))
+    assert (drafting.failures, drafting.warnings) == ([], ["nothing was drafted in round 0, in 31 tokens"])
+    assert of("ngram", run(SILENT), run(SILENT)).failures[0].startswith("nothing was drafted in 62 tokens")
+
+
+def test_no_draft_at_some_size_of_the_batch_may_be_asked_for() -> None:
+    """γ = 0 on purpose is no dead drafter."""
+    assert of("draft_model", run(SILENT), run(SILENT), **BATCHES).failures == []
+
+
+def test_drafts_whose_length_an_option_varies_are_not_called_short() -> None:
+    """A confidence threshold ends drafts early on purpose."""
+    assert of("draft_model", run(SHORT), run(SHORT), assistant_confidence_threshold=0.4).failures == []
+
+
+def test_acceptance_that_rises_from_round_to_round_is_told() -> None:
+    """Suffix decoding remembers the answers of earlier rounds, which no user's first request has."""
+    assert of("suffix", run(Speculation(10, 30, 3, ())), run(WORKED)).warnings == [
+        "acceptance rose from 10.0% in the first round to 66.7%: the method remembers answers"
+    ]
