@@ -47,7 +47,7 @@ def note_threads(name):
 SLOW = """
 class Slow(FakeEngine):
     rounds = iter(["warm-up round 1, ", "warm-up round 2, ", "round 1, ", "round 2, 1.0 tokens/s, "])
-    scores = iter(["calibrates on short, ", "rescores 16 tokens, "])
+    scores = iter(["calibrates on short, ", "rescores 32 tokens, "])
 
     def __init__(self, spec):
         super().__init__(spec)
@@ -100,7 +100,7 @@ TOLD_AGAIN = [
     "specdec: t-target decodes short, round 1, N s",
     "specdec: t-target decodes short, round 2, 1.0 tokens/s, N s",
     "specdec: t-target calibrates on short, N s",
-    "specdec: t-target rescores 16 tokens, N s",
+    "specdec: t-target rescores 32 tokens, N s",
 ]
 TITLE = "speculative decoding: is it exact, is it faster"
 
@@ -140,7 +140,7 @@ def test_loading_and_decoding_are_told_as_they_happen(project: Project) -> None:
 def test_rescoring_is_told(project: Project) -> None:
     """It may take long on a real engine."""
     project.tests(BOTH_ARMS.replace('"alpha": 1.0', '"fault": "wrong token"'))
-    assert progress(project.run())[-1] == "specdec: t-target rescores 16 tokens"
+    assert progress(project.run())[-1] == "specdec: t-target rescores 32 tokens"
 
 
 @pytest.mark.parametrize("capture", ["fd", "sys", "no"])

@@ -52,7 +52,7 @@ def test_red_gates_are_in_it(project: Project) -> None:
         ("77 53 85", "9", "77 53 85 9"),
         ("77 53 85", "3", "35 3 35 3"),
     ]
-    assert found["test_red"]["words"][0].startswith("divergent: 2 divergent, 2 identical of 4 generations on short")
+    assert found["test_red"]["words"][0].startswith("divergent: 4 divergent, 4 identical of 8 generations on short")
     assert found["test_dead"]["words"] == ["the fake engine died while decoding"]
     assert {row["group"] for row in found.values()} == {"short · fake · t bf16 · fake"}
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
-from weakref import WeakSet
 
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError
@@ -86,13 +85,13 @@ def one_pass(engine: Engine, workload: Workload) -> Run:
     return collect(engine)
 
 
-_HAVE_RUN: WeakSet[Engine] = WeakSet()
+HAS_RUN = "_specdec_has_run"
 
 
 def collect(engine: Engine) -> Run:
     """The last run. Raises EngineError where the target alone has drafted: nothing can be compared with that."""
-    run = replace(engine.collect(), first=engine not in _HAVE_RUN)
-    _HAVE_RUN.add(engine)
+    run = replace(engine.collect(), first=not getattr(engine, HAS_RUN, False))
+    setattr(engine, HAS_RUN, True)
     if engine.spec.speculates or run.speculation is None:
         return run
     if drafted := run.speculation.draft_tokens:
