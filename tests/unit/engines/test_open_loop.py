@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import selectors
+import sys
 import time
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from pytest_specdec.engines import vllm, worker
+from pytest_specdec.engines import transformers, vllm, worker
 from pytest_specdec.engines.fake import FAULTS, TIME, Decoder, FakeEngine, Progress
 from pytest_specdec.engines.server import client
 from pytest_specdec.engines.server.client import Exchange
@@ -286,8 +287,11 @@ def test_row_40_on_the_fake_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert waited == pytest.approx([1, 101, 92, 83, 74, 65, 56, 47, 38, 29, 20, 11, 2, 1])
 
 
-def test_transformers_refuses_requests_that_come_over_time_so_that_the_test_is_skipped() -> None:
+def test_transformers_refuses_requests_that_come_over_time_so_that_the_test_is_skipped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """In the words by which a worker tells a refusal from an error."""
+    monkeypatch.setitem(sys.modules, f"{worker.BACKEND}transformers", transformers)
     backend = object.__new__(TransformersBackend)
     kind, words = worker.answer(backend.prepare, [], 1, False, [0.0, 0.5])
     assert kind == "unsupported"
