@@ -172,3 +172,12 @@ def test_numbers_of_numpy_are_plain_in_a_generation() -> None:
     ids = np.arange(3)
     generation = Generation(tuple(ids), tuple(ids), "length")
     assert json.dumps([generation.prompt_ids, generation.token_ids]) == "[[0, 1, 2], [0, 1, 2]]"
+
+
+@pytest.mark.parametrize(("penalty", "told"), [(0.0001, True), (90.0, False)])
+def test_sampling_fields_that_changed_nothing_are_told(project: Project, penalty: float, told: bool) -> None:
+    """A penalty that never decided a token proves nothing of penalties."""
+    project.scenario(SCENARIO + f"sampling = {{ frequency_penalty = {penalty} }}\n")
+    project.tests(BOTH_ARMS)
+    words = project.records()[SPECULATIVE].warnings
+    assert any(word.startswith("frequency_penalty had no effect on this workload") for word in words) == told
