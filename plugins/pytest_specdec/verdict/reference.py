@@ -14,7 +14,7 @@ from itertools import chain
 from pytest_specdec.engines.engine import Engine, one_pass
 from pytest_specdec.generation import Generation, Run, Score
 from pytest_specdec.verdict.equivalence import Calibration, Certified
-from pytest_specdec.verdict.limits import Facts, reshaping_fields, without_missed_eos
+from pytest_specdec.verdict.limits import Facts, reshaping_fields, with_any_end, with_end, without_missed_eos
 from pytest_specdec.verdict.noise import noise_floor
 from pytest_specdec.workloads.workload import Request, Workload
 
@@ -57,10 +57,14 @@ def _certify_differing(engine: Engine, solo: Workload, together: Run, alone: Run
 
 def _certify(engine: Engine, requests: Sequence[Request], generations: Sequence[Generation]) -> list[Certified | None]:
     """A certificate for each generation; None for a request that failed, which shows nothing of the target."""
-    whole = [(request, each) for request, each in zip(requests, generations, strict=True) if each.error is None]
+    facts, pairs = Facts.of(engine.description), zip(requests, generations, strict=True)
+    whole = [(request, with_end(request, each, facts)) for request, each in pairs if each.failure is None]
     rows = engine.score([request for request, _ in whole], [each.token_ids for _, each in whole]) if whole else ()
-    scores = iter(rows)
-    return [Certified(each, next(scores)) if each.error is None else None for each in generations]
+    made = (
+        Certified(each, with_any_end(request, each.token_ids, row, facts))
+        for (request, each), row in zip(whole, rows, strict=True)
+    )
+    return [next(made) if each.failure is None else None for each in generations]
 
 
 def _calibration(

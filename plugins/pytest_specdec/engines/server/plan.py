@@ -39,6 +39,7 @@ KEYS: Mapping[str, tuple[type, ...]] = {
     "vocabulary": (int,),
     "context": (int,),
     "eos_token_ids": (list, tuple),
+    "keeps_ends": (bool,),
     "raw_logits": (bool,),
 }
 CHOICES = {"protocol": tuple(DIALECTS), "endpoint": ("completions", "chat"), "prompt": ("ids", "text")}
