@@ -55,7 +55,7 @@ def test_vllm_ngram_bfloat16(specdec, vllm_spec, scenario):
 def test_vllm_ngram_up_to_a_stop_text(specdec, vllm_spec, scenario):
     """Text is that of the ids up to the stop text, also where a character takes several tokens."""
     record = specdec(vllm_spec, scenario)
-    assert record.throughput.tokens < record.throughput.rounds * 4 * 32
+    assert record.throughput.tokens < record.throughput.rounds * 4 * 24
 
 
 @thorough

@@ -49,7 +49,9 @@ def calibrate(engine: Engine, workload: Workload, together: Run, prompts: int, c
 def _certify_differing(engine: Engine, solo: Workload, together: Run, alone: Run) -> list[Certified | None]:
     """Certificates of batch-1 outputs, scored only where they differ; an equal one has its certificate already."""
     pairs = list(zip(solo.requests, together.generations, alone.generations, strict=False))
-    differ = [index for index, (_, mine, other) in enumerate(pairs) if mine.error or mine.token_ids != other.token_ids]
+    differ = [
+        index for index, (_, mine, other) in enumerate(pairs) if mine.failure or mine.token_ids != other.token_ids
+    ]
     made = _certify(engine, [pairs[at][0] for at in differ], [pairs[at][2] for at in differ])
     by_index = dict(zip(differ, made, strict=True))
     return [by_index.get(index) for index in range(len(pairs))]
@@ -79,7 +81,7 @@ def _calibration(
     pairs = [
         (mine, other)
         for mine, other in zip(together.generations, alone.generations, strict=False)
-        if not (mine.error or other.error)
+        if not (mine.failure or other.failure)
     ]
     disagreements = sum(mine.token_ids != other.token_ids for mine, other in pairs)
     floor = noise_floor(shapes, engine.spec.dtype, disagreements, len(pairs))
