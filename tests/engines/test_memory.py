@@ -108,6 +108,26 @@ def test_transformers_by_lookup_in_the_prompt(specdec_session: Session, transfor
     assert run.speculation == expected_assistance(TARGET, TARGET, prompts, TOKENS, GAMMA)
 
 
+def words(tokens: Sequence[int]) -> str:
+    """What ordinary tokens read as after a prompt."""
+    return "".join(f" t{token}" for token in tokens)
+
+
+def test_vllm_stops_at_a_text_within_a_step(specdec_session: Session, vllm_spec: EngineSpec) -> None:
+    """Ids end with the token that completes the stop text, the text before it; the tokenizer reads the same."""
+    known = [expected_continuation(TARGET, ids, TOKENS) for ids in PROMPTS]
+    stops = [f"t{answer[10 + number]}" for number, answer in enumerate(known)]
+    asked = [Request(tuple(ids), TOKENS, stop=(stop,)) for ids, stop in zip(PROMPTS, stops, strict=True)]
+    with specdec_session.pool.using(vllm_spec) as engine:
+        answers = one_pass(engine, Workload("stopped", tuple(asked), concurrency=8)).generations
+        read = engine.decode(asked, [answer.token_ids for answer in answers])
+    ends = [next(n for n in range(1, TOKENS) if stop in words(ids[:n])) for ids, stop in zip(known, stops, strict=True)]
+    right = [tuple(ids[:end]) for ids, end in zip(known, ends, strict=True)]
+    assert [(each.token_ids, each.finish_reason) for each in answers] == [(ids, "stop") for ids in right]
+    assert list(read) == [words(ids) for ids in right]
+    assert [each.text for each in answers] == [text.partition(stop)[0] for text, stop in zip(read, stops, strict=True)]
+
+
 @pytest.mark.thorough
 def test_ten_thousand_tokens_of_vllm(specdec_session: Session, vllm_spec: EngineSpec) -> None:
     """Prompts of every length from the shortest on, so that every place of a block is an end."""
