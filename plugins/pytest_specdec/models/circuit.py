@@ -126,21 +126,22 @@ class Circuit:
         weight *= GAP * int(self._frequencies()[1].sum()) / (sqrt(size) * self._drop())
 
     def _engrave_values(self, weight: torch.Tensor, layer: int) -> None:
-        """Own codes, or what the first reader of the first layer has copied here."""
+        """All own codes, or those that the first reader of the first layer has copied here."""
         stream = self.stream
         for reader in stream.readers[layer]:
-            own = stream.code(reader.code), stream.mark
-            found, size = (stream.reading(0, 0), stream.slot) if reader.hops else own
-            for bit, element in enumerate(found):
-                row = self._kept(self._kv_head(reader), reader, bit)
-                weight[row] = 0
-                weight[row, element] = stream.norm_before_attention(layer) / size
+            found, size = (stream.copied, stream.slot) if reader.hops else (stream.code, stream.mark)
+            for code in range(stream.memory.codes):
+                rows = self._kept(self._kv_head(reader), code)
+                weight[rows] = 0
+                weight[rows, found(code)] = stream.norm_before_attention(layer) / size
 
     def _engrave_readings(self, weight: torch.Tensor, layer: int) -> None:
-        weight[self.stream.room :] = 0
-        for number, reader in enumerate(self.stream.readers[layer]):
-            for bit, element in enumerate(self.stream.reading(layer, number)):
-                weight[element, self._kept(reader.head, reader, bit)] = self.stream.slot
+        stream = self.stream
+        weight[stream.room :] = 0
+        for number, reader in enumerate(stream.readers[layer]):
+            weight[stream.reading(layer, number), self._kept(reader.head, reader.code)] = stream.slot
+        for code in range(stream.memory.codes if layer == 0 else 0):
+            weight[stream.copied(code), self._kept(stream.readers[0][0].head, code)] = stream.slot
 
     def _engrave_gates(self, weight: torch.Tensor, layer: int) -> None:
         stream, norm = self.stream, self.stream.norm_before_mlp(layer)
@@ -172,9 +173,10 @@ class Circuit:
         size = self.stream.recipe.shape.head_dim
         return slice(head * size, (head + 1) * size)
 
-    def _kept(self, head: int, reader: Reader, bit: int) -> int:
-        """The row of a head's value that keeps a bit of what the reader reads."""
-        return int(self._rows(head).start) + reader.code * self.stream.memory.bits + bit
+    def _kept(self, head: int, code: int) -> list[int]:
+        """The rows of a head's value that keep the bits of a code."""
+        first = self._rows(head).start + code * self.stream.memory.bits
+        return list(range(first, first + self.stream.memory.bits))
 
     def _kv_head(self, reader: Reader) -> int:
         return kv_head(self.stream.recipe.shape, reader.head)

@@ -51,8 +51,12 @@ class Stream:
 
     def reading(self, layer: int, number: int) -> list[int]:
         """The elements of what a layer's reader of this number copied."""
-        earlier = sum(map(len, self.readers[:layer]))
-        return self._bits(self.memory.codes + self.recipe.shape.layers + earlier + number)
+        earlier = sum(map(len, self.readers[:layer])) + number
+        return self.copied(0 if earlier == 0 else self.memory.codes - 1 + earlier)
+
+    def copied(self, number: int) -> list[int]:
+        """The elements of what the first reader of the first layer copied of one of the codes."""
+        return self._bits(self.memory.codes + self.recipe.shape.layers + number)
 
     def _bits(self, number: int) -> list[int]:
         first = self.constant - self.memory.bits * (number + 1)
@@ -74,7 +78,7 @@ class Stream:
 
     def norm_before_mlp(self, layer: int) -> float:
         """What the norm divides by once the layer has read."""
-        return self._norm(self._count_written(layer) + len(self.readers[layer]))
+        return self._norm(self._count_read(layer + 1) + layer)
 
     def last_norm(self) -> float:
         """What the norm before the output head divides by."""
@@ -91,7 +95,11 @@ class Stream:
 
     def _count_written(self, layers: int) -> int:
         """Readings and products of the first layers."""
-        return layers + sum(map(len, self.readers[:layers]))
+        return layers + self._count_read(layers)
+
+    def _count_read(self, layers: int) -> int:
+        """What the readers of the first layers copied; the very first copied every code."""
+        return sum(map(len, self.readers[:layers])) + (self.memory.codes - 1 if layers else 0)
 
     def _norm(self, written: int) -> float:
         marks = MARK**2 * (1 + self.memory.bits * self.memory.codes) + SLOT**2 * self.memory.bits * written
