@@ -240,8 +240,8 @@ class Decoder:
         """Whether the last of these tokens, after the output so far, ends the answer by id or by text."""
         if progress.position(tokens) < progress.request.min_tokens:
             return False
-        text = text_of([*progress.output, *tokens])
-        return tokens[-1] in self.stop_tokens(progress.request) or any(stop in text for stop in progress.request.stop)
+        said, stops = [*progress.output, *tokens], progress.request.stop
+        return tokens[-1] in self.stop_tokens(progress.request) or any(stop in text_of(said) for stop in stops)
 
     def answer(self, progress: Progress, prompt: tuple[int, ...]) -> Generation:
         """The finished answer; text only where a stop text was asked for, and without it."""
