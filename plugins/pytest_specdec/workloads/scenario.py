@@ -54,6 +54,7 @@ _Positive = Annotated[int, Field(strict=True, ge=1)]
 _Natural = Annotated[int, Field(strict=True, ge=0)]
 _Text = Annotated[str, Field(strict=True, min_length=1)]
 _Share = Annotated[float, Field(strict=True, ge=0, le=1)]
+_SomeShare = Annotated[float, Field(strict=True, gt=0, le=1)]
 
 
 def _refuse_duplicate(field: str) -> str:
@@ -68,6 +69,24 @@ def _plain(value: Any) -> Any:
     except (TypeError, ValueError):
         raise invalid(f"no engine samples by {value}: write numbers, texts, true or false, and lists of them") from None
     return value
+
+
+class Detects(BaseModel):
+    """Shares of wrong tokens that must be found with 95 %: runner-ups within the noise floor, and wherever they are."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    near_ties: _SomeShare | None = Field(
+        default=None, description="a number above 0, at most 1", examples=["near_ties = 0.01"]
+    )
+    lossy: _SomeShare | None = Field(
+        default=None, description="a number above 0, at most 1", examples=["lossy = 0.001"]
+    )
+
+    @property
+    def asked(self) -> dict[str, float]:
+        """Those that are asked, by key."""
+        return {key: float(share) for key, share in self.model_dump().items() if share is not None}
 
 
 class Scenario(BaseModel):
@@ -149,6 +168,11 @@ class Scenario(BaseModel):
     )
     max_tie_rate: _Share | None = Field(
         default=None, description="a number from 0 to 1", examples=["max_tie_rate = 0.05"]
+    )
+    detects: Detects = Field(
+        default=Detects(),
+        description="a table of the shares of wrong tokens that a verdict must be able to find",
+        examples=["detects = { near_ties = 0.01, lossy = 0.001 }"],
     )
     slo: Objectives = Field(
         default=Objectives(),

@@ -37,10 +37,10 @@ def unwritable(spec: EngineSpec, request: Request) -> str | None:
     return f"the request has {' and '.join(asked)}, which the script does not set" if asked else None
 
 
-def script(spec: EngineSpec, fault: Fault, about: Description, floor: float, cache: str | None) -> str:
+def script(spec: EngineSpec, fault: Fault, about: Description, cache: str | None) -> str:
     """A Python file that exits with 1 while the fault is there, 0 when it is gone, 2 when it could not be tried."""
     words = header(spec, fault, about).replace("\\", "\\\\").replace('"""', r"\"\"\"")
-    case = pformat(_case(spec, fault, about, floor, cache), width=118, compact=True, sort_dicts=False)
+    case = pformat(_case(spec, fault, about, cache), width=118, compact=True, sort_dicts=False)
     return Template(_template(spec.backend)).substitute(header=words, case=case, judge=_template("judge"))
 
 
@@ -92,7 +92,7 @@ def _recipes(spec: EngineSpec) -> list[str]:
     return ["", f"Models: `pip install pytest-specdec`, then {made_by} prints their folders, for --target and --draft."]
 
 
-def _case(spec: EngineSpec, fault: Fault, about: Description, floor: float, cache: str | None) -> dict[str, Any]:
+def _case(spec: EngineSpec, fault: Fault, about: Description, cache: str | None) -> dict[str, Any]:
     request = fault.request
     return {
         "target": resolve(spec.target, cache=cache),
@@ -111,7 +111,7 @@ def _case(spec: EngineSpec, fault: Fault, about: Description, floor: float, cach
         "sampling": dict(request.sampling),
         "expected": list(fault.expected),
         "seen": list(fault.seen),
-        "floor": None if reshaping_fields(request) else floor,
+        "floor": None if reshaping_fields(request) else fault.floor or 0.0,
     }
 
 
@@ -140,11 +140,11 @@ def write_bug_report(session: Session, arms: Arms, verdict: VerdictPart, about: 
 
 def _report(session: Session, arms: Arms, verdict: VerdictPart, about: Description) -> Path:
     spec, workload = arms.spec, arms.workload
-    floor, request = verdict.noise_floor_logits.value or 0.0, _requests(verdict)[0]
+    request = _requests(verdict)[0]
     if (reason := unwritable(spec, workload.requests[request])) is not None:
         raise SpecdecError(reason)
-    fault = _smallest(session, spec, workload, floor, request)
-    text = script(spec, fault, about, floor, session.settings.cache)
+    fault = _smallest(session, spec, workload, verdict, request)
+    text = script(spec, fault, about, session.settings.cache)
     path = Path(str(session.settings.repro)) / f"{_file_name(f'{spec.backend}-{spec.label}-{workload.name}')}.py"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, "utf-8")
@@ -158,8 +158,9 @@ def _requests(verdict: VerdictPart) -> list[int]:
     return [finding.request for finding in shown]
 
 
-def _smallest(session: Session, spec: EngineSpec, workload: Workload, floor: float, request: int) -> Fault:
-    look, until = Look(session, spec, floor), time.monotonic() + session.settings.repro_seconds
+def _smallest(session: Session, spec: EngineSpec, workload: Workload, verdict: VerdictPart, request: int) -> Fault:
+    floor, dtype = verdict.noise_floor_ulps.value or 0, verdict.calibration.dtype if verdict.calibration else spec.dtype
+    look, until = Look(session, spec, floor, dtype), time.monotonic() + session.settings.repro_seconds
     what = f"{spec.label}: request {request} of {workload.name} is made small for a bug report"
     with session.progress.doing(what, lambda: f"{look.runs} runs"):
         fault = look(workload.requests[request])

@@ -5,7 +5,6 @@ The output becomes shorter first, since that makes every later look cheaper.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -15,6 +14,7 @@ from pytest_specdec.errors import EngineError
 from pytest_specdec.run.session import Session
 from pytest_specdec.verdict.equivalence import agreement
 from pytest_specdec.verdict.limits import reshaping_fields
+from pytest_specdec.verdict.noise import unit_of
 from pytest_specdec.workloads.workload import Request, Workload
 
 
@@ -23,8 +23,8 @@ class Fault:
     """A request on which the arms differ.
 
     `position`: the first wrong token; `wanted`: what the target has there, None for an end; `gap`: the wrong token's
-    distance to it in logits. Without a gap the difference is one of length, or stands under sampling fields that the
-    rating does not see.
+    distance to it in logits; `floor`: the noise floor there. Without a gap the difference is one of length, or stands
+    under sampling fields that the rating does not see.
     """
 
     request: Request
@@ -33,13 +33,14 @@ class Fault:
     position: int
     wanted: int | None
     gap: float | None
+    floor: float | None = None
 
 
 class Look:
-    """Looks for the fault of one engine; `floor` is the largest gap, in logits, that is noise."""
+    """Looks for the fault of one engine; `floor` is the largest gap, in ULPs of `dtype`, that is noise."""
 
-    def __init__(self, session: Session, spec: EngineSpec, floor: float) -> None:
-        self._session, self._spec, self._floor = session, spec, floor
+    def __init__(self, session: Session, spec: EngineSpec, floor: float, dtype: str) -> None:
+        self._session, self._spec, self._floor, self._dtype = session, spec, floor, dtype
         self.runs = 0
 
     def __call__(self, request: Request) -> Fault | None:
@@ -70,8 +71,9 @@ class Look:
         with self._session.pool.using(self._spec.target_only()) as engine:
             (scores,) = engine.score([request], [seen])
         for at, score in enumerate(scores):
-            if math.isnan(score.gap) or score.gap > self._floor:
-                return Fault(request, expected, seen, at, score.argmax, score.gap)
+            floor = self._floor * unit_of(score, self._dtype)
+            if not score.gap <= floor:
+                return Fault(request, expected, seen, at, score.argmax, score.gap, floor)
         return None
 
 
