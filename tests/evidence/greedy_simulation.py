@@ -84,13 +84,13 @@ def draw(random: Any, tokens: int, chance: Chance, fault: Chance | None = None) 
 
 def floor_of(calibration: Sample, tokens: int, level: float, shape: str = VERIFYING) -> NoiseFloor:
     """The product's floor."""
-    return _floor(calibration.tokens, calibration.near_ties, calibration.excess, shape, tokens, level)
+    return _floor(Null(calibration.near_ties, calibration.tokens, shape), calibration.excess, tokens, level)
 
 
 @cache
-def _floor(of: int, near_ties: int, excess: int, shape: str, tokens: int, level: float) -> NoiseFloor:
-    null = Null(near_ties, of, shape)
-    return NoiseFloor("bfloat16", of, near_ties, excess, 0.0, null).for_gate(tokens, level)
+def _floor(null: Null, excess: int, tokens: int, level: float) -> NoiseFloor:
+    floor = NoiseFloor("bfloat16", null.tokens, null.near_ties, excess, largest=0.0, null=null)
+    return floor.for_gate(tokens, level)
 
 
 @cache

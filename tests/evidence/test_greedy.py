@@ -27,7 +27,7 @@ def tell(title: str, text: str) -> None:
 
 
 def test_faults_are_found() -> None:
-    """Lossy acceptance and a coarse cache always from 400 tokens on; 1 % of near-ties in none of these, and it says so."""
+    """Lossy acceptance and a coarse cache always from 6,400 tokens on; 1 % of near-ties at none of these sizes."""
     found = {
         fault: [share_red(Engine(rounding(), rounding(), chance), size, 500, level_of_gate(1)) for size in SIZES]
         for fault, chance in FAULTS.items()

@@ -486,5 +486,6 @@ class _Rating:
 
     def _row(self, at: int, token: int, row: Any) -> list[Any]:
         permitted = [item for item in row.items() if not (at < self._until and item[0] in self._ends)]
-        (argmax, best), (_, second) = sorted(permitted, key=lambda item: -item[1].logprob)[:2]
-        return [best.logprob - row[token].logprob, best.logprob, argmax, best.logprob - second.logprob]
+        (argmax, best), *others = sorted(permitted, key=lambda item: -item[1].logprob)
+        runner_up = best.logprob - others[0][1].logprob if others else None
+        return [best.logprob - row[token].logprob, best.logprob, argmax, runner_up]
