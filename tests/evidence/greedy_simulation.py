@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_specdec.verdict.noise import VERIFYING, NearTies, NoiseFloor, Null, compare_near_ties, excess_of
+from pytest_specdec.verdict.noise import VERIFYING, NoiseFloor, Null, compare_near_ties, excess_of
 
 PER_ULP = 1 / 40
 MOST_ULPS = 24
@@ -41,61 +41,13 @@ def coarse(ulps: int) -> float:
     return 0.4 * math.exp(-ulps / 2)
 
 
-def near_ties_to_draft(ulps: int) -> float:
-    """Of a hundred near-ties of one ULP one goes to the draft."""
-    return 0.01 * (ulps == 1)
+def near_ties_to_draft(share: float) -> Chance:
+    """Of the near-ties of one ULP this share goes to the draft."""
+    return lambda ulps: share * (ulps == 1)
 
 
-@dataclass(frozen=True)
-class Sample:
-    """Near-ties of so many tokens, by their ULPs."""
-
-    tokens: int
-    ulps: tuple[tuple[int, int], ...]
-
-    @property
-    def near_ties(self) -> int:
-        """All together."""
-        return sum(count for _, count in self.ulps)
-
-    @property
-    def furthest(self) -> int:
-        """In ULPs."""
-        return max((ulps for ulps, _ in self.ulps), default=0)
-
-    @property
-    def excess(self) -> int:
-        """As the product counts it."""
-        return excess_of([ulps for ulps, count in self.ulps for _ in range(count)])
-
-
-@cache
-def chances(chance: Chance, fault: Chance | None) -> Any:
-    """For each ULP, the chance that a token's runner-up lies there and wins."""
-    won = [1 - (1 - chance(ulps)) * (1 - (fault(ulps) if fault else 0)) for ulps in range(1, MOST_ULPS + 1)]
-    return PER_ULP * np.array(won) * np.exp(-PER_ULP * np.arange(MOST_ULPS))
-
-
-def draw(random: Any, tokens: int, chance: Chance, fault: Chance | None = None) -> Sample:
-    """So many tokens."""
-    counts = random.binomial(tokens, chances(chance, fault))
-    return Sample(tokens, tuple((at + 1, int(count)) for at, count in enumerate(counts) if count))
-
-
-def floor_of(calibration: Sample, tokens: int, level: float, shape: str = VERIFYING) -> NoiseFloor:
-    """The product's floor."""
-    return _floor(Null(calibration.near_ties, calibration.tokens, shape), calibration.excess, tokens, level)
-
-
-@cache
-def _floor(null: Null, excess: int, tokens: int, level: float) -> NoiseFloor:
-    floor = NoiseFloor("bfloat16", null.tokens, null.near_ties, excess, largest=0.0, null=null)
-    return floor.for_gate(tokens, level)
-
-
-@cache
-def _compare(floor: NoiseFloor, near_ties: int, tokens: int) -> NearTies:
-    return compare_near_ties(floor, near_ties, tokens)
+Counts = tuple[int, ...]
+"""Near-ties of one ULP, of two, and so on."""
 
 
 @dataclass(frozen=True)
@@ -107,30 +59,64 @@ class Engine:
     fault: Chance | None = None
     shape: str = VERIFYING
 
+    def calibrated(self, random: Any, tokens: int, gates: int) -> list[Counts]:
+        """The near-ties of so many calibrations."""
+        return draw(random, tokens, chances(self.plain, None), gates)
 
-def is_red(random: Any, engine: Engine, tokens: int, level: float) -> bool:
-    """One gate: is a token beyond the floor, or are near-ties too many at each of two looks?"""
-    floor = floor_of(draw(random, tokens, engine.plain), tokens, level, engine.shape)
-    judged = draw(random, tokens, engine.verifying, engine.fault)
-    return judged.furthest > floor.bound or (
-        _compare(floor, judged.near_ties, tokens).suspect and _suspect_again(random, engine, tokens, level)
-    )
+    def judged(self, random: Any, tokens: int, gates: int) -> list[Counts]:
+        """The near-ties of so many judged outputs."""
+        return draw(random, tokens, chances(self.verifying, self.fault), gates)
+
+
+@cache
+def chances(chance: Chance, fault: Chance | None) -> Any:
+    """For each ULP, the chance that a token's runner-up lies there and wins."""
+    won = [1 - (1 - chance(ulps)) * (1 - (fault(ulps) if fault else 0)) for ulps in range(1, MOST_ULPS + 1)]
+    return PER_ULP * np.array(won) * np.exp(-PER_ULP * np.arange(MOST_ULPS))
+
+
+def draw(random: Any, tokens: int, chance: Any, gates: int) -> list[Counts]:
+    """So many tokens for each gate."""
+    return list(map(tuple, random.binomial(tokens, chance, size=(gates, MOST_ULPS)).tolist()))
+
+
+@cache
+def floor_of(counts: Counts, tokens: int, shape: str, level: float) -> NoiseFloor:
+    """The product's floor on a calibration with these near-ties."""
+    ulps = [at for at, count in enumerate(counts, 1) for _ in range(count)]
+    null = Null(len(ulps), tokens, shape)
+    floor = NoiseFloor("bfloat16", tokens, len(ulps), excess_of(ulps), largest=0.0, null=null)
+    return floor.for_gate(tokens, level)
+
+
+@cache
+def look(calibration: Counts, judged: Counts, tokens: int, shape: str, level: float) -> tuple[bool, bool]:
+    """Whether a token is beyond the floor, and whether near-ties are too many, by the product's judgement."""
+    floor = floor_of(calibration, tokens, shape, level)
+    return any(judged[floor.bound :]), compare_near_ties(floor, sum(judged), tokens).suspect
+
+
+def red_gates(random: Any, engine: Engine, tokens: int, level: float, gates: int) -> list[bool]:
+    """Which of so many gates are red: by a token, or by number at each of two looks."""
+    pairs = zip(engine.calibrated(random, tokens, gates), engine.judged(random, tokens, gates), strict=True)
+    first = [look(*pair, tokens, engine.shape, level) for pair in pairs]
+    return [beyond or (suspect and _suspect_again(random, engine, tokens, level)) for beyond, suspect in first]
 
 
 def _suspect_again(random: Any, engine: Engine, tokens: int, level: float) -> bool:
-    floor = floor_of(draw(random, tokens, engine.plain), tokens, level, engine.shape)
-    fresh = draw(random, tokens, engine.verifying, engine.fault)
-    return _compare(floor, fresh.near_ties, tokens).suspect
+    (calibration,), (fresh,) = engine.calibrated(random, tokens, 1), engine.judged(random, tokens, 1)
+    return look(calibration, fresh, tokens, engine.shape, level)[1]
 
 
-def share_red(engine: Engine, tokens: int, gates: int, level: float, seed: int = 1) -> float:
-    """Of so many gates, each alone in its session or at the level that is given."""
-    random = np.random.default_rng(seed)
-    return sum(is_red(random, engine, tokens, level) for _ in range(gates)) / gates
+def share_red(engine: Engine, tokens: int, gates: int, level: float) -> float:
+    """Of so many gates."""
+    return sum(red_gates(np.random.default_rng(1), engine, tokens, level, gates)) / gates
 
 
 FAULTS: Mapping[str, Chance] = {
     "lossy acceptance": lossy,
     "fp8 cache in one arm": coarse,
-    "1 % of near-ties to the draft": near_ties_to_draft,
+    "1 % of near-ties to the draft": near_ties_to_draft(0.01),
+    "20 % of near-ties to the draft": near_ties_to_draft(0.2),
+    "every near-tie to the draft": near_ties_to_draft(1.0),
 }
