@@ -585,7 +585,8 @@ class TransformersBackend:
         ends = [*range(prompt + step - 1, ids.shape[1], step), ids.shape[1]]
         parts, begin, cache = [], 0, None
         for end in ends:
-            passed = self._target(input_ids=ids[:, begin:end], past_key_values=cache, use_cache=True)
+            rows = self._last_rows(end - max(begin, prompt - 1))
+            passed = self._target(input_ids=ids[:, begin:end], past_key_values=cache, use_cache=True, **rows)
             parts.append(passed.logits[0])
             begin, cache = end, passed.past_key_values
         return torch.cat(parts)
