@@ -30,8 +30,8 @@ NEW = (
     "verdict.near_ties",
     "verdict.noise_floor",
 )
-"""What schema 1 did not tell of a gate that an engine's fault ended, or whose speed-up was null; another machine; how far
-and how often a sound engine strays, and the words of it, which count ULPs since."""
+"""What schema 1 did not tell of a gate that an engine's fault ended, or whose speed-up was null; another machine; how
+far and how often a sound engine strays, and the words of it, which count ULPs since."""
 
 REWORDED = (
     ("suspect: ", "hint: "),
