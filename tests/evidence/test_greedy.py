@@ -62,6 +62,6 @@ def test_a_session_keeps_its_level(times: float) -> None:
 
 INTRODUCTION = """# The greedy verdict, simulated
 
-Tokens, rounding and faults are drawn as `tests/evidence/greedy_simulation.py` says; the judgement is the product's own.
-Written by `tox -e evidence`.
+Tokens, rounding and faults are drawn by the assumptions of `tests/evidence/greedy_simulation.py`; the judgement is the
+product's own. Written by `tox -e evidence`.
 """

@@ -24,8 +24,8 @@ UNKNOWN_TOP = 32.0  # logits of language models seldom reach 64, so no ULP is ta
 LEAST_TOP = 1.0  # a logit near 0 is a sum of larger numbers, whose rounding its own ULP does not show
 LEVEL = 1e-3  # of a session: the chance that any of its sound gates is red
 GATES_TOTAL = 2.1097428  # sum of 1 / (i ln² i) over i = 2, 3, …
-PRIOR = {"bfloat16": (1, 69), "float16": (1, 69)}  # measured: of 70 near-ties of SmolLM2 one was of two ULPs
-WIDE_PRIOR = (64, 4)  # float32 rounds at every addition: dozens of ULPs are usual
+PRIOR = {"bfloat16": (1, 69), "float16": (1, 69)}  # assumed before anything is seen: one ULP more on one of 70
+WIDE_PRIOR = (64, 4)  # assumed: float32 rounds at every addition, so errors of dozens of ULPs are usual
 
 VERIFYING, ROWS, PLAIN = "steps of verification", "as many rows as a step of verification", "plain decoding"
 MARGIN = {VERIFYING: 1.5, ROWS: 3.0, PLAIN: 3.0}
