@@ -1,8 +1,8 @@
 """Gates of the greedy verdict, simulated: tokens, rounding and faults are drawn, the judgement is the product's own.
 
-A token's runner-up lies d ULPs below its argmax, one token in forty within each ULP. Rounding lets it win with a chance that falls with d
-by a constant factor, as the verdict assumes: most near-ties that flip are of one ULP, and of seventy one is of two. A
-fault adds chances of its own. None of this is measured.
+A token's runner-up lies d ULPs below its argmax, one token in forty within each ULP. Rounding lets it win with a chance
+that falls with d by a constant factor, as the verdict assumes: most near-ties that flip are of one ULP, and of seventy
+one is of two. A fault adds chances of its own. None of this is measured.
 """
 
 from __future__ import annotations
