@@ -140,14 +140,16 @@ class Score:
 
     `gap`: the target's highest logit minus this token's logit, 0.0 when the token is the argmax. `top`: the highest
     logit itself, from which the ULP at that magnitude follows; None where the engine reports log
-    probabilities only. `argmax`: the token that the target prefers.
+    probabilities only. `argmax`: the token that the target prefers. `runner_up`: the highest logit minus the second
+    highest; None where the engine does not tell.
     """
 
     gap: float
     top: float | None
     argmax: int
+    runner_up: float | None = None
 
 
 def scores_from_wire(wire: Sequence[Sequence[Sequence[Any]]]) -> tuple[tuple[Score, ...], ...]:
-    """A worker's rows of (gap, top, argmax), one row a sequence, as scores."""
-    return tuple(tuple(Score(gap, top, argmax) for gap, top, argmax in row) for row in wire)
+    """A worker's rows of (gap, top, argmax, runner-up), one row a sequence, as scores."""
+    return tuple(tuple(Score(*told) for told in row) for row in wire)

@@ -21,10 +21,12 @@ INPUTS, ERROR = Outcome.INPUTS_DIFFER.value, Outcome.ENGINE_ERROR.value
 UNDECIDABLE = Outcome.UNDECIDABLE.value
 SPECULATION, BOTH_ARMS = "speculation", "both arms"
 ENDING, EXACT, SMALL = {"eos_rate": 0.04}, {"near_tie_rate": 0.0}, {"vocabulary": 31}
+BINADES = {"binades": 4}
 PLAIN = {"count": 8, "max_tokens": 48, "concurrency": 4, "rounds": 2, "warmup_rounds": 0}
 ENDS = {**PLAIN, "ignore_eos": False}
 STOPPED, NEVER_STOPPED = {**PLAIN, "stop": ["7>"]}, {**PLAIN, "stop": ["none of these"]}
 TEN_THOUSAND = {**PLAIN, "count": 40, "max_tokens": 250, "rounds": 1}
+FIVE_THOUSAND = {**TEN_THOUSAND, "max_tokens": 128}
 LONG = {**PLAIN, "count": 2, "max_tokens": 280, "concurrency": 2, "rounds": 1}
 
 
@@ -132,7 +134,7 @@ CASES = (
         {**ENDS, "min_tokens": 6},
         BOTH_ARMS,
         {"eos_rate": 0.2, "near_tie_rate": 0.0, "close_rate": 1.0},
-        variant="by three ULPs",
+        variant="by eight ULPs",
     ),
     Case(
         "wrong where an end was withheld",
@@ -169,7 +171,27 @@ CASES = (
     Case("wrong in company", DIVERGENT, "first difference at token 9"),
     Case("stale prefix cache", DIVERGENT, "round 1: divergent"),
     Case("wrong past position 256", DIVERGENT, "tokens are beyond the floor", LONG),
-    Case("runner-up once", DIVERGENT, "is 0.1875 below the target's argmax", TEN_THOUSAND, options=SMALL),
+    Case("runner-up once", DIVERGENT, "is 0.5 below the target's argmax", TEN_THOUSAND, options=SMALL),
+    Case(
+        "runner-up once, and the target strays once",
+        DIVERGENT,
+        "; 1 of 250 tokens are beyond the floor",
+        TEN_THOUSAND,
+        BOTH_ARMS,
+        SMALL,
+    ),
+    Case(
+        "lossy acceptance", DIVERGENT, "tokens are beyond the floor", options={**BINADES, "close_rate": 0.1}, alpha=0.0
+    ),
+    Case("fp8 cache in one arm", DIVERGENT, "tokens are beyond the floor", options=BINADES),
+    Case(
+        "near-ties to the draft",
+        DIVERGENT,
+        "near-ties",
+        {**TEN_THOUSAND, "max_tokens": 64},
+        options={**SMALL, **BINADES, "near_tie_rate": 0.1},
+        alpha=0.0,
+    ),
     Case("empty output", LENGTH, "0 tokens delivered"),
     Case("NaN in speculation", DIVERGENT, "token 5 is 8 below the target's argmax"),
     Case("NaN logits", UNDECIDABLE, "the target's own logits are not numbers", where=BOTH_ARMS),
@@ -180,7 +202,7 @@ CASES = (
     Case("stops early", LENGTH, "47 tokens delivered where 48 were asked for"),
     Case("dies", ERROR, "the fake engine died while decoding"),
     Case("wrong finish reason", LENGTH, "finished by 'stop'"),
-    Case("every near-tie flipped", DIVERGENT, "near-ties", {**TEN_THOUSAND, "max_tokens": 64}, options=SMALL),
+    Case("every near-tie flipped", DIVERGENT, "near-ties", FIVE_THOUSAND, options=SMALL),
     Case(
         "wrong residual",
         "different",

@@ -20,11 +20,19 @@ NEW = (
     "asked.scenario_digest",
     "engine.details.counting",
     "engine.details.keeps_ends",
+    "engine.details.dtype",
     "load.goodput.at_best",
     "target_alone.tokens_per_second",
     "hardware",
+    "failures",
+    "verdict.calibration",
+    "verdict.findings",
+    "verdict.limits",
+    "verdict.near_ties",
+    "verdict.noise_floor",
 )
-"""What schema 1 did not tell of a gate that an engine's fault ended, or whose speed-up was null; another machine."""
+"""What schema 1 did not tell of a gate that an engine's fault ended, or whose speed-up was null; another machine; how
+far and how often a sound engine strays, and the words of it, which count ULPs since."""
 
 REWORDED = (
     ("suspect: ", "hint: "),

@@ -68,7 +68,8 @@ class Engine(Protocol):
     def score(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> tuple[tuple[Score, ...], ...]:
         """Rate each emitted token by one forward pass of this engine's model over prompt + output.
 
-        Where `min_tokens` withholds an end, tokens are rated among the others.
+        Where `min_tokens` withholds an end, tokens are rated among the others. An engine may have `score_in_steps`
+        besides, which takes the number of tokens of a step of verification and rates in such steps.
         """
 
     def park(self) -> None:

@@ -379,6 +379,8 @@ class TransformersBackend:
     def _details(self) -> dict[str, Any]:
         return {
             "model_class": type(self._target).__name__,
+            "dtype": str(self._target.dtype).replace("torch.", ""),
+            "rates_in_steps": True,
             "model_vocabulary": vocabulary_of(self._target),
             "draft_context": context_of(self._draft) if self._draft is not None else None,
             "counting": counting(self._config),
@@ -556,30 +558,53 @@ class TransformersBackend:
         return [text_after(self._tokenizer, *each) for each in sequences]
 
     def score(
-        self, sequences: Sequence[tuple[Sequence[int], Sequence[int], tuple[int, Sequence[int]]]]
+        self, sequences: Sequence[tuple[Sequence[int], Sequence[int], tuple[int, Sequence[int]]]], step: int = 0
     ) -> list[list[list[Any]]]:
-        """Per (prompt, output, withheld) and output token: [gap to the highest logit, highest logit, its token id].
+        """Per (prompt, output, withheld) and output token: [gap to the highest logit, that logit, its id, runner-up].
 
-        One forward pass of the target over prompt + output, logits in float32. `withheld` is (n, ids): before token n
-        these ids, the ends, are not permitted. Raises ValueError for an empty prompt.
+        The runner-up's gap, too, is told. One forward pass of the target over prompt + output, logits in float32; with
+        `step`, passes over that many tokens each, as verification takes them, the first with the prompt. `withheld` is
+        (n, ids): before token n these ids, the ends, are not permitted. Raises ValueError for an empty prompt.
         """
         return [
-            self._rate(list(prompt), list(output), withheld) if output else [] for prompt, output, withheld in sequences
+            self._rate(list(prompt), list(output), withheld, step) if output else []
+            for prompt, output, withheld in sequences
         ]
 
-    def _rate(self, prompt: list[int], output: list[int], withheld: tuple[int, Sequence[int]]) -> list[list[Any]]:
+    def _rate(
+        self, prompt: list[int], output: list[int], withheld: tuple[int, Sequence[int]], step: int
+    ) -> list[list[Any]]:
         import torch
 
         if not prompt:
             raise ValueError("the first output token cannot be rated after an empty prompt")
         ids = torch.tensor([prompt + output[:-1]], device=self._device)
         with torch.no_grad():
-            logits = self._target(input_ids=ids, use_cache=False, **self._last_rows(len(output))).logits
-        rows = logits[0, -len(output) :].float()
+            logits = self._logits_of_steps(ids, len(prompt), step) if step else self._logits(ids, len(output))
+        rows = logits[-len(output) :].float()
         rows[: withheld[0], list(withheld[1])] = float("-inf")
-        top, argmax = rows.max(dim=-1)
+        (top, second), (argmax, _) = (each.unbind(-1) for each in rows.topk(2, dim=-1))
+        argmax = rows.argmax(dim=-1)  # of equals the one that decoding takes
         chosen = rows.gather(1, torch.tensor(output, device=rows.device).unsqueeze(1)).squeeze(1)
-        return list(map(list, zip((top - chosen).tolist(), top.tolist(), argmax.tolist())))  # noqa: B905 - Python 3.9
+        told = ((top - chosen).tolist(), top.tolist(), argmax.tolist(), (top - second).tolist())
+        return list(map(list, zip(*told)))  # noqa: B905 - Python 3.9
+
+    def _logits(self, ids: Any, count: int) -> Any:
+        """Of the last `count` positions, in one pass."""
+        return self._target(input_ids=ids, use_cache=False, **self._last_rows(count)).logits[0]
+
+    def _logits_of_steps(self, ids: Any, prompt: int, step: int) -> Any:
+        """Step by step over the cached prefix; the prompt goes with the first drafts, as in assisted decoding."""
+        import torch
+
+        ends = [*range(prompt + step - 1, ids.shape[1], step), ids.shape[1]]
+        parts, begin, cache = [], 0, None
+        for end in ends:
+            rows = self._last_rows(end - max(begin, prompt - 1))
+            passed = self._target(input_ids=ids[:, begin:end], past_key_values=cache, use_cache=True, **rows)
+            parts.append(passed.logits[0])
+            begin, cache = end, passed.past_key_values
+        return torch.cat(parts)
 
     def _last_rows(self, count: int) -> dict[str, int]:
         """The argument that keeps the logits of the last `count` positions only, where the model has one."""

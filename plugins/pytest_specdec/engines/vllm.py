@@ -341,7 +341,7 @@ class VllmBackend:
         return values
 
     def score(self, sequences: list[tuple[list[int], list[int], tuple[int, list[int]]]]) -> list[list[list[Any]]]:
-        """For each emitted token [gap, top logit, argmax] by prompt logprobs: one prefill over prompt + output.
+        """For each emitted token [gap, top logit, argmax, runner-up's gap] by prompt logprobs: one prefill over both.
 
         The third part of a sequence is (n, ids): before token n these ids, the ends, are not permitted.
         """
@@ -483,17 +483,17 @@ class _Rating:
         self.ids = prompt + output[: len(output) - len(self._forced)]
 
     def sampling(self) -> Any:
-        """Ask for as many of the best tokens as leave one when the ends are taken away."""
+        """Ask for as many of the best tokens as leave two when the ends are taken away."""
         from vllm import SamplingParams
 
-        best = 1 + (len(self._ends) if self._until else 0)
+        best = 2 + (len(self._ends) if self._until else 0)
         forced = {"logprobs": best, "allowed_token_ids": self._forced} if self._forced else {}
         return SamplingParams(
             temperature=0.0, max_tokens=1, ignore_eos=True, prompt_logprobs=best, detokenize=False, **forced
         )
 
     def rows(self, result: Any) -> list[list[Any]]:
-        """[gap, top logit, argmax] for each emitted token."""
+        """[gap, top logit, argmax, runner-up's gap] for each emitted token."""
         count = len(self._output) - len(self._forced)
         told = list(result.prompt_logprobs[-count:]) if count else []
         told += list(result.outputs[0].logprobs) if self._forced else []
@@ -501,5 +501,6 @@ class _Rating:
 
     def _row(self, at: int, token: int, row: Any) -> list[Any]:
         permitted = [item for item in row.items() if not (at < self._until and item[0] in self._ends)]
-        argmax, best = max(permitted, key=lambda item: item[1].logprob)
-        return [best.logprob - row[token].logprob, best.logprob, argmax]
+        (argmax, best), *others = sorted(permitted, key=lambda item: -item[1].logprob)
+        runner_up = best.logprob - others[0][1].logprob if others else None
+        return [best.logprob - row[token].logprob, best.logprob, argmax, runner_up]

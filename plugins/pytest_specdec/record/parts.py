@@ -79,14 +79,32 @@ class NearTiesPart:
 
     count: Annotated[int, "tokens", "that are not the argmax"] = 0
     tokens: Annotated[int, "tokens", "that were rated"] = 0
-    p_value: Annotated[float, "", "the chance of so many if both had the same rate"] = 1.0
-    level: Annotated[float, "", "below it there are too many"] = 0.0
+    calibration_count: Annotated[int, "tokens", "of the calibration that are not the argmax"] = 0
+    calibration_tokens: Annotated[int, "tokens", "of the calibration"] = 0
+    shape: Annotated[str, "", "the steps that decoded the calibration"] = ""
+    margin: Annotated[float, "", "how many times as frequent they may be"] = 1.0
+    p_value: Annotated[float, "", "the chance of so many at `margin` times the calibration's rate"] = 1.0
+    level: Annotated[float, "", "of one look: below it there are too many, if a second look finds so too"] = 0.0
+    p_value_again: Annotated[Figure[float], "", "the same of the second look, at fresh prompts"] = NOTHING
+
+
+@dataclass(frozen=True, kw_only=True)
+class SensitivityPart:
+    """The smallest faults that would have turned this verdict red with 95 %, planted into its own tokens."""
+
+    near_ties: Annotated[Figure[int], "tokens", "runner-ups within the noise floor, beside those that there are"] = (
+        NOTHING
+    )
+    lossy: Annotated[Figure[int], "tokens", "runner-ups, however far"] = NOTHING
+    statement: Annotated[str, "", "the same in words"] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationPart:
     """What the noise floor was measured on: target-only output, rescored by the target itself."""
 
+    dtype: Annotated[str, "", "whose ULPs gaps are counted in: what the engine computes in"] = ""
+    unknown: Annotated[tuple[str, ...], "", "what the engine did not tell, and what was taken instead"] = ()
     tokens: Annotated[int, "tokens", "that were rescored"] = 0
     near_ties: Annotated[int, "tokens", "of them that are not the argmax"] = 0
     largest_gap_logits: Annotated[Figure[float], "logits", "largest gap to the argmax"] = NOTHING
@@ -158,8 +176,12 @@ class VerdictPart:
         default_factory=dict
     )
     max_gap_logits: Annotated[Figure[float], "logits", "largest gap of a rescored token to the argmax"] = NOTHING
-    noise_floor_logits: Annotated[Figure[float], "logits", "the largest gap that counts as a tie"] = NOTHING
+    noise_floor_ulps: Annotated[
+        Figure[int], "ULPs", "the largest gap that counts as a tie, at each token's own top"
+    ] = NOTHING
+    noise_floor_logits: Annotated[Figure[float], "logits", "the same at the calibration's largest logit"] = NOTHING
     near_ties: Annotated[NearTiesPart | None, "", "null where nothing was rated token by token"] = None
+    limits: Annotated[SensitivityPart | None, "", "null where nothing was rated token by token"] = None
     calibration: Annotated[CalibrationPart | None, "", "null where nothing was rated token by token"] = None
     reference_versions: Annotated[Mapping[str, str], "", "packages of the target-only arm"] = field(
         default_factory=dict
@@ -170,6 +192,12 @@ class VerdictPart:
     foretold: Annotated[ForetoldPart, "", "counters that are known beforehand"] = field(default_factory=ForetoldPart)
     findings: Annotated[tuple[FindingPart, ...], "", "red: the first of them"] = ()
     sampling: Annotated[SamplingPart | None, "", "null where decoding was greedy"] = None
+
+    @property
+    def tie_in_words(self) -> str:
+        """How far tokens were from the argmax, and how far they may be."""
+        gap, floor = self.max_gap_logits.value or 0.0, self.noise_floor_ulps.value or 0
+        return f"largest gap {gap:.4g} logits, within the noise floor of {floor} ULPs"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,6 +56,7 @@ class Gate:
         arms = Arms(spec, session.workload(spec, sweep.main))
         trial = measure(session, self._benchmark, arms, plan)
         judgement = judge_rounds(session, arms, trial.rounds, trial.about)
+        judgement = judgement.that_detects(scenario.detects.asked, scenario.path)
         record = describe(trial, judgement, scenario, sweep, session.sweep(arms))
         doubts = doubtful_goodput(record.load.goodput, scenario.min_goodput, scenario.path)
         record = replace(record, warnings=(*record.warnings, *doubts))

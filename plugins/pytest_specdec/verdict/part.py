@@ -5,16 +5,26 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from pytest_specdec.record import Figure
-from pytest_specdec.record.parts import CalibrationPart, FindingPart, NearTiesPart, SamplingPart, VerdictPart
-from pytest_specdec.verdict.equivalence import LEVEL, Finding, Verdict
-from pytest_specdec.verdict.noise import NoiseFloor
+from pytest_specdec.record.parts import (
+    CalibrationPart,
+    FindingPart,
+    NearTiesPart,
+    SamplingPart,
+    SensitivityPart,
+    VerdictPart,
+)
+from pytest_specdec.verdict.equivalence import Finding, Verdict
+from pytest_specdec.verdict.noise import NearTies, NoiseFloor, ulp
 from pytest_specdec.verdict.reference import Reference
 from pytest_specdec.verdict.sampling import SamplingVerdict
+from pytest_specdec.verdict.sensitivity import Sensitivity
 from pytest_specdec.verdict.words import SHOWN, WINDOW
 
 NO_LOGITS = "the engine gives no logits"
 NOT_RESCORED = "it was not rescored"
 NO_TIME = "decoding took no time"
+NONE_FOUND = "no number of them among these tokens"
+ONE_LOOK = "the first look decided"
 
 
 def outcome_part(verdict: Verdict, reference: Reference) -> VerdictPart:
@@ -23,15 +33,34 @@ def outcome_part(verdict: Verdict, reference: Reference) -> VerdictPart:
         outcome=verdict.outcome.value,
         counts=verdict.counts,
         max_gap_logits=Figure(verdict.max_gap),
-        noise_floor_logits=Figure(verdict.floor.bound),
-        near_ties=NearTiesPart(
-            count=verdict.near_ties.judged,
-            tokens=verdict.near_ties.judged_tokens,
-            p_value=verdict.near_ties.p_value,
-            level=LEVEL,
-        ),
+        noise_floor_ulps=Figure(verdict.floor.bound),
+        noise_floor_logits=Figure(verdict.floor.bound_logits, NO_LOGITS),
+        near_ties=_near_ties(verdict.near_ties),
+        limits=_limits(verdict.limits),
         calibration=calibration_part(verdict.floor, reference),
         reference_versions=dict(reference.versions),
+    )
+
+
+def _near_ties(ties: NearTies) -> NearTiesPart:
+    return NearTiesPart(
+        count=ties.judged,
+        tokens=ties.judged_tokens,
+        calibration_count=ties.null.near_ties,
+        calibration_tokens=ties.null.tokens,
+        shape=ties.null.shape,
+        margin=ties.null.margin,
+        p_value=ties.p_value,
+        level=ties.level,
+        p_value_again=Figure(ties.again.p_value if ties.again is not None else None, ONE_LOOK),
+    )
+
+
+def _limits(limits: Sensitivity) -> SensitivityPart:
+    return SensitivityPart(
+        near_ties=Figure(limits.near_ties, NONE_FOUND),
+        lossy=Figure(limits.lossy, NONE_FOUND),
+        statement=limits.statement,
     )
 
 
@@ -39,10 +68,12 @@ def calibration_part(floor: NoiseFloor, reference: Reference) -> CalibrationPart
     """What the floor was measured on, and what rescoring cost."""
     cost = reference.rescoring_seconds / reference.decoding_seconds if reference.decoding_seconds else None
     return CalibrationPart(
+        dtype=floor.dtype,
+        unknown=floor.unknown,
         tokens=floor.tokens,
         near_ties=floor.near_ties,
-        largest_gap_logits=Figure(floor.gap),
-        ulp_logits=Figure(floor.ulp, NO_LOGITS),
+        largest_gap_logits=Figure(floor.largest_logits),
+        ulp_logits=Figure(ulp(floor.top, floor.dtype) if floor.top is not None else None, NO_LOGITS),
         gaps_in_ulps={str(ulps): count for ulps, count in floor.histogram},
         disagreements=floor.disagreements,
         compared=floor.compared,

@@ -54,6 +54,7 @@ _Positive = Annotated[int, Field(strict=True, ge=1)]
 _Natural = Annotated[int, Field(strict=True, ge=0)]
 _Text = Annotated[str, Field(strict=True, min_length=1)]
 _Share = Annotated[float, Field(strict=True, ge=0, le=1)]
+_SomeShare = Annotated[float, Field(strict=True, gt=0, le=1)]
 
 
 def _refuse_duplicate(field: str) -> str:
@@ -68,6 +69,20 @@ def _plain(value: Any) -> Any:
     except (TypeError, ValueError):
         raise invalid(f"no engine samples by {value}: write numbers, texts, true or false, and lists of them") from None
     return value
+
+
+class Detects(BaseModel):
+    """Shares of wrong tokens that must be found with 95 %: runner-ups within the noise floor, and wherever they are."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    near_ties: _SomeShare | None = key("a number above 0, at most 1", "near_ties = 0.01", None)
+    lossy: _SomeShare | None = key("a number above 0, at most 1", "lossy = 0.001", None)
+
+    @property
+    def asked(self) -> dict[str, float]:
+        """Those that are asked, by key."""
+        return {key: float(share) for key, share in self.model_dump().items() if share is not None}
 
 
 class Scenario(BaseModel):
@@ -118,6 +133,11 @@ class Scenario(BaseModel):
     min_acceptance_rate: _Share | None = key("a number from 0 to 1", "min_acceptance_rate = 0.6", None)
     min_mean_accepted_length: Above0 | None = key("a number of tokens above 0", "min_mean_accepted_length = 2.5", None)
     max_tie_rate: _Share | None = key("a number from 0 to 1", "max_tie_rate = 0.05", None)
+    detects: Detects = key(
+        "a table of the shares of wrong tokens that a verdict must be able to find",
+        "detects = { near_ties = 0.01, lossy = 0.001 }",
+        Detects(),
+    )
     slo: Objectives = key(
         "a table of the longest times that a request may take",
         "slo = { ttft_ms = 200, tpot_ms = 30, e2e_ms = 2000 }",

@@ -375,18 +375,29 @@ class TestScore:
         engine = load("random")
         ids = tokens(engine)
         rows = engine.score([(PROMPT, ids, FREE), (PROMPT, [], FREE)])
-        assert [(gap, token) for gap, _, token in rows[0]] == [(0.0, token) for token in ids]
+        assert [(gap, token) for gap, _, token, _ in rows[0]] == [(0.0, token) for token in ids]
         assert rows[1] == []
 
     def test_of_a_replaced_token_is_its_distance_from_the_argmax(self, load: Any) -> None:
         engine = load("random")
         ids = tokens(engine)
         replaced = [*ids[:4], (ids[4] + 1) % VOCABULARY, *ids[5:]]
-        gap, top, argmax = engine.score([(PROMPT, replaced, FREE)])[0][4]
+        gap, top, argmax, runner_up = engine.score([(PROMPT, replaced, FREE)])[0][4]
         logits = engine._target(torch.tensor([PROMPT + ids[:4]])).logits[0, -1].detach()
         assert (argmax, top) == (ids[4], pytest.approx(float(logits.max()), abs=1e-4))
         assert gap == pytest.approx(float(logits.max() - logits[replaced[4]]), abs=1e-4)
         assert gap > 0.01
+        assert runner_up == pytest.approx(float(logits.max() - logits.topk(2).values[1]), abs=1e-4)
+
+    @pytest.mark.parametrize("step", [1, 3, 5])
+    def test_in_steps_is_that_of_one_pass(self, load: Any, step: int) -> None:
+        """In float32 the cached prefix gives the same to four digits, however many tokens a step has."""
+        engine = load("random")
+        ids = [*tokens(engine)[:4], 7, 9, 11]
+        (whole,), (steps,) = engine.score([(PROMPT, ids, FREE)]), engine.score([(PROMPT, ids, FREE)], step)
+        assert [row[2] for row in steps] == [row[2] for row in whole]
+        for one, other in zip(whole, steps, strict=True):
+            assert other == pytest.approx(one, abs=1e-4)
 
     def test_is_among_permitted_tokens_where_an_end_is_withheld(self, load: Any) -> None:
         engine = load("random")
@@ -397,7 +408,7 @@ class TestScore:
 
     def test_is_the_targets_with_a_drafter_too(self, load: Any) -> None:
         ids = words_after(23, 5)
-        assert [gap for gap, _, _ in load("counts", "half").score([(PROMPT, ids, FREE)])[0]] == [0.0] * 5
+        assert [row[0] for row in load("counts", "half").score([(PROMPT, ids, FREE)])[0]] == [0.0] * 5
 
 
 class TestDescription:

@@ -64,6 +64,7 @@ def test_defaults_of_the_smallest_scenario(tmp_path: Path) -> None:
         "min_acceptance_rate": None,
         "min_mean_accepted_length": None,
         "max_tie_rate": None,
+        "detects": {"near_ties": None, "lossy": None},
         "slo": {"ttft_ms": None, "tpot_ms": None, "e2e_ms": None},
         "min_goodput": None,
     }

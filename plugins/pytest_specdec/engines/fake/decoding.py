@@ -25,6 +25,7 @@ from pytest_specdec.engines.fake.models import (
     probabilities,
     residual,
     swap_two_highest,
+    two_highest,
 )
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.generation import Chunk, Generation, Score, Speculation
@@ -259,22 +260,23 @@ class Decoder:
         """The answers, each in the place of its request."""
         return answers
 
-    def rate(self, request: Request, output: Sequence[int]) -> tuple[Score, ...]:
-        """Each token's gap to the argmax of the raw logits among permitted tokens, by a pass over prompt and output."""
+    def rate(self, request: Request, output: Sequence[int], shape: str | None = None) -> tuple[Score, ...]:
+        """Each token's gap to the argmax of the raw logits among permitted tokens, without noise or in this shape."""
         return tuple(
             self._score(
                 (*request.prompt_ids, *output[:place]),
                 token,
                 self.stop_tokens(request) if place < request.min_tokens else (),
+                shape,
             )
             for place, token in enumerate(output)
         )
 
-    def _score(self, prefix: tuple[int, ...], token: int, withheld: Collection[int]) -> Score:
-        logits = self.model.logits(prefix)
-        best = argmax([-math.inf if at in withheld else logit for at, logit in enumerate(logits)])
+    def _score(self, prefix: tuple[int, ...], token: int, withheld: Collection[int], shape: str | None) -> Score:
+        logits = self.model.logits(prefix, shape)
+        best, second = two_highest([-math.inf if at in withheld else logit for at, logit in enumerate(logits)])
         rated = logits[token] if token < len(logits) else PADDED_LOGIT
-        return Score(logits[best] - rated, logits[best], best)
+        return Score(logits[best] - rated, logits[best], best, logits[best] - logits[second])
 
     def _count(self, progress: Progress, accepted: int) -> None:
         positions = tuple(int(position < accepted) for position in range(self.gamma))

@@ -116,6 +116,7 @@ class ServedEngine:
             "model_vocabulary": facts.model_vocabulary,
             "eos_token_ids": list(facts.eos_token_ids) or None,
             "keeps_ends": self._plan.dialect.keeps_ends if self._plan.keeps_ends is None else self._plan.keeps_ends,
+            "dtype": self._dtype(facts),
             "protocol": self._plan.dialect.name,
             "served_model": self._asking.model,
             "endpoint": self._asking.route.path,
@@ -128,6 +129,12 @@ class ServedEngine:
             pid=None if self._process is None else self._process.group,
             details={name: value for name, value in details.items() if value is not None},
         )
+
+    def _dtype(self, facts: ModelFacts) -> str | None:
+        """As asked of a server that was started here by this engine's own command, else the checkpoint's."""
+        asked = str(self.spec.options.get("dtype", self.spec.dtype))
+        ours = self._process is not None and self._plan.command is None
+        return asked if ours and asked != "auto" else facts.dtype
 
     def _device(self) -> str:
         if self._process is None:
