@@ -55,7 +55,7 @@ class Gate:
         sweep = sweep_rates(session, spec, scenario, plan, timed=not self._benchmark.disabled)
         arms = Arms(spec, session.workload(spec, sweep.main))
         trial = measure(session, self._benchmark, arms, plan)
-        judgement = judge_rounds(session, arms, trial.rounds, trial.about)
+        judgement = judge_rounds(session, arms, trial.rounds, trial.about, scenario.detects)
         record = describe(trial, judgement, scenario, sweep, session.sweep(arms))
         doubts = doubtful_goodput(record.load.goodput, scenario.min_goodput, scenario.path)
         record = replace(record, warnings=(*record.warnings, *doubts))

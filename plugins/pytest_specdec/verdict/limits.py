@@ -94,7 +94,8 @@ def _reason(request: Request, generation: Generation, facts: Facts) -> str | Non
     if generation.finish_reason == "length" and delivered != request.max_tokens:
         return f"finished by 'length' after {delivered} tokens, not after max_tokens = {request.max_tokens}"
     stop_tokens = facts.stop_tokens(request)
-    if generation.finish_reason == "stop" and stop_tokens and not request.stop and last not in stop_tokens:
+    told_apart = stop_tokens or request.ignore_eos
+    if generation.finish_reason == "stop" and told_apart and not request.stop and last not in stop_tokens:
         return f"finished by 'stop' on token {last}, which is no stop token"
     return None
 

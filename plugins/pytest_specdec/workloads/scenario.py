@@ -70,6 +70,16 @@ def _plain(value: Any) -> Any:
     return value
 
 
+class Detects(BaseModel):
+    """The least faults that the verdict must be able to see; those that are None are not asked."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    total_variation: Annotated[float, Field(strict=True, gt=0, lt=1)] | None = Field(
+        default=None, description="a number between 0 and 1", examples=["total_variation = 0.05"]
+    )
+
+
 class Scenario(BaseModel):
     """One scenario file, checked. Immutable; see docs/scenarios.md for each key's type, unit and default."""
 
@@ -149,6 +159,11 @@ class Scenario(BaseModel):
     )
     max_tie_rate: _Share | None = Field(
         default=None, description="a number from 0 to 1", examples=["max_tie_rate = 0.05"]
+    )
+    detects: Detects = Field(
+        default=Detects(),
+        description="a table of the least faults that the verdict must be able to see",
+        examples=["detects = { total_variation = 0.05 }"],
     )
     slo: Objectives = Field(
         default=Objectives(),
@@ -309,7 +324,7 @@ class Scenario(BaseModel):
         faults = list(self._faults(prompts, answers, Limits(vocabulary, context)))
         if faults:
             raise ConfigurationError("\n".join(_shorten(faults)))
-        requests = tuple(map(self._request, prompts, answers))
+        requests = tuple(map(self._request, range(count), prompts, answers))
         return Workload(
             self.name,
             requests,
@@ -338,7 +353,9 @@ class Scenario(BaseModel):
             if answer < self.min_tokens:
                 yield f"{where}: its answer of {answer} tokens is shorter than min_tokens = {self.min_tokens}: lower it"
 
-    def _request(self, prompt: list[int], answer: int) -> Request:
+    def _request(self, row: int, prompt: list[int], answer: int) -> Request:
+        """A seed moves on from prompt to prompt: with the same one, all would be sampled by the same random numbers."""
+        seed = {"seed": self.sampling["seed"] + row} if isinstance(self.sampling.get("seed"), int) else {}
         return Request(
             tuple(prompt),
             answer,
@@ -346,7 +363,7 @@ class Scenario(BaseModel):
             self.ignore_eos,
             self.stop_token_ids,
             self.stop,
-            dict(self.sampling),
+            {**self.sampling, **seed},
         )
 
 

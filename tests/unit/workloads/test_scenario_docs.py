@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 from pytest_specdec.workloads.load import Load, Objectives
-from pytest_specdec.workloads.scenario import Scenario, discover, load_scenario
+from pytest_specdec.workloads.scenario import Detects, Scenario, discover, load_scenario
 from pytest_specdec.workloads.sources import Source
 from pytest_specdec.workloads.sources.source import PromptSource
 
@@ -27,6 +27,7 @@ DOCS = (ROOT / "docs" / "scenarios.md").read_text(encoding="utf-8")
 MODELS: list[tuple[str, type[BaseModel]]] = [
     ("", Scenario),
     *(("load.", each) for each in get_args(Load)),
+    ("detects.", Detects),
     ("slo.", Objectives),
     *(("source.", each) for each in get_args(Source)),
 ]

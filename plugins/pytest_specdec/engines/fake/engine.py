@@ -11,7 +11,7 @@ from pytest_specdec.engines.fake.faults import FAULTS
 from pytest_specdec.engines.fake.models import FIRST_PLAIN_ID, LanguageModel, argmax, language_model
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError
-from pytest_specdec.generation import Run, Score
+from pytest_specdec.generation import Ranking, Run, Score
 from pytest_specdec.workloads.workload import Request, Workload
 
 DEFAULTS: dict[str, Any] = {
@@ -100,6 +100,14 @@ class FakeEngine:
         """Each token's gap to the argmax of the raw logits, in logits."""
         self._pass("score_seconds")
         return tuple(self._decoder.rate(request, output) for request, output in zip(requests, outputs, strict=True))
+
+    def rank(
+        self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], most: int
+    ) -> tuple[tuple[Ranking, ...], ...]:
+        """The `most` highest raw logits at each token."""
+        self._pass("score_seconds")
+        pairs = zip(requests, outputs, strict=True)
+        return tuple(self._decoder.rank(request, output, most) for request, output in pairs)
 
     def park(self) -> None:
         """Nothing to give up."""
