@@ -29,7 +29,8 @@ EDGES = (0.5, 0.9, 0.99, 0.9999, 0.999999)
 CELLS = len(EDGES) + 2
 RATED_FIELDS = frozenset({"temperature", "seed", "top_p", "top_k", "min_p"})
 FLOAT32_SUM = 1e-5  # of cumulated probabilities
-SYSTEMATIC = 1 / 8  # of the rounding that a calibration calls sane: what may lean to one side in all tokens
+SINGLE = 1 / 2  # of the rounding that a calibration calls sane: what may move a single token
+SYSTEMATIC = 1 / 8  # of the same: what may lean to one side in all tokens
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ def rate(place: Place, ranking: Ranking, sampling: Mapping[str, Any], dtype: str
         return Unrated(place, nan=True)
     temperature, noise = float(sampling["temperature"]), _rounding(logits[0], dtype)
     scaled = (logits[numpy.isfinite(logits)] - logits[0]) / temperature
-    sure, possible = permitted(scaled, sampling, noise / temperature, ranking.whole)
+    sure, possible = permitted(scaled, sampling, SINGLE * noise / temperature, ranking.whole)
     if ranking.place is None or ranking.place >= sure:
         beyond = possible < len(scaled) or ranking.whole
         return Unrated(place, impossible=beyond and (ranking.place is None or ranking.place >= possible))
@@ -133,7 +134,6 @@ def permitted(scaled: Floats, sampling: Mapping[str, Any], slack: float, whole: 
     `scaled`: logits over temperature, from high to low, the highest 0. The order of the filters is the engine's own:
     vLLM applies min_p before top_p and Transformers after it, so both must let a token pass.
     """
-    import numpy
 
     sure = possible = len(scaled)
     if 0 < (kept := int(sampling.get("top_k") or 0)) < sure:
@@ -144,11 +144,11 @@ def permitted(scaled: Floats, sampling: Mapping[str, Any], slack: float, whole: 
         sure = min(sure, int((scaled > math.log(least) + slack).sum()))
     sure = max(sure, 1)
     if (most := float(sampling.get("top_p") or 1.0)) < 1.0:
-        doubt, among = slack / 4 + FLOAT32_SUM, _softmax(scaled[:sure])
-        sure = int((numpy.cumsum(among) - among < most - doubt).sum())
+        before = _moved(_before(_softmax(scaled[:sure])), slack)
+        sure = int((before < most - FLOAT32_SUM).sum())
         sure = int((scaled > scaled[sure] + slack).sum()) if sure < len(scaled) else sure
         if whole or possible < len(scaled):
-            passes = int((numpy.cumsum(likely) - likely < most + doubt).sum())
+            passes = int((_moved(_before(likely), -slack) < most + FLOAT32_SUM).sum())
             possible = int((scaled[:possible] >= scaled[passes - 1] - slack).sum())
     if least:
         possible = min(possible, int((scaled >= math.log(least) - slack).sum()))
@@ -156,8 +156,20 @@ def permitted(scaled: Floats, sampling: Mapping[str, Any], slack: float, whole: 
 
 
 def _rounding(highest: float, dtype: str) -> float:
-    """How far rounding may move one logit against another where a single token is judged, in logits."""
+    """How far rounding may move one logit against another, at most, in logits: what a calibration calls sane."""
     return SANE_ULPS.get(dtype, SANE_ULPS["bfloat16"]) * (ulp(abs(highest), dtype) or 0.0)
+
+
+def _before(shares: Floats) -> Floats:
+    """The probability of all tokens that are likelier than each."""
+    import numpy
+
+    return numpy.cumsum(shares) - shares  # type: ignore[no-any-return]
+
+
+def _moved(shares: Floats, slack: float) -> Floats:
+    """Probabilities whose odds were moved by this much."""
+    return shares * math.exp(slack) / (1 - shares + shares * math.exp(slack))
 
 
 def _softmax(scaled: Floats) -> Floats:
@@ -171,6 +183,6 @@ def _cells(shares: Floats) -> NDArray[Any]:
     """The cell of each token: 0 of the likeliest, then by the mass of the likelier ones."""
     import numpy
 
-    cells = 1 + numpy.searchsorted(EDGES, numpy.cumsum(shares) - shares, side="right")
+    cells = 1 + numpy.searchsorted(EDGES, _before(shares), side="right")
     cells[0] = 0
     return cells
