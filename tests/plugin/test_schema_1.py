@@ -22,8 +22,10 @@ NEW = (
     "load.goodput.at_best",
     "target_alone.tokens_per_second",
     "hardware",
+    "verdict.sampling.",
 )
-"""What schema 1 did not tell of a gate that an engine's fault ended, or whose speed-up was null; another machine."""
+"""What schema 1 did not tell of a gate that an engine's fault ended, or whose speed-up was null; another machine; what
+is sampled anew, which was more when nothing else was judged."""
 
 REWORDED = (
     ("suspect: ", "hint: "),

@@ -14,7 +14,7 @@ RANDOM = 'source = { format = "random", length = 4 }\ncount = 3\nmax_tokens = 8\
 KEYS = (
     "name, description, source, seed, count, max_tokens, min_tokens, ignore_eos, stop, stop_token_ids, output_length,"
     " sampling, load, concurrency, prefix_cache, rounds, interval, warmup_rounds, min_speedup,"
-    " max_energy_ratio, min_acceptance_rate, min_mean_accepted_length, max_tie_rate, slo, min_goodput"
+    " max_energy_ratio, min_acceptance_rate, min_mean_accepted_length, max_tie_rate, detects, slo, min_goodput"
 )
 FORMATS = (
     'it is one of "random", "text", "ids", "file", "jsonl", "json", "csv", "parquet", "spec_bench", "mt_bench",'
