@@ -1,6 +1,6 @@
 """One figure against its baseline run: better or the same, worse, or not yet decided.
 
-The change is judged by its interval (resampling.py), not by its middle. It is worse when the whole interval lies beyond
+The change is judged by its interval, not by its middle. It is worse when the whole interval lies beyond
 the threshold, and good when the whole interval lies within it; else the rounds do not decide, and it is said how many
 would. A figure that has no value for each round is held against the plain threshold, and that is said too.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from statistics import NormalDist
@@ -226,52 +226,45 @@ def compare_figure(now: Record, then: Record, threshold: Threshold) -> ChangePar
 ACCEPTANCE = ("acceptance_rate", "mean_accepted_length", "speedup")
 
 
-def _missing(now: Record, then: Record, threshold: Threshold, figures: tuple[float | None, float | None]) -> ChangePart:
-    side, record = ("this run", now) if figures[0] is None else ("the baseline run", then)
-    why = f"{side} has no {threshold.metric.name}: {reason_of(record, threshold.metric)}"
-    outcome = Outcome.MISSING if threshold.gates else Outcome.SHOWN
+def _change(threshold: Threshold, outcome: Outcome, now: float | None, then: float | None, why: str = "") -> ChangePart:
+    """What every change tells; one that nobody set a threshold for is shown, whatever it is."""
+    told = outcome if threshold.gates else Outcome.SHOWN
+    change = now / then - 1 if now is not None and then else None
     return ChangePart(
         metric=threshold.metric.name,
-        outcome=outcome.value,
+        outcome=told.value,
         threshold=threshold.text,
-        now=figures[0],
-        then=figures[1],
+        now=now,
+        then=then,
+        change=change,
         why=why,
         level=LEVEL,
     )
 
 
+def _missing(now: Record, then: Record, threshold: Threshold, figures: tuple[float | None, float | None]) -> ChangePart:
+    side, record = ("this run", now) if figures[0] is None else ("the baseline run", then)
+    why = f"{side} has no {threshold.metric.name}: {reason_of(record, threshold.metric)}"
+    return _change(threshold, Outcome.MISSING, *figures, why)
+
+
 def _plain(now: float, then: float, threshold: Threshold) -> ChangePart:
     outcome = Outcome.WORSE if _loss(threshold, now, then) > threshold.most else Outcome.GOOD
-    return ChangePart(
-        metric=threshold.metric.name,
-        outcome=(outcome if threshold.gates else Outcome.SHOWN).value,
-        level=LEVEL,
-        threshold=threshold.text,
-        now=now,
-        then=then,
-        change=_relative(now, then),
-        why="held against the plain threshold: there is no value of it for each round, so it has no interval",
-    )
+    why = "held against the plain threshold: there is no value of it for each round, so it has no interval"
+    return _change(threshold, outcome, now, then, why)
 
 
 def _compare_samples(now: Sample, then: Sample, threshold: Threshold) -> ChangePart:
     losses, ratios = changes(now, then, partial(_loss, threshold), _ratio) or (None, None)
     rounds = min(now.rounds, then.rounds)
     outcome, wanted = _decide(losses, _loss(threshold, now.figure, then.figure), threshold.most, rounds)
-    return ChangePart(
-        metric=threshold.metric.name,
-        outcome=(outcome if threshold.gates else Outcome.SHOWN).value,
-        level=LEVEL,
-        threshold=threshold.text,
-        now=now.figure,
-        then=then.figure,
-        change=_relative(now.figure, then.figure),
+    why = "" if ratios else f"{rounds} rounds give no interval: at least {FEWEST} are needed on each side"
+    return replace(
+        _change(threshold, outcome, now.figure, then.figure, why),
         low=ratios[0] if ratios else None,
         high=ratios[1] if ratios else None,
         rounds=rounds,
         wanted=wanted if threshold.gates else None,
-        why="" if ratios else f"{rounds} rounds give no interval: at least {FEWEST} are needed on each side",
     )
 
 
@@ -302,10 +295,6 @@ def _loss(threshold: Threshold, now: Any, then: Any) -> Any:
 
 def _ratio(now: Any, then: Any) -> Any:
     return now / then - 1
-
-
-def _relative(now: float, then: float) -> float | None:
-    return now / then - 1 if then else None
 
 
 def in_words(change: ChangePart) -> str:
