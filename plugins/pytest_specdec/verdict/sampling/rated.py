@@ -134,7 +134,6 @@ def permitted(scaled: Floats, sampling: Mapping[str, Any], slack: float, whole: 
     `scaled`: logits over temperature, from high to low, the highest 0. The order of the filters is the engine's own:
     vLLM applies min_p before top_p and Transformers after it, so both must let a token pass.
     """
-
     sure = possible = len(scaled)
     if 0 < (kept := int(sampling.get("top_k") or 0)) < sure:
         sure = int((scaled > scaled[kept] + slack).sum())
