@@ -163,7 +163,7 @@ def _before(shares: Floats) -> Floats:
     """The probability of all tokens that are likelier than each."""
     import numpy
 
-    return numpy.cumsum(shares) - shares  # type: ignore[no-any-return]
+    return numpy.cumsum(shares) - shares
 
 
 def _moved(shares: Floats, slack: float) -> Floats:
