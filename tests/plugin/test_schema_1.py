@@ -30,9 +30,11 @@ NEW = (
     "verdict.limits",
     "verdict.near_ties",
     "verdict.noise_floor",
+    "verdict.sampling.",
 )
 """What schema 1 did not tell of a gate that an engine's fault ended, or whose speed-up was null; another machine; how
-far and how often a sound engine strays, and the words of it, which count ULPs since."""
+far and how often a sound engine strays, and the words of it, which count ULPs since; what is sampled anew, which was
+more when nothing else was judged."""
 
 REWORDED = (
     ("suspect: ", "hint: "),

@@ -18,7 +18,7 @@ from pytest_specdec.engines.engine import Description
 from pytest_specdec.engines.process_group import GRACE_SECONDS, end_group, last_words, live_members
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineDied, EngineError, Unsupported
-from pytest_specdec.generation import Run, Score, scores_from_wire
+from pytest_specdec.generation import Ranking, Run, Score, rankings_from_wire, scores_from_wire
 from pytest_specdec.workloads.workload import Request, Workload
 
 
@@ -105,6 +105,12 @@ class WorkerEngine:
         if not self.description.details.get("rates_in_steps"):
             return None
         return scores_from_wire(self._call("score", self._asked(requests, outputs), step))
+
+    def rank(
+        self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], most: int
+    ) -> tuple[tuple[Ranking, ...], ...]:
+        """The `most` highest logits at each emitted token, among the tokens that were permitted there."""
+        return rankings_from_wire(self._call("rank", self._asked(requests, outputs), most))
 
     def _asked(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> list[Any]:
         return [

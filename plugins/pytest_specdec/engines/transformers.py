@@ -19,6 +19,8 @@ from __future__ import annotations
 import gc
 import inspect
 import time
+from array import array
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -574,22 +576,53 @@ class TransformersBackend:
     def _rate(
         self, prompt: list[int], output: list[int], withheld: tuple[int, Sequence[int]], step: int
     ) -> list[list[Any]]:
+        rows, tokens = self._logits(prompt, output, withheld, step)
+        (top, second), _ = (each.unbind(-1) for each in rows.topk(2, dim=-1))
+        argmax = rows.argmax(dim=-1)  # of equals the one that decoding takes
+        chosen = rows.gather(1, tokens.unsqueeze(1)).squeeze(1)
+        told = ((top - chosen).tolist(), top.tolist(), argmax.tolist(), (top - second).tolist())
+        return list(map(list, zip(*told)))  # noqa: B905 - Python 3.9
+
+    def rank(
+        self, sequences: Sequence[tuple[Sequence[int], Sequence[int], tuple[int, Sequence[int]]]], most: int
+    ) -> list[list[list[Any]]]:
+        """As `score`: [the `most` highest logits, their token ids, the output token's place among them, whether all].
+
+        Logits and ids are 32-bit numbers in base64. A token that is not among them has no place.
+        """
+        return [
+            self._rank(list(prompt), list(output), withheld, most) if output else []
+            for prompt, output, withheld in sequences
+        ]
+
+    def _rank(
+        self, prompt: list[int], output: list[int], withheld: tuple[int, Sequence[int]], most: int
+    ) -> list[list[Any]]:
+        rows, tokens = self._logits(prompt, output, withheld)
+        logits, ids = rows.topk(min(most, rows.shape[1]), dim=-1)
+        there = ids == tokens.unsqueeze(1)
+        places, whole = there.int().argmax(dim=-1).tolist(), most >= rows.shape[1]
+        return [
+            [in_base64("f", logits[at].tolist()), in_base64("i", ids[at].tolist()), places[at] if seen else None, whole]
+            for at, seen in enumerate(there.any(dim=-1).tolist())
+        ]
+
+    def _logits(
+        self, prompt: list[int], output: list[int], withheld: tuple[int, Sequence[int]], step: int = 0
+    ) -> tuple[Any, Any]:
+        """A row of logits for each output token, those withheld at minus infinity, and the tokens themselves."""
         import torch
 
         if not prompt:
             raise ValueError("the first output token cannot be rated after an empty prompt")
         ids = torch.tensor([prompt + output[:-1]], device=self._device)
         with torch.no_grad():
-            logits = self._logits_of_steps(ids, len(prompt), step) if step else self._logits(ids, len(output))
+            logits = self._logits_of_steps(ids, len(prompt), step) if step else self._logits_at_once(ids, len(output))
         rows = logits[-len(output) :].float()
         rows[: withheld[0], list(withheld[1])] = float("-inf")
-        (top, second), (argmax, _) = (each.unbind(-1) for each in rows.topk(2, dim=-1))
-        argmax = rows.argmax(dim=-1)  # of equals the one that decoding takes
-        chosen = rows.gather(1, torch.tensor(output, device=rows.device).unsqueeze(1)).squeeze(1)
-        told = ((top - chosen).tolist(), top.tolist(), argmax.tolist(), (top - second).tolist())
-        return list(map(list, zip(*told)))  # noqa: B905 - Python 3.9
+        return rows, torch.tensor(output, device=rows.device)
 
-    def _logits(self, ids: Any, count: int) -> Any:
+    def _logits_at_once(self, ids: Any, count: int) -> Any:
         """Of the last `count` positions, in one pass."""
         return self._target(input_ids=ids, use_cache=False, **self._last_rows(count)).logits[0]
 
@@ -653,11 +686,20 @@ def no_second_bos(text: str, bos: str | None) -> dict[str, bool]:
 
 
 def sampling_fields(sampling: Mapping[str, Any]) -> dict[str, Any]:
-    """The sampling fields as Transformers wants them: a temperature means sampling, and temperature 0 means greedy."""
+    """The sampling fields as Transformers wants them: a temperature means sampling, and temperature 0 means greedy.
+
+    Unasked, Transformers would sample from the 50 likeliest tokens only.
+    """
     fields = {name: value for name, value in sampling.items() if name != "seed"}
     if fields.get("temperature") == 0:
         del fields["temperature"]
-    return {"do_sample": "temperature" in fields, **fields}
+    unfiltered = {"top_k": 0} if "temperature" in fields else {}
+    return {"do_sample": "temperature" in fields, **unfiltered, **fields}
+
+
+def in_base64(kind: str, values: Sequence[float]) -> str:
+    """32-bit numbers (`kind` "f" or "i") as text, since only text crosses to the gate."""
+    return b64encode(array(kind, values).tobytes()).decode()
 
 
 def late_stop(prompt_length: int, min_tokens: int, stop_ids: list[int], device: str) -> Any:

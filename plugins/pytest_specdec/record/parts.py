@@ -133,14 +133,30 @@ class FindingPart:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SamplingPart:
-    """The judgement by distribution, at a temperature above 0."""
+class RatedPart:
+    """Measured tokens, each rated by the target under the temperature and filters of its request."""
 
-    samples: Annotated[int, "", "drawn from the engine"]
-    look: Annotated[int, "", "how many looks were taken"]
-    plan: Annotated[Mapping[str, Any], "", "what was to be found, how surely, at which cost"]
-    power_statement: Annotated[str, "", "what this verdict could see, in words"]
-    positions: Annotated[tuple[Mapping[str, Any], ...], "", "the tests of each position"]
+    tokens: Annotated[int, "tokens", "that were rated"] = 0
+    unrated: Annotated[int, "tokens", "that were not: at the edge of a filter, or not among the likeliest 1024"] = 0
+    log_e_value: Annotated[float, "nats", "the evidence against the engine; beyond 7.6 it is different"] = 0.0
+    strongest: Annotated[str, "", "the group of tokens that tells most"] = ""
+    detects_total_variation: Annotated[Figure[float], "", "the least that would have been found with 95 %"] = NOTHING
+    detects_draft_share: Annotated[Figure[float], "", "the same as a share of tokens taken from the draft"] = NOTHING
+    statement: Annotated[str, "", "the same in words"] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingPart:
+    """The judgement by distribution, at a temperature above 0; samples drawn anew are none where it was red before."""
+
+    samples: Annotated[int, "", "drawn from the engine"] = 0
+    look: Annotated[int, "", "how many looks were taken"] = 0
+    plan: Annotated[Mapping[str, Any], "", "what was to be found, how surely, at which cost"] = field(
+        default_factory=dict
+    )
+    power_statement: Annotated[str, "", "what the samples drawn anew could see, in words"] = ""
+    positions: Annotated[tuple[Mapping[str, Any], ...], "", "the tests of each position"] = ()
+    rated: Annotated[RatedPart | None, "", "null where the measured tokens could not be rated"] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,7 +185,7 @@ class VerdictPart:
         str,
         "",
         "identical, tie, draft state, text, length, divergent, inputs differ, engine error, undecidable; sampled: "
-        "consistent, different, underpowered",
+        "consistent, different",
     ] = ""
     detail: Annotated[str | None, "", "an engine's own words where there is no verdict"] = None
     counts: Annotated[Counts, "answers", "of each outcome, over all requests of all rounds"] = field(

@@ -7,38 +7,30 @@ passes, what the record says of it, and what a person is told.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from pytest_specdec.engines.engine import Description
-from pytest_specdec.generation import Generation, Run
+from pytest_specdec.generation import Run
 from pytest_specdec.metrics.rounds import Rounds
 from pytest_specdec.record import missing
 from pytest_specdec.record.parts import ForetoldPart, KnownTruthPart, VerdictPart
+from pytest_specdec.run.sampled import judge_samples
 from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.verdict.drafts import foretell, foretold_part, judge_drafts
 from pytest_specdec.verdict.equivalence import Calibration, Outcome, Verdict, confirm, judge
 from pytest_specdec.verdict.hints import add_hints
 from pytest_specdec.verdict.limits import Facts
 from pytest_specdec.verdict.noise import NearTies
-from pytest_specdec.verdict.part import findings_part, outcome_part, sampling_part
-from pytest_specdec.verdict.sampling import (
-    Drawing,
-    KnownTarget,
-    SampledTarget,
-    SamplingPlan,
-    Target,
-    is_sampled,
-    judge_sampling,
-    knows_exactly,
-    rescore,
-)
+from pytest_specdec.verdict.part import findings_part, outcome_part
+from pytest_specdec.verdict.sampling import is_sampled
 from pytest_specdec.verdict.sensitivity import Sensitivity, too_few_tokens
 from pytest_specdec.verdict.truth import judge_truth, truth_of, truth_part
 from pytest_specdec.verdict.words import describe_verdict
-from pytest_specdec.workloads.workload import Request, Workload
+from pytest_specdec.workloads.scenario import Detects
+from pytest_specdec.workloads.workload import Workload
 
 SAMPLED = "at a temperature above 0 there is no single right answer"
 
@@ -65,10 +57,10 @@ class Judgement:
         return replace(self, passes=False, part=part, words=[f"undecidable: {each} of {where}" for each in words])
 
 
-def judge_rounds(session: Session, arms: Arms, rounds: Rounds, about: Description) -> Judgement:
-    """Judge what `rounds` decoded. Raises EngineError."""
+def judge_rounds(session: Session, arms: Arms, rounds: Rounds, about: Description, detects: Detects) -> Judgement:
+    """Judge what `rounds` decoded. `detects`: what must be seen. Raises EngineError."""
     if any(map(is_sampled, arms.workload.requests)):
-        return _by_distribution(session, arms, rounds)
+        return _by_distribution(session, arms, rounds, detects)
     return _token_by_token(session, arms, rounds, about)
 
 
@@ -117,34 +109,7 @@ def _by_what_is_known(
     return verdict, truth_part(truth, calibration, runs), foretold_part(foretold, runs)
 
 
-def _by_distribution(session: Session, arms: Arms, rounds: Rounds) -> Judgement:
-    """The first sampled request stands for the workload: each test of a distribution takes thousands of samples."""
-    spec, request = arms.spec, next(filter(is_sampled, arms.workload.requests))
-    plan = SamplingPlan.for_gamma(spec.gamma)
-    draw = Drawing(partial(session.pool.using, spec), request, plan.tokens, arms.workload.concurrency)
-    with session.progress.doing(f"{spec.label} is sampled up to {plan.samples} times"):
-        verdict = judge_sampling(draw, _target(session, arms, request, plan), plan)
-    words = [] if verdict.passes else [verdict.in_words()]
-    words += [f"request {at} failed: {each.error}" for at, each in _failed_answers(rounds)][:1]
-    counted = draw.speculation
-    if spec.speculates and counted is not None and counted.drafts and counted.accepted_tokens == counted.draft_tokens:
-        words.append(
-            "every draft was accepted, so what is sampled after a rejection was never seen: use a poorer draft"
-        )
+def _by_distribution(session: Session, arms: Arms, rounds: Rounds, detects: Detects) -> Judgement:
+    found = judge_samples(session, arms, rounds, detects)
     known, foretold = missing(KnownTruthPart, SAMPLED), missing(ForetoldPart, SAMPLED)
-    return Judgement(not words, replace(sampling_part(verdict), known_truth=known, foretold=foretold), words)
-
-
-def _failed_answers(rounds: Rounds) -> Iterator[tuple[int, Generation]]:
-    return ((at, each) for run in rounds.runs for at, each in enumerate(run.generations) if each.error is not None)
-
-
-def _target(session: Session, arms: Arms, request: Request, plan: SamplingPlan) -> Target:
-    """The target's distribution: rated in full where its vocabulary is small, and else sampled."""
-    enter = partial(session.pool.using, arms.target)
-    with enter() as engine:
-        about = engine.description
-    vocabulary = about.details.get("model_vocabulary") or about.vocabulary
-    if knows_exactly(request.sampling, vocabulary):
-        return KnownTarget(rescore(enter, request, vocabulary))
-    return SampledTarget(Drawing(enter, request, plan.tokens, arms.workload.concurrency))
+    return Judgement(not found.words, replace(found.part, known_truth=known, foretold=foretold), found.words)

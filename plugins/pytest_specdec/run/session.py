@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pytest_specdec.engines.engine import one_pass
 from pytest_specdec.engines.pool import Pool
 from pytest_specdec.engines.spec import EngineSpec
-from pytest_specdec.generation import Generation, Run, Score
+from pytest_specdec.generation import Generation, Ranking, Run, Score
 from pytest_specdec.metrics.interval import Plan
 from pytest_specdec.metrics.rounds import Rounds
 from pytest_specdec.metrics.speedup import Arm
@@ -24,6 +24,7 @@ from pytest_specdec.telemetry.energy import meter_for
 from pytest_specdec.telemetry.timing import Clock, Timed, time_rounds
 from pytest_specdec.verdict.noise import level_of_gate
 from pytest_specdec.verdict.reference import Reference, calibrate, verify_itself
+from pytest_specdec.verdict.sampling.rated import MOST
 from pytest_specdec.workloads.workload import Request, Workload
 
 if TYPE_CHECKING:
@@ -198,3 +199,15 @@ class Session:
         """The text of outputs by the target's tokenizer; None where it tells none."""
         with self.pool.using(arms.target) as engine:
             return engine.decode(requests, outputs)
+
+    def rank(
+        self, arms: Arms, requests: Sequence[Request], outputs: Sequence[Sequence[int]]
+    ) -> Sequence[Sequence[Ranking]] | None:
+        """The target's highest logits at each token of these outputs; None where its engine does not tell them."""
+        what = f"{arms.target.label} rates {sum(map(len, outputs))} tokens"
+        with self.pool.using(arms.target) as engine, self.progress.doing(what):
+            return engine.rank(requests, outputs, MOST)
+
+    def target_runs(self, arms: Arms) -> Sequence[Run]:
+        """What the target alone has decoded in its rounds on this workload."""
+        return self._rounds[arms.target_key].runs

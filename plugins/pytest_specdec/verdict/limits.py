@@ -117,7 +117,9 @@ def _reason(request: Request, generation: Generation, facts: Facts) -> str | Non
         return f"ended without a finish reason after {delivered} of {request.max_tokens} tokens"
     if reason == "length" and not _is_full(request, generation, facts):
         return f"finished by 'length' after {delivered} tokens, not after max_tokens = {request.max_tokens}"
-    if reason == "stop" and not request.stop and not is_stop_token(request, last, facts):
+    stop_tokens = facts.stop_tokens(request)
+    told_apart = stop_tokens or request.ignore_eos
+    if reason == "stop" and told_apart and not request.stop and last not in stop_tokens:
         return f"finished by 'stop' on token {last}, which is no stop token"
     return None
 

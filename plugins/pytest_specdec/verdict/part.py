@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 
 from pytest_specdec.record import Figure
 from pytest_specdec.record.parts import (
     CalibrationPart,
     FindingPart,
     NearTiesPart,
+    RatedPart,
     SamplingPart,
     SensitivityPart,
     VerdictPart,
@@ -16,12 +18,14 @@ from pytest_specdec.record.parts import (
 from pytest_specdec.verdict.equivalence import Finding, Verdict
 from pytest_specdec.verdict.noise import NearTies, NoiseFloor, ulp
 from pytest_specdec.verdict.reference import Reference
-from pytest_specdec.verdict.sampling import SamplingVerdict
+from pytest_specdec.verdict.sampling import RatedVerdict, SamplingVerdict
 from pytest_specdec.verdict.sensitivity import Sensitivity
 from pytest_specdec.verdict.words import SHOWN, WINDOW
 
 NO_LOGITS = "the engine gives no logits"
 NOT_RESCORED = "it was not rescored"
+UNSEEN = "no difference would have been found in so few tokens"
+NO_SHARE = "not even if all tokens came from the draft, or rejections were not counted"
 NO_TIME = "decoding took no time"
 NONE_FOUND = "no number of them among these tokens"
 ONE_LOOK = "the first look decided"
@@ -83,7 +87,12 @@ def calibration_part(floor: NoiseFloor, reference: Reference) -> CalibrationPart
 
 def findings_part(verdict: Verdict) -> tuple[FindingPart, ...]:
     """The first findings of a red verdict, each with the tokens of both sides around the first difference."""
-    return tuple(map(_finding, verdict.findings[:SHOWN]))
+    return finding_parts(verdict.findings)
+
+
+def finding_parts(findings: Sequence[Finding]) -> tuple[FindingPart, ...]:
+    """The first of these findings."""
+    return tuple(map(_finding, findings[:SHOWN]))
 
 
 def _finding(finding: Finding) -> FindingPart:
@@ -116,3 +125,18 @@ def sampling_part(verdict: SamplingVerdict) -> VerdictPart:
             positions=tuple(position.wire() for position in verdict.positions),
         ),
     )
+
+
+def rated_part(drawn: SamplingPart | None, rated: RatedVerdict) -> SamplingPart:
+    """The same, with what the measured tokens say."""
+    evidence = rated.evidence
+    part = RatedPart(
+        tokens=evidence.tokens,
+        unrated=len(rated.unrated),
+        log_e_value=evidence.log_e,
+        strongest=evidence.worst().in_words() if evidence.tokens else "",
+        detects_total_variation=Figure(rated.detects, UNSEEN),
+        detects_draft_share=Figure(rated.detects_draft_share, NO_SHARE),
+        statement=rated.statement(),
+    )
+    return replace(drawn or SamplingPart(), rated=part)

@@ -72,17 +72,24 @@ def _plain(value: Any) -> Any:
 
 
 class Detects(BaseModel):
-    """Shares of wrong tokens that must be found with 95 %: runner-ups within the noise floor, and wherever they are."""
+    """The least faults that the verdict must be able to see, with 95 %; those that are None are not asked.
+
+    `near_ties`, `lossy`: shares of wrong tokens, runner-ups within the noise floor, and wherever they are.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     near_ties: _SomeShare | None = key("a number above 0, at most 1", "near_ties = 0.01", None)
     lossy: _SomeShare | None = key("a number above 0, at most 1", "lossy = 0.001", None)
+    total_variation: Annotated[float, Field(strict=True, gt=0, lt=1)] | None = key(
+        "a number between 0 and 1", "total_variation = 0.05", None
+    )
 
     @property
-    def asked(self) -> dict[str, float]:
-        """Those that are asked, by key."""
-        return {key: float(share) for key, share in self.model_dump().items() if share is not None}
+    def shares(self) -> dict[str, float]:
+        """What is asked of a greedy verdict, by key."""
+        asked = {"near_ties": self.near_ties, "lossy": self.lossy}
+        return {key: share for key, share in asked.items() if share is not None}
 
 
 class Scenario(BaseModel):
@@ -134,7 +141,7 @@ class Scenario(BaseModel):
     min_mean_accepted_length: Above0 | None = key("a number of tokens above 0", "min_mean_accepted_length = 2.5", None)
     max_tie_rate: _Share | None = key("a number from 0 to 1", "max_tie_rate = 0.05", None)
     detects: Detects = key(
-        "a table of the shares of wrong tokens that a verdict must be able to find",
+        "a table of the least faults that the verdict must be able to see",
         "detects = { near_ties = 0.01, lossy = 0.001 }",
         Detects(),
     )
@@ -212,6 +219,17 @@ class Scenario(BaseModel):
         if min_speedup is not None and isinstance(info.data.get("load"), OpenLoad):
             raise invalid("an open load sets the throughput: ask for slo and min_goodput, or use a closed load")
         return min_speedup
+
+    @field_validator("detects")
+    @classmethod
+    def _of_its_verdict(cls, detects: Detects, info: ValidationInfo) -> Detects:
+        """Refuse a fault that the verdict of this workload says nothing of."""
+        if info.data.get("sampling", {}).get("temperature"):
+            if detects.shares:
+                raise invalid(f"{', '.join(detects.shares)}: at a temperature ask for total_variation")
+        elif detects.total_variation is not None:
+            raise invalid("total_variation: without a temperature ask for near_ties or lossy")
+        return detects
 
     @field_validator("min_goodput")
     @classmethod
@@ -295,7 +313,7 @@ class Scenario(BaseModel):
         faults = list(self._faults(prompts, answers, Limits(vocabulary, context)))
         if faults:
             raise ConfigurationError("\n".join(_shorten(faults)))
-        requests = tuple(map(self._request, prompts, answers))
+        requests = tuple(map(self._request, range(count), prompts, answers))
         return Workload(
             self.name,
             requests,
@@ -324,9 +342,17 @@ class Scenario(BaseModel):
             if answer < self.min_tokens:
                 yield f"{where}: its answer of {answer} tokens is shorter than min_tokens = {self.min_tokens}: lower it"
 
-    def _request(self, prompt: list[int], answer: int) -> Request:
+    def _request(self, row: int, prompt: list[int], answer: int) -> Request:
+        """A seed moves on from prompt to prompt: with the same one, all would be sampled by the same random numbers."""
+        seed = {"seed": self.sampling["seed"] + row} if isinstance(self.sampling.get("seed"), int) else {}
         return Request(
-            tuple(prompt), answer, self.min_tokens, self.ignore_eos, self.stop_token_ids, self.stop, dict(self.sampling)
+            tuple(prompt),
+            answer,
+            self.min_tokens,
+            self.ignore_eos,
+            self.stop_token_ids,
+            self.stop,
+            {**self.sampling, **seed},
         )
 
 

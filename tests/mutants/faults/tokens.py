@@ -10,7 +10,9 @@ from pytest_specdec.engines.fake.models import (
     FIRST_PLAIN_ID,
     argmax,
     chance,
+    draw,
     is_near_tie,
+    probabilities,
     two_highest,
     ulps_between,
 )
@@ -18,6 +20,7 @@ from pytest_specdec.engines.fake.models import (
 STRUCK_REQUEST = 7
 STRAY_REQUEST = 3
 LOSSY = 0.5
+LAX_SHARE = 0.5
 
 
 @fault("wrong token accepted")
@@ -58,6 +61,42 @@ class WrongResidual(Decoder):
     def residual(self, target: list[float], draft: list[float]) -> list[float]:
         """The target's whole distribution."""
         return target
+
+
+@fault("acceptance too lax")
+class AcceptsTooMuch(Decoder):
+    """When sampling, half of all drafts are accepted whatever the target says."""
+
+    def verify(self, progress: Progress, burst: Sequence[int], draft: int, weights: list[float]) -> tuple[int, bool]:
+        """By a coin, and then by the rule."""
+        if progress.temperature and progress.random.random() < LAX_SHARE:
+            return draft, True
+        return super().verify(progress, burst, draft, weights)
+
+
+@fault("bonus token from the drafter")
+class BonusFromDrafter(Decoder):
+    """When sampling, the bonus token is drawn from the drafter's distribution."""
+
+    def choice(self, progress: Progress, burst: Sequence[int]) -> int:
+        """What the drafter would have proposed next."""
+        if not (progress.temperature and self.gamma):
+            return super().choice(progress, burst)
+        return draw(self.draft_weights(progress, burst), progress.random)
+
+
+@fault("temperature ignored in verification")
+class IgnoresTemperature(Decoder):
+    """When sampling, drafts are verified by the target's distribution at temperature 1."""
+
+    def verify(self, progress: Progress, burst: Sequence[int], draft: int, weights: list[float]) -> tuple[int, bool]:
+        """The rule, with the target's distribution as it would be without a temperature."""
+        if not progress.temperature:
+            return super().verify(progress, burst, draft, weights)
+        wanted = probabilities(self.reshape(progress, burst), 1.0)
+        if progress.random.random() * weights[draft] < wanted[draft]:
+            return draft, True
+        return draw(self.residual(wanted, weights), progress.random), False
 
 
 @fault("bonus token dropped")
@@ -161,6 +200,10 @@ class NotANumberInSpeculation(Decoder):
     def choice(self, progress: Progress, burst: Sequence[int]) -> int:
         """As engines have it."""
         return 0 if progress.position(burst) == 5 else super().choice(progress, burst)
+
+    def emit(self, progress: Progress, burst: Sequence[int], token: int) -> int:
+        """A draw from what is no distribution gives id 0 as well."""
+        return 0 if progress.temperature and progress.position(burst) == 5 else token
 
 
 @fault("wrong where an end was withheld")

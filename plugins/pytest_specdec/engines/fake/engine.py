@@ -19,7 +19,7 @@ from pytest_specdec.engines.fake.decoding import TIME, Decoder, Progress, clock,
 from pytest_specdec.engines.fake.models import FIRST_PLAIN_ID, LanguageModel, language_model
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineDied, EngineError
-from pytest_specdec.generation import Run, Score
+from pytest_specdec.generation import Ranking, Run, Score
 from pytest_specdec.workloads.workload import Request, Workload
 
 FAULTS: dict[str, type[Decoder]] = {}
@@ -175,6 +175,14 @@ class FakeEngine:
         """The same as steps of verification compute it, with the rounding of that shape."""
         pairs = zip(requests, outputs, strict=True)
         return tuple(self._decoder.rate(request, output, f"steps of {step}") for request, output in pairs)
+
+    def rank(
+        self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], most: int
+    ) -> tuple[tuple[Ranking, ...], ...]:
+        """The `most` highest raw logits at each token."""
+        self._pass("score_seconds")
+        pairs = zip(requests, outputs, strict=True)
+        return tuple(self._decoder.rank(request, output, most) for request, output in pairs)
 
     def park(self) -> None:
         """Nothing to give up."""

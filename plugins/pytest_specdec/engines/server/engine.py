@@ -281,6 +281,9 @@ class ServedEngine:
         told = iter(self._client.json_of_each("/v1/completions", bodies))
         return tuple(rating.scores(next(told)) if rating.output else () for rating in asked)
 
+    def rank(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], most: int) -> None:
+        """Not told: servers give the logits of a few tokens at most."""
+
     def _rating(self, request: Request, output: tuple[int, ...]) -> Rating:
         ends = request.stop_tokens(self.description.details.get("eos_token_ids") or ())
         until = request.min_tokens if ends else 0
