@@ -282,13 +282,9 @@ class TargetAlonePart:
     tokens_per_second: Annotated[
         Figure[float], "tokens/s", "what `throughput.tokens_per_second` is divided by to give `speedup.ratio`"
     ] = NOTHING
-    rounds: Annotated[str | None, "", "how its rounds stand to these: alternated, before and after, before"] = None
-    drift: Annotated[Figure[float], "", "its later over its earlier rate"] = NOTHING
-    joules_per_token: Annotated[
-        Figure[float],
-        "J/token",
-        "what `energy.joules_per_token` is divided by; of its rounds when it was first measured",
-    ] = NOTHING
+    rounds: Annotated[str | None, "", "how its rounds stand to these: alternated, or before"] = None
+    drift: Annotated[Figure[float], "", "its last over its first round's rate, by a line through them"] = NOTHING
+    joules_per_token: Annotated[Figure[float], "J/token", "what `energy.joules_per_token` is divided by"] = NOTHING
     energy_flags: Annotated[tuple[str, ...], "", "what speaks against that"] = ()
 
 
@@ -361,6 +357,7 @@ class EnergyPart:
     over_target: Annotated[
         Figure[float], "", "`joules_per_token` over `target_alone.joules_per_token`; below 1 saves energy"
     ] = NOTHING
+    over_target_interval: Annotated[Figure[Interval], "", "its 95 % interval over the rounds, pair by pair"] = NOTHING
     mean_watts: Annotated[Figure[float], "W", "during the rounds"] = NOTHING
     idle_watts: Annotated[Figure[float], "W", "before them, engine loaded and waiting"] = NOTHING
     method: Annotated[str | None, "", "`nvml counter`, `nvml instant power (estimate)`, `rapl`, or null"] = None

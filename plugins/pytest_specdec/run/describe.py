@@ -65,7 +65,7 @@ def _whole(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: 
     spec, rounds, base = measured.arms.spec, measured.rounds, measured.base
     arm = Arm(rounds, spec.gamma or 0, spec.dtype)
     target = Arm(base.rounds, 0, measured.arms.target.dtype) if base is not None else None
-    speedup = speedup_part(arm, target, arms, base is not None and base.paired)
+    speedup = speedup_part(arm, target, arms, base.drift if base is not None else None)
     return Record(
         asked=asked_part(spec, scenario),
         workload=workload_part(measured.arms.workload),
@@ -78,9 +78,9 @@ def _whole(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: 
         target_alone=target_alone_part(base),
         speedup=speedup,
         roofline=_roofline(measured, speedup),
-        energy=replace(rounds.energy, over_target=over_target(arm, target), series=measured.series),
+        energy=replace(over_target(arm, target), series=measured.series),
         memory=measured.memory,
-        load=replace(load_part(sweep.main, rounds, measured.first), sweep=sweep.part),
+        load=replace(load_part(sweep.main, rounds, base.rounds if base is not None else None), sweep=sweep.part),
         hardware=hardware_part(),
         warnings=(*warnings_of(rounds, base), *warn_of_switches(measured.about, measured.target)),
         notes=tuple(measured.arms.workload.notes),
@@ -110,7 +110,11 @@ def withhold_speed(record: Record) -> Record:
             bytes_per_second=_withhold_figure(record.roofline.bytes_per_second),
             roof_share=_withhold_figure(record.roofline.roof_share),
         ),
-        energy=replace(record.energy, over_target=_withhold_figure(record.energy.over_target)),
+        energy=replace(
+            record.energy,
+            over_target=_withhold_figure(record.energy.over_target),
+            over_target_interval=_withhold_figure(record.energy.over_target_interval),
+        ),
         load=replace(
             load,
             completed_per_second=Figure(None, WITHHELD),
