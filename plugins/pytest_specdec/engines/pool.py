@@ -64,7 +64,7 @@ class Pool:
 
     @contextmanager
     def using(self, spec: EngineSpec) -> Iterator[Engine]:
-        """`awake`; where one dies in the block, this and the awake one are forgotten: the next request gets new ones."""
+        """`awake`; if one dies in the block, this and the awake one are forgotten: the next request gets new ones."""
         try:
             yield self.awake(spec)
         except EngineDied:
