@@ -107,9 +107,13 @@ def test_a_target_that_dies_in_its_turn_is_loaded_anew_too(pool: Pool, history: 
     """The one that runs while another's rounds are taken is forgotten with it."""
     for spec in (TARGET, DRAFTED):
         pool.awake(spec).description = replace(pool.awake(spec).description, parks=True)
-    with pytest.raises(EngineDied), pool.using(DRAFTED):
+
+    def take_its_turn() -> None:
         pool.wake(TARGET)
         raise EngineDied("gone")
+
+    with pytest.raises(EngineDied), pool.using(DRAFTED):
+        take_its_turn()
     pool.awake(TARGET)
     assert history.count(f"load {TARGET.label}") == 2
 
