@@ -7,15 +7,17 @@ the storage that has the measurement.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.history.compare import own_width, sample_of
 from pytest_specdec.history.saved import SavedRun, UnreadableRun, read_run, read_text, run_id, run_of, saved_paths
+from pytest_specdec.history.sessions import MOST
 from pytest_specdec.record import GREEN, Record
 from pytest_specdec.thresholds import METRICS
 
@@ -114,7 +116,7 @@ def _rate_width(record: Record) -> float | None:
 
 LATEST = "latest"
 WHOLE = "\n}"
-REMEMBERED = 16
+REMEMBERED = 32
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ class Found:
     """What the search gave: a baseline run with its record, or a problem in words.
 
     `refused`: whether there was something and it was refused, or there was nothing. `passed_over`: newer runs that hold
-    the measurement and were refused, by name.
+    the measurement and were refused, by name. `earlier`: records of older runs with the same versions and options.
     """
 
     run: SavedRun | None = None
@@ -130,6 +132,7 @@ class Found:
     problem: str = ""
     refused: bool = False
     passed_over: tuple[str, ...] = ()
+    earlier: tuple[Record, ...] = ()
 
 
 class Baselines(Protocol):
@@ -181,7 +184,7 @@ class OneRun:
 
 
 class LatestRuns:
-    """The newest run in a storage that holds the measurement and may be its baseline run."""
+    """The newest run in a storage that holds the measurement and may be its baseline run, and those before it."""
 
     def __init__(self, storage: Path) -> None:
         self._storage = storage
@@ -190,15 +193,23 @@ class LatestRuns:
         """From the newest run back; what was refused on the way is told."""
         refused: list[str] = []
         missing: list[str] = []
+        runs = runs_that_may_hold(now, test, self._storage)
         try:
-            for run in runs_that_may_hold(now, test, self._storage):
+            for run in runs:
                 found = find_in_run(run, now, test)
                 if found.record is not None:
-                    return Found(found.run, found.record, passed_over=tuple(refused))
+                    earlier = tuple(_like(found.record, (find_in_run(each, now, test) for each in runs)))
+                    return replace(found, passed_over=tuple(refused), earlier=earlier)
                 (refused if found.refused else missing).append(found.problem)
         except UnreadableRun as error:
             return Found(problem=str(error), refused=True, passed_over=tuple(refused))
         return _none(self._storage, refused, missing)
+
+
+def _like(record: Record, older: Iterable[Found]) -> Iterator[Record]:
+    """Records of the last sessions before this one that differ from it in no version or option."""
+    same = (each.record for each in older if each.record and circumstances(each.record) == circumstances(record))
+    return islice(same, MOST - 1)
 
 
 def _none(storage: Path, refused: Sequence[str], missing: Sequence[str]) -> Found:

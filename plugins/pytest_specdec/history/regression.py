@@ -1,8 +1,8 @@
 """The gate of a test against its baseline run: which figures changed, by how much, and whether that fails the test.
 
 Equality comes first: only a record whose own gate is green is compared with anything. What fails: a figure that is
-worse, and a baseline run that was refused; by choice (`--specdec-fail-on`) also one that is missing, or rounds that do
-not decide. All else is a note. Nothing is passed over in silence.
+worse, one that more rounds would decide, and a baseline run that was refused; by choice (`--specdec-fail-on`) also one
+that is missing, or that only more sessions would decide. All else is a note. Nothing is passed over in silence.
 """
 
 from __future__ import annotations
@@ -45,10 +45,14 @@ class RegressionGate:
             failures=failures,
         )
 
+    def wants_rounds(self, now: Record, test: str) -> bool:
+        """Whether more rounds would decide a figure that these do not."""
+        return any(map(_wants_rounds, self._changes(now, self.baselines.find(now, test))))
+
     def _changes(self, now: Record, found: Found) -> tuple[ChangePart, ...]:
         if found.record is None:
             return ()
-        each = (compare_figure(now, found.record, threshold) for threshold in self.thresholds or SHOWN)
+        each = (compare_figure(now, found.record, threshold, found.earlier) for threshold in self.thresholds or SHOWN)
         return tuple(change for change in each if change is not None)
 
     def _about(self, found: Found) -> list[str]:
@@ -58,9 +62,14 @@ class RegressionGate:
         return [f"no baseline run: {found.problem}"]
 
     def _fails(self, change: ChangePart) -> bool:
-        return change.outcome == Outcome.WORSE.value or change.outcome in self.fail_on
+        return change.outcome == Outcome.WORSE.value or _wants_rounds(change) or change.outcome in self.fail_on
+
+
+def _wants_rounds(change: ChangePart) -> bool:
+    return change.outcome == INCONCLUSIVE and change.wanted is not None
 
 
 def _words(change: ChangePart, found: Found) -> str:
     run = found.run.id if found.run else ""
-    return f"{in_words(change)}, against run {run}"
+    before = f" and {len(found.earlier)} before it" if found.earlier else ""
+    return f"{in_words(change)}, against run {run}{before}"

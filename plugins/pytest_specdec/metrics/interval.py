@@ -10,17 +10,21 @@ session scatter, not how far another day's would.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, variance
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_specdec.metrics.rounds import Rounds
 
 LEVEL = 0.95
 BY_NUMBER = "number of rounds"
 BY_INTERVAL = "interval"
 BY_BUDGET = "time budget"
 LEAST_FOR_ORDER = 4
-HIGHEST = 0.95
+HIGHEST = 0.85
 LEAST_SEEN = 0.05
 
 
@@ -69,26 +73,50 @@ def _without_order(pairs: Sequence[float]) -> list[float]:
 
 
 def squared_error(values: Sequence[float]) -> float:
-    """Of their mean, if each is correlated with the one before: σ²/n · (1 + 2 Σ (1 - k/n) ρᵏ), k from 1 to n - 1.
+    """Of their mean, if each is correlated with the one before."""
+    return variance(values) / len(values) * stretch(values) ** 2
 
-    Correlated values scatter less than σ² around their own mean, which is made up for.
+
+def stretch(*series: Sequence[float]) -> float:
+    """How many times as large the standard error of a mean is as that of independent values; of the shortest series.
+
+    The square is 1 + 2 Σ (1 - k/n) ρᵏ, k from 1 to n - 1, over what is seen of the scatter: correlated values scatter
+    less around their own mean than around the true one.
     """
-    count, rho = len(values), correlation(values)
+    count, rho = min(map(len, series)), correlation(*series)
     inflation = 1 + 2 * sum((1 - lag / count) * rho**lag for lag in range(1, count))
-    seen = (count - inflation) / (count - 1)
-    return variance(values) / max(seen, LEAST_SEEN) * inflation / count
+    return math.sqrt(inflation / max((count - inflation) / (count - 1), LEAST_SEEN))
 
 
-def correlation(values: Sequence[float]) -> float:
+def correlation(*series: Sequence[float]) -> float:
     """That of each value with the one before, as high as it may well be, from 0 to HIGHEST.
 
     The estimate from a short series is too low by about (1 + 3ρ)/n (Marriott and Pope 1954), and uncertain by 1/√n.
     """
-    middle, count = fmean(values), len(values)
+    count = sum(map(len, series))
+    told = sum(len(values) * _with_the_one_before(values) for values in series) / count
+    bias = (1 + 3 * max(told, 0.0)) * len(series) / count
+    return min(max(0.0, told + bias + 1 / math.sqrt(count)), HIGHEST)
+
+
+def _with_the_one_before(values: Sequence[float]) -> float:
+    middle = fmean(values)
     apart = [each - middle for each in values]
     total = sum(each**2 for each in apart)
-    told = sum(earlier * later for earlier, later in pairwise(apart)) / total if total else 0.0
-    return min(max(0.0, told + (1 + 3 * max(told, 0.0)) / count + 1 / math.sqrt(count)), HIGHEST)
+    return sum(earlier * later for earlier, later in pairwise(apart)) / total if total else 0.0
+
+
+MOST_ROUNDS = 1000
+
+
+def rounds_to_decide(half: float, distance: float, rounds: int) -> int | None:
+    """Rounds after which `half` an interval is shorter than the way to a threshold; it shrinks as 1/√n.
+
+    None where more than MOST_ROUNDS would be needed.
+    """
+    if distance * math.sqrt(MOST_ROUNDS) <= half * math.sqrt(rounds):
+        return None
+    return max(rounds + 1, math.ceil(rounds * (half / distance) ** 2))
 
 
 def half_width(squared: float, freedom: float) -> float:
@@ -106,6 +134,8 @@ class Plan:
     `rounds`: the fewest that are timed. `interval`: they go on until the interval of tokens/s is narrower than this
     share of it, or until `budget_s` seconds of timed rounds have gone; None: exactly `rounds`. `warmup`: the fewest
     untimed ones; where there are any, and `steady` is wanted, more follow until two in a row take equally long.
+    `decided`: whether these rounds, and those of the target beside them, decide what is asked of them; while they do
+    not, more follow within the budget.
     """
 
     rounds: int
@@ -113,6 +143,7 @@ class Plan:
     interval: float | None = None
     budget_s: float = 0.0
     steady: bool = False
+    decided: Callable[[Rounds, Rounds | None], bool] | None = None
 
     def ended_by(self, rates: Sequence[float], spent_s: float) -> str | None:
         """Why no further round is needed after these rates in tokens/s and seconds of timed rounds; None if one is."""

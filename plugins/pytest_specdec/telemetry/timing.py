@@ -8,6 +8,7 @@ known well enough or the time for them is spent; none is left out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -16,6 +17,7 @@ from typing import Any
 from pytest_specdec.engines.engine import Engine, one_pass
 from pytest_specdec.generation import Run
 from pytest_specdec.metrics.interval import BY_BUDGET, BY_INTERVAL, Plan
+from pytest_specdec.metrics.load import paces
 from pytest_specdec.metrics.rounds import NO_ENERGY, Rounds, Warmup
 from pytest_specdec.telemetry.energy import Meter, NoMeter
 from pytest_specdec.workloads.workload import Workload
@@ -23,6 +25,7 @@ from pytest_specdec.workloads.workload import Workload
 Clock = Callable[[], float]
 STEADY_SHARE = 0.05
 MORE_WARMUP = 5
+LOOK_AGAIN = 1.5
 NOT_METERED = NoMeter("these rounds are timed, not metered")
 
 
@@ -135,6 +138,7 @@ class Turns:
 
     def __init__(self, timed: Timed, beside: Timed | None = None) -> None:
         self._timed, self._beside = timed, beside
+        self._next_look = 0
 
     def before(self) -> None:
         """The other engine goes first in rounds 0, 2, 4, …"""
@@ -149,14 +153,24 @@ class Turns:
     def ended_by(self, plan: Plan) -> str | None:
         """Why no further round is needed; the time of both engines' rounds counts, and that of waking them.
 
-        A meter whose window is too short yet asks for more of them, unless their number or their time is up.
+        A meter whose window is too short yet asks for more of them, and so does a question that they do not decide,
+        unless their number or their time is up.
         """
         both = [self._timed, *([self._beside] if self._beside is not None else [])]
         spent_s = sum(sum(each.so_far.seconds) + each.waking_s for each in both)
-        ended_by = plan.ended_by(self._timed.so_far.rates, spent_s)
-        if ended_by == BY_INTERVAL and not all(each.meter.satisfied() for each in both):
+        ended_by = plan.ended_by(paces(self._timed.so_far), spent_s)
+        if ended_by == BY_INTERVAL and not (all(each.meter.satisfied() for each in both) and self._decided(plan)):
             return BY_BUDGET if spent_s >= plan.budget_s else None
         return ended_by
+
+    def _decided(self, plan: Plan) -> bool:
+        """Looked at now and then only: each look is another chance to be wrong."""
+        if plan.decided is None:
+            return True
+        if self._timed.count < self._next_look:
+            return False
+        self._next_look = math.ceil(LOOK_AGAIN * self._timed.count)
+        return plan.decided(self._timed.so_far, self._beside.so_far if self._beside is not None else None)
 
 
 def benchmark_rounds(benchmark: Any, timed: Timed, plan: Plan, beside: Timed | None) -> Rounds:

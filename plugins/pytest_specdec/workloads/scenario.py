@@ -128,7 +128,7 @@ class Scenario(BaseModel):
     prefix_cache: Literal["reset", "keep"] = Field(
         default="reset", description='"reset" or "keep"', examples=['prefix_cache = "keep"']
     )
-    rounds: _Positive = Field(default=3, description="a whole number of rounds, 1 or more", examples=["rounds = 5"])
+    rounds: _Positive = Field(default=4, description="a whole number of rounds, 1 or more", examples=["rounds = 5"])
     interval: Annotated[float, Field(strict=True, gt=0, lt=1)] = Field(
         default=0.05, description="a number between 0 and 1", examples=["interval = 0.02"]
     )

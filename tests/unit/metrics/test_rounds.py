@@ -142,6 +142,15 @@ def test_a_meter_with_too_short_a_window_asks_for_more_rounds(budget: float, rou
     assert (len(told.seconds), told.ended_by) == (rounds, ended_by)
 
 
+@pytest.mark.parametrize(("budget", "rounds", "ended_by"), [(100.0, 14, BY_INTERVAL), (15.0, 8, BY_BUDGET)])
+def test_rounds_go_on_while_they_do_not_decide_what_is_asked(budget: float, rounds: int, ended_by: str) -> None:
+    """Equal rounds of 2 s, of which ten decide: looked at after 4, 6, 9 and 14, unless the budget is spent."""
+    time = Time()
+    plan = Plan(4, 0, 0.05, budget, decided=lambda ours, _: len(ours.seconds) >= 10)
+    told = time_rounds(Timed(time.engine("a", lambda _: 2.0), WORKLOAD, time), plan)
+    assert (len(told.seconds), told.ended_by) == (rounds, ended_by)
+
+
 def test_a_number_of_rounds_is_exact() -> None:
     """What the user fixed is neither lengthened nor cut."""
     time = Time()
