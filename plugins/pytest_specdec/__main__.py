@@ -2,6 +2,6 @@
 
 import sys
 
-from pytest_specdec.cli.main import main
+from pytest_specdec.cli import main
 
 sys.exit(main())

@@ -1,5 +1,10 @@
 """What can go wrong, by whose hand: the user's input, an engine, or nobody's (an honest refusal)."""
 
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
 
 class SpecdecError(Exception):
     """The base of every error that this package raises on purpose. Its message is for the user, as it is."""
@@ -7,6 +12,10 @@ class SpecdecError(Exception):
 
 class ConfigurationError(SpecdecError):
     """The user's input is wrong: the message names the place (option, file, line, key) and the remedy."""
+
+
+class ModelError(ConfigurationError):
+    """A model reference is wrong, or its model cannot be made here: the message names the piece and the remedy."""
 
 
 class EngineError(SpecdecError):
@@ -19,3 +28,9 @@ class EngineDied(EngineError):
 
 class Unsupported(EngineError):
     """The engine itself refuses the request, in words: the test is skipped with this reason."""
+
+
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """The question after the nearest of the known words; `otherwise` where none is near."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"did you mean {near[0]!r}?" if near else otherwise

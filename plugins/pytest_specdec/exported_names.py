@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.settings import BY_NAME, OPTIONS, Found, Settings, Texts, parse_switch
+from pytest_specdec.settings import BY_NAME, OPTIONS, Found, Settings, Texts, parse_switch, whole
 
 DTYPES = {"half": "float16", "float": "float32", "float16": "float16", "float32": "float32", "bfloat16": "bfloat16"}
 ARMS = {"speculative": "speculative", "target_ar": "target"}
@@ -65,17 +65,8 @@ def _word(known: Mapping[str, Any]) -> Callable[[str], Any]:
     return read
 
 
-def _whole(least: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        if int(text) < least:
-            raise ValueError(f"it is below {least}")
-        return int(text)
-
-    return read
-
-
 def _gamma(text: str) -> tuple[int, ...]:
-    return (_whole(1)(text),)
+    return (whole(1)(text),)
 
 
 def _number(most: float = math.inf) -> Callable[[str], float]:
@@ -103,12 +94,12 @@ NAMES = (
         "vllm",
     ),
     ExportedName(
-        "VLLM_TENSOR_PARALLEL_SIZE", "engine_options.tensor_parallel_size", _whole(1), "export a number of GPUs", "vllm"
+        "VLLM_TENSOR_PARALLEL_SIZE", "engine_options.tensor_parallel_size", whole(1), "export a number of GPUs", "vllm"
     ),
     ExportedName(
         "VLLM_PIPELINE_PARALLEL_SIZE",
         "engine_options.pipeline_parallel_size",
-        _whole(1),
+        whole(1),
         "export a number of stages",
         "vllm",
     ),
@@ -119,12 +110,12 @@ NAMES = (
         "export a share of the GPU's memory, e.g. 0.9",
         "vllm",
     ),
-    ExportedName("VLLM_MAX_MODEL_LEN", "max_model_len", _whole(1), "export a number of tokens", "vllm"),
-    ExportedName("VLLM_MAX_NUM_SEQS", "engine_options.max_num_seqs", _whole(1), "export a number of requests", "vllm"),
+    ExportedName("VLLM_MAX_MODEL_LEN", "max_model_len", whole(1), "export a number of tokens", "vllm"),
+    ExportedName("VLLM_MAX_NUM_SEQS", "engine_options.max_num_seqs", whole(1), "export a number of requests", "vllm"),
     ExportedName(
         "VLLM_MAX_NUM_BATCHED_TOKENS",
         "engine_options.max_num_batched_tokens",
-        _whole(1),
+        whole(1),
         "export a number of tokens",
         "vllm",
     ),
@@ -134,14 +125,12 @@ NAMES = (
     ExportedName("VLLM_QUANTIZATION", "engine_options.quantization", str, "export vLLM's name of it", "vllm"),
     ExportedName("VLLM_DISABLE_LOG_STATS", "", parse_switch, "export true or false", "vllm"),
     ExportedName("VLLM_USE_V2_BLOCK_MANAGER", "", str, "unset it", "vllm"),
-    ExportedName(
-        "NUM_PROMPTS", "set.count", _whole(0), "export a number of prompts, or 0 for a duration", direct=False
-    ),
+    ExportedName("NUM_PROMPTS", "set.count", whole(0), "export a number of prompts, or 0 for a duration", direct=False),
     ExportedName("AUTO_RATE", "set.load", _number(), "export requests a second, above 0", direct=False),
     ExportedName("AUTO_DURATION", "set.load", _number(), "export seconds, above 0", direct=False),
-    ExportedName("GENERATION_LENGTH", "set.max_tokens", _whole(1), "export a number of tokens, 1 or more"),
+    ExportedName("GENERATION_LENGTH", "set.max_tokens", whole(1), "export a number of tokens, 1 or more"),
     ExportedName("ENABLE_BATCH", "set.concurrency", parse_switch, "export true or false", direct=False),
-    ExportedName("BATCH_SIZE", "set.concurrency", _whole(1), "export a number of requests, 1 or more", direct=False),
+    ExportedName("BATCH_SIZE", "set.concurrency", whole(1), "export a number of requests, 1 or more", direct=False),
     ExportedName("ENABLE_GPU_MONITOR", "monitor", parse_switch, "export true or false", direct=False),
     ExportedName("GPU_MONITOR_INTERVAL", "monitor", _number(), "export seconds, above 0", direct=False),
     ExportedName(

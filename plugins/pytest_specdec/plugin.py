@@ -296,10 +296,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     marks, engines = _needs_of(item), _engines_of(item)
     if not marks and not engines:
         return
-    from pytest_specdec.requirements import missing
+    from pytest_specdec.engines.spec import interpreters_here
+    from pytest_specdec.hardware import missing
 
     try:
-        needs = list(missing(marks, engines))
+        needs = list(missing(marks, interpreters_here(engines)))
     except ConfigurationError as error:
         pytest.fail(str(error), pytrace=False)
     for need, reason in needs:
@@ -315,7 +316,7 @@ def _needs_of(item: pytest.Item) -> list[tuple[str, tuple[Any, ...]]]:
 @pytest.hookimpl(trylast=True)
 def pytest_specdec_start_engine(spec: EngineSpec, settings: Settings, doing: Doing) -> Engine:
     """The engines of this package: a worker process for vLLM and Transformers, or the fake one."""
-    from pytest_specdec.engines.start import start
+    from pytest_specdec.engines.pool import start
 
     return start(spec, settings, doing)
 
@@ -403,7 +404,7 @@ def _tell_gates(terminalreporter: Any, config: pytest.Config, records: list[Reco
 
 def _tell_github(records: list[Record], partial: str, write: Callable[[str], None]) -> None:
     """In GitHub Actions: a job summary in its file, and an annotation for each red gate."""
-    from pytest_specdec.report.github import error_lines, markdown
+    from pytest_specdec.report.findings import error_lines, markdown
 
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         with Path(summary).open("a", encoding="utf-8") as file:

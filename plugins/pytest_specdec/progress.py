@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
-from pytest_specdec.telemetry.energy.ticker import MakeTicker, ThreadTicker
+from pytest_specdec.telemetry.energy.meter import MakeTicker, Ticker
 
 Doing = Callable[[str], AbstractContextManager[object]]
 LOOKS_S = 0.5
@@ -40,7 +40,7 @@ class Progress:
         self,
         say: Callable[[str], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
-        ticker: MakeTicker = ThreadTicker,
+        ticker: MakeTicker = Ticker,
     ) -> None:
         """`say` prints one line, on any thread; without it nothing is said, and no thread runs."""
         self._say, self._clock = say, clock

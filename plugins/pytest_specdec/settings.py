@@ -8,18 +8,16 @@ renamed is also read under its old name, for one version.
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_specdec.errors import ConfigurationError
+from pytest_specdec.errors import ConfigurationError, did_you_mean
 
 if TYPE_CHECKING:
     from pytest_specdec.thresholds import Threshold
 
-PRESETS = ("quick", "thorough")
 NEEDS = ("gpu", "cpu", "multi_gpu", "vllm", "transformers")
 FAIL_ON = ("missing", "inconclusive")
 LATEST = "latest"
@@ -31,50 +29,42 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError("must be at least 1")
-    return number
+def _one_of(*known: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in known:
+            raise ValueError(f"{text!r} is none of {', '.join(known)}")
+        return text
+
+    return read
 
 
-def _natural(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise ValueError("must not be negative")
-    return number
+def _some_of(*known: str) -> Callable[[str], tuple[str, ...]]:
+    return lambda text: tuple(map(_one_of(*known), _names(text)))
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """How a whole number of `least` or more is read."""
+
+    def read(text: str) -> int:
+        number = int(text)
+        if number < least:
+            raise ValueError(f"must be at least {least}")
+        return number
+
+    return read
+
+
+_positive, _natural = whole(1), whole(0)
 
 
 def _gammas(text: str) -> tuple[int, ...]:
     return tuple(_positive(part) for part in _names(text))
 
 
-def _needs(text: str) -> tuple[str, ...]:
-    names = _names(text)
-    unknown = [name for name in names if name not in NEEDS]
-    if unknown:
-        raise ValueError(f"{unknown[0]!r} is none of {', '.join(NEEDS)}")
-    return names
-
-
 def _thresholds(text: str) -> tuple[Threshold, ...]:
     from pytest_specdec.thresholds import Threshold
 
     return tuple(Threshold.parse(written) for written in _names(text))
-
-
-def _fail_on(text: str) -> tuple[str, ...]:
-    names = _names(text)
-    unknown = [name for name in names if name not in FAIL_ON]
-    if unknown:
-        raise ValueError(f"{unknown[0]!r} is none of {', '.join(FAIL_ON)}")
-    return names
-
-
-def _preset(text: str) -> str:
-    if text not in PRESETS:
-        raise ValueError(f"must be one of {', '.join(PRESETS)}")
-    return text
 
 
 def _seconds(text: str) -> float:
@@ -108,12 +98,6 @@ def _scenario_keys(text: str) -> dict[str, Any]:
     return keys
 
 
-def _arm(text: str) -> str:
-    if text not in ARMS:
-        raise ValueError(f"{text!r} is none of {', '.join(ARMS)}")
-    return text
-
-
 def parse_switch(text: str) -> bool:
     """Whether a word switches on or off. Raises ValueError for any other."""
     if text.strip().lower() not in SWITCHED:
@@ -123,17 +107,17 @@ def parse_switch(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Option:
-    """One setting: how its text is read, what it is when nobody sets it, and what `pytest --help` says.
+    """One setting: what `pytest --help` says, how its text is read, and what it is when nobody sets it.
 
     `argparse`: what its option on the command line has beyond one value; one that may be repeated is a list by commas.
     `switch`: on the command line it is given without a value, and means yes. `renamed_from`: a name that still works.
     """
 
     name: str
-    parse: Callable[[str], Any]
-    default: Any
     metavar: str
     help: str
+    parse: Callable[[str], Any]
+    default: Any
     argparse: Mapping[str, Any] = field(default_factory=dict)
     switch: bool = False
     renamed_from: str = ""
@@ -169,135 +153,9 @@ class Option:
         return {"action": "store_const", "const": "yes"} if self.switch else {"metavar": self.metavar, **self.argparse}
 
 
-OPTIONS = (
-    Option(
-        "engine",
-        _names,
-        (),
-        "NAME[,NAME]",
-        "backends of the fixtures spec_engine and ar_engine: vllm, transformers, fake, or a plugin's",
-    ),
-    Option("target", str, None, "MODEL", "target model: a path, a hub id, or a reference such as constructed:tiny"),
-    Option("draft", _names, (), "MODEL[,MODEL]", "draft models; with none, drafting is by lookup in the prompt"),
-    Option(
-        "method",
-        _names,
-        (),
-        "NAME[,NAME]",
-        "speculation methods under the engine's own names, e.g. draft_model, ngram, eagle, prompt_lookup",
-    ),
-    Option("gamma", _gammas, (3,), "N[,N]", "draft tokens a step (vLLM: num_speculative_tokens); default 3"),
-    Option(
-        "dtype",
-        str,
-        None,
-        "NAME",
-        "dtype of weights and activations; default bfloat16, or float32 on a processor that only emulates bfloat16",
-    ),
-    Option("max_model_len", _positive, None, "TOKENS", "longest prompt plus output; default: the model's own"),
-    Option("engine_options", _engine_options, {}, "JSON", "constructor arguments passed through to the engine"),
-    Option("scenario", _names, (), "FILE[,FILE]", "scenario files or folders of them"),
-    Option(
-        "set",
-        _scenario_keys,
-        {},
-        "KEY=VALUE[,…]",
-        "keys of the scenario that take the place of the file's, e.g. 'count = 8, max_tokens = 64'",
-    ),
-    Option("arm", _arm, None, "NAME", "run the gates of one arm only: speculative, or target; default: both"),
-    Option(
-        "rounds",
-        _positive,
-        None,
-        "N",
-        "exactly so many timed rounds; default: the scenario's at least, and more until tokens/s are known well enough",
-    ),
-    Option(
-        "warmup",
-        _natural,
-        None,
-        "N",
-        "exactly so many untimed rounds before; default: the scenario's at least, and more until two take equally long",
-    ),
-    Option(
-        "time_budget",
-        _seconds,
-        20.0,
-        "SECONDS",
-        "timed rounds of one test, both arms together, beyond the fewest; default 20",
-    ),
-    Option("monitor", _seconds, None, "SECONDS", "sample the engine's GPUs so often, for the report; default: never"),
-    Option("series", str, ".benchmarks/series", "FOLDER", "where those samples are kept; default .benchmarks/series"),
-    Option(
-        "calibration",
-        _positive,
-        8,
-        "PROMPTS",
-        "prompts that the target also decodes one at a time for the noise floor; default 8",
-        renamed_from="control",
-    ),
-    Option("python", str, None, "PATH", "interpreter of the engines' workers; default: this one"),
-    Option(
-        "reference_python", str, None, "PATH", "another interpreter for the target-only engine, to compare two versions"
-    ),
-    Option("server_url", str, None, "URL", "endpoint of the fixture openai_server, e.g. http://127.0.0.1:8000"),
-    Option("server_protocol", str, None, "NAME", "what it speaks: vllm (default), sglang, trtllm, llamacpp or dynamo"),
-    Option(
-        "server_reference",
-        str,
-        None,
-        "NAME or URL",
-        "what a served engine is compared with: vllm or transformers in a worker, or the URL of a target-only endpoint",
-    ),
-    Option("load_timeout", _seconds, 900.0, "SECONDS", "limit for loading an engine; default 900"),
-    Option("timeout", _seconds, 600.0, "SECONDS", "limit for one call to an engine; default 600"),
-    Option("cache", str, None, "FOLDER", "where made models are kept; default: the user's cache folder"),
-    Option("preset", _preset, "quick", "NAME", "quick, or thorough for tests marked so as well; default quick"),
-    Option(
-        "require",
-        _needs,
-        (),
-        "NAME[,NAME]",
-        "turn skips for want of these into failures: gpu, cpu, multi_gpu, or an engine's name",
-    ),
-    Option(
-        "compare",
-        str,
-        None,
-        "latest|ID|FILE",
-        "show changes since a saved run: the latest with the same measurement, a run's number, or a file; "
-        "default with no value: latest",
-        {"nargs": "?", "const": LATEST},
-    ),
-    Option(
-        "fail",
-        _thresholds,
-        (),
-        "METRIC:MOST",
-        "fail a test whose figure is worse than its baseline run by more, e.g. ttft_p99:10ms, or a percentage; "
-        "may be repeated",
-        {"action": "append"},
-    ),
-    Option(
-        "fail_on",
-        _fail_on,
-        (),
-        "NAME[,NAME]",
-        "fail a test also where its baseline run or figure is missing, or its rounds are inconclusive",
-    ),
-    Option("repro", str, None, "FOLDER", "for a red gate, write a bug report: a script that stands alone, made small"),
-    Option("repro_seconds", _seconds, 120.0, "SECONDS", "limit for making a bug report's request small; default 120"),
-    Option("report", str, None, "FILE", "write a report of this session, red gates too: FILE.html, .md, .csv or .json"),
-    Option(
-        "env",
-        parse_switch,
-        False,
-        "yes|no",
-        "take settings from names that benchmark scripts export, as TARGET_MODEL; print all settings with their origin",
-        switch=True,
-    ),
-)
-BY_NAME = {option.name: option for option in OPTIONS}
+def _option(metavar: str, help: str, parse: Callable[[str], Any] = str, default: Any = None, **more: Any) -> Any:
+    """The field of a setting; the option's name is the field's."""
+    return field(metadata={"option": Option("", metavar, help, parse, default, **more)})
 
 
 @dataclass(frozen=True)
@@ -314,45 +172,126 @@ Texts = Mapping[str, str | None]
 
 @dataclass(frozen=True)
 class Settings:
-    """What the session was told; one attribute for each row of OPTIONS.
+    """What the session was told: each setting with its type, how it is read, its default, and its words for `--help`.
 
     `origins`: the place that each came from, by name; the keys of a table have one each, e.g. "engine_options.seed".
     """
 
-    engine: tuple[str, ...]
-    target: str | None
-    draft: tuple[str, ...]
-    method: tuple[str, ...]
-    gamma: tuple[int, ...]
-    dtype: str | None
-    max_model_len: int | None
-    engine_options: Mapping[str, Any]
-    scenario: tuple[str, ...]
-    set: Mapping[str, Any]
-    arm: str | None
-    rounds: int | None
-    warmup: int | None
-    time_budget: float
-    monitor: float | None
-    series: str
-    calibration: int
-    python: str | None
-    reference_python: str | None
-    server_url: str | None
-    server_protocol: str | None
-    server_reference: str | None
-    load_timeout: float
-    timeout: float
-    cache: str | None
-    preset: str
-    require: tuple[str, ...]
-    compare: str | None
-    fail: tuple[Threshold, ...]
-    fail_on: tuple[str, ...]
-    repro: str | None
-    repro_seconds: float
-    report: str | None
-    env: bool
+    engine: tuple[str, ...] = _option(
+        "NAME[,NAME]",
+        "backends of the fixtures spec_engine and ar_engine: vllm, transformers, fake, or a plugin's",
+        _names,
+        (),
+    )
+    target: str | None = _option("MODEL", "target model: a path, a hub id, or a reference such as constructed:tiny")
+    draft: tuple[str, ...] = _option(
+        "MODEL[,MODEL]", "draft models; with none, drafting is by lookup in the prompt", _names, ()
+    )
+    method: tuple[str, ...] = _option(
+        "NAME[,NAME]",
+        "speculation methods under the engine's own names, e.g. draft_model, ngram, eagle, prompt_lookup",
+        _names,
+        (),
+    )
+    gamma: tuple[int, ...] = _option(
+        "N[,N]", "draft tokens a step (vLLM: num_speculative_tokens); default 3", _gammas, (3,)
+    )
+    dtype: str | None = _option(
+        "NAME",
+        "dtype of weights and activations; default bfloat16, or float32 on a processor that only emulates bfloat16",
+    )
+    max_model_len: int | None = _option("TOKENS", "longest prompt plus output; default: the model's own", _positive)
+    engine_options: Mapping[str, Any] = _option(
+        "JSON", "constructor arguments passed through to the engine", _engine_options, {}
+    )
+    scenario: tuple[str, ...] = _option("FILE[,FILE]", "scenario files or folders of them", _names, ())
+    set: Mapping[str, Any] = _option(
+        "KEY=VALUE[,…]",
+        "keys of the scenario that take the place of the file's, e.g. 'count = 8, max_tokens = 64'",
+        _scenario_keys,
+        {},
+    )
+    arm: str | None = _option(
+        "NAME", "run the gates of one arm only: speculative, or target; default: both", _one_of(*ARMS)
+    )
+    rounds: int | None = _option(
+        "N",
+        "exactly so many timed rounds; default: the scenario's at least, and more until tokens/s are known well enough",
+        _positive,
+    )
+    warmup: int | None = _option(
+        "N",
+        "exactly so many untimed rounds before; default: the scenario's at least, and more until two take equally long",
+        _natural,
+    )
+    time_budget: float = _option(
+        "SECONDS", "timed rounds of one test, both arms together, beyond the fewest; default 20", _seconds, 20.0
+    )
+    monitor: float | None = _option(
+        "SECONDS", "sample the engine's GPUs so often, for the report; default: never", _seconds
+    )
+    series: str = _option(
+        "FOLDER", "where those samples are kept; default .benchmarks/series", str, ".benchmarks/series"
+    )
+    calibration: int = _option(
+        "PROMPTS",
+        "prompts that the target also decodes one at a time for the noise floor; default 8",
+        _positive,
+        8,
+        renamed_from="control",
+    )
+    python: str | None = _option("PATH", "interpreter of the engines' workers; default: this one")
+    reference_python: str | None = _option(
+        "PATH", "another interpreter for the target-only engine, to compare two versions"
+    )
+    server_url: str | None = _option("URL", "endpoint of the fixture openai_server, e.g. http://127.0.0.1:8000")
+    server_protocol: str | None = _option("NAME", "what it speaks: vllm (default), sglang, trtllm, llamacpp or dynamo")
+    server_reference: str | None = _option(
+        "NAME or URL",
+        "what a served engine is compared with: vllm or transformers in a worker, or the URL of a target-only endpoint",
+    )
+    load_timeout: float = _option("SECONDS", "limit for loading an engine; default 900", _seconds, 900.0)
+    timeout: float = _option("SECONDS", "limit for one call to an engine; default 600", _seconds, 600.0)
+    cache: str | None = _option("FOLDER", "where made models are kept; default: the user's cache folder")
+    preset: str = _option(
+        "NAME", "quick (default), or thorough for tests marked so too", _one_of("quick", "thorough"), "quick"
+    )
+    require: tuple[str, ...] = _option(
+        "NAME[,NAME]",
+        "turn skips for want of these into failures: gpu, cpu, multi_gpu, or an engine's name",
+        _some_of(*NEEDS),
+        (),
+    )
+    compare: str | None = _option(
+        "latest|ID|FILE",
+        "show changes since a saved run: its number, a file, or with no value the latest with the same measurement",
+        argparse={"nargs": "?", "const": LATEST},
+    )
+    fail: tuple[Threshold, ...] = _option(
+        "METRIC:MOST",
+        "fail a test whose figure is worse than its baseline run by more, e.g. ttft_p99:10ms or 5%; may be repeated",
+        _thresholds,
+        (),
+        argparse={"action": "append"},
+    )
+    fail_on: tuple[str, ...] = _option(
+        "NAME[,NAME]",
+        "fail a test also where its baseline run or figure is missing, or its rounds are inconclusive",
+        _some_of(*FAIL_ON),
+        (),
+    )
+    repro: str | None = _option("FOLDER", "for a red gate, write a bug report: a script that stands alone, made small")
+    repro_seconds: float = _option(
+        "SECONDS", "limit for making a bug report's request small; default 120", _seconds, 120.0
+    )
+    report: str | None = _option("FILE", "write a report of this session, red gates too: FILE.html, .md, .csv or .json")
+    env: bool = _option(
+        "yes|no",
+        "take settings from names that benchmark scripts export, as TARGET_MODEL; print all settings with their origin",
+        parse_switch,
+        False,
+        switch=True,
+    )
     origins: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -392,6 +331,14 @@ class Settings:
         """Of a setting that is a table, the place that each of its keys came from."""
         start = f"{table}."
         return {name.removeprefix(start): at for name, at in self.origins.items() if name.startswith(start)}
+
+
+BY_NAME = {
+    each.name: replace(each.metadata["option"], name=each.name)
+    for each in fields(Settings)
+    if "option" in each.metadata
+}
+OPTIONS = tuple(BY_NAME.values())
 
 
 def _in(environment: Mapping[str, str], option: Option) -> tuple[str, str | None]:
@@ -443,6 +390,5 @@ def _refuse_unknown(environment: Mapping[str, str]) -> None:
     old = [each.variable for option in OPTIONS for each in option.names[1:]]
     for name in environment:
         if name.startswith("SPECDEC_") and name not in (*known, *old, *NO_SETTINGS):
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+            hint = did_you_mean(name, known, f"known: {', '.join(known)}")
             raise ConfigurationError(f"unknown option {name} in the environment; {hint}")

@@ -6,11 +6,12 @@ is refused, since "5" may mean a percentage to its writer and seconds to its rea
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+
+from pytest_specdec.errors import did_you_mean
 
 TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 RATES = {"tokens/s": 1.0}
@@ -82,8 +83,7 @@ SHOWN = tuple(Threshold(METRICS[name], 0.0, True, "", gates=False) for name in U
 def _metric_named(name: str) -> Metric:
     if name in METRICS:
         return METRICS[name]
-    near = difflib.get_close_matches(name, METRICS, n=1)
-    raise ValueError(f"unknown metric {name!r}; " + (f"did you mean {near[0]}?" if near else f"known: {_names()}"))
+    raise ValueError(f"unknown metric {name!r}; {did_you_mean(name, METRICS, f'known: {_names()}')}")
 
 
 def _names() -> str:

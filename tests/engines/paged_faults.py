@@ -1,186 +1,200 @@
-"""Faults of the paged KV cache for vLLM on a CPU, in a worker: this text is put after the mutations'.
+"""Faults of vLLM's paged KV cache and of positions, in a worker: this text is put after the mutations'.
 
-`plant` undoes the fault before and puts one in each place that is named. Entries are written by the engine's own
-kernel, which packs keys in an order of its own. A place says: `layer`, None for all. Of a prompt's entry, in every
-request: `position`, in the first block and beyond the second one's rows. Of an entry of decoding: `step`, from 1;
-`request`, its row of the step, and `other`, another's; `head`, None for all; `size`, in steps of bfloat16. Of foreign
-blocks: `length`, from how many tokens on; `requests`, how many. `drafter`: whether a
-prompt's entry is the drafter's, whose layers have another name; all other faults are the target's.
+They come over the cache between two steps of the engine, so that compiled code and CUDA graphs have them too. Where an
+entry lies in its block the engine's own kernel shows, whatever the device's layout. Asynchronous scheduling has to be
+off. `plant` undoes the fault before and puts one in each place that is named. A place says: `position`, of the entry or
+from which on; `length`, how many tokens a request's cache holds when the fault comes over it, once; `layer` and `head`,
+None for all; `request`, its row among the running ones, None for all, whose neighbour is the next; `size`, in steps of
+bfloat16. `drafter`: the entry is the drafter's; without it, and of all other faults, the target's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from tests.engines.mutations import PATCHES
 
-BLOCK = 32
-PROMPT_ROWS = 33  # as many as no step of decoding has
-NOWHERE = -1  # the slot of what is not written
-Place = dict[str, Any]
+Place: TypeAlias = dict[str, Any]
+After: TypeAlias = Callable[[], None]
 
 
-class Step(NamedTuple):
-    """Keys or values that a step of decoding writes, as they ought to be, and as they are written: [request, head]."""
-
-    sound: Any
-    written: Any
-
-
-def plant(_: Any, fault: str | None, *places: Place) -> None:
+def plant(backend: Any, fault: str | None, *places: Place) -> None:
     """Let the engine have this fault in these places, or none."""
     PATCHES.undo()
-    if fault in PROMPT_FAULTS:
-        in_prompts(PROMPT_FAULTS[fault], *places)
-    elif fault in STEP_FAULTS:
-        in_steps(STEP_FAULTS[fault], places)
-    elif fault is not None:
-        OTHER_FAULTS[fault](*places)
-
-
-def attention() -> Any:
-    """What writes the cache and reads it."""
-    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackendImpl
-
-    return CPUAttentionBackendImpl
-
-
-def is_targets(layer: Any, number: int | None = None) -> bool:
-    """Whether the layer is the target's, and of this number if one is given."""
-    name: str = layer.layer_name
-    return name.startswith("model.layers." if number is None else f"model.layers.{number}.")
-
-
-def in_prompts(change: Callable[[Any], Any], where: Place) -> None:
-    """Write an entry of every request once more, changed, in the first step after the prompts' own."""
-    write = attention().do_kv_cache_update
-    written: dict[str, tuple[Any, Any, Any]] = {}
-
-    def faulty(attends: Any, layer: Any, *given: Any) -> None:
-        write(attends, layer, *given)
-        keys, values, cache, slots = given
-        if is_targets(layer, where["layer"]) == where.get("drafter", False):
-            return
-        if len(slots) >= PROMPT_ROWS:
-            rows = (slots % BLOCK == where["position"]).nonzero().flatten()
-            written[layer.layer_name] = keys[rows].clone(), values[rows].clone(), slots[rows].clone()
-        elif layer.layer_name in written:
-            keys, values, slots = written.pop(layer.layer_name)
-            write(attends, layer, change(keys), change(values), cache, slots)
-
-    PATCHES.put(attention(), "do_kv_cache_update", faulty)
-
-
-def stale(entries: Any) -> Any:
-    """The slot has what another request had written there."""
-    return entries.roll(1, dims=0)
-
-
-def zeroed(entries: Any) -> Any:
-    """The entry is zero."""
-    return 0 * entries
-
-
-def in_steps(change: Callable[[Step, Place], None], places: tuple[Place, ...]) -> None:
-    """Write an entry of decoding otherwise than it ought to be."""
-    write = attention().do_kv_cache_update
-    steps: dict[str, int] = {}
-
-    def faulty(attends: Any, layer: Any, *given: Any) -> None:
-        keys, values, cache, slots = given
-        steps[layer.layer_name] = 0 if len(slots) >= PROMPT_ROWS else steps.get(layer.layer_name, 0) + 1
-        due = [each for each in places if is_targets(layer, each["layer"]) and each["step"] == steps[layer.layer_name]]
-        changed = Step(keys, keys.clone()), Step(values, values.clone())
-        for place in due:
-            for entries in changed:
-                change(entries, place)
-        write(attends, layer, *(each.written for each in changed), cache, slots)
-
-    PATCHES.put(attention(), "do_kv_cache_update", faulty)
-
-
-def row(place: Place, name: str = "request") -> tuple[Any, Any]:
-    """The place's heads of its request, or of the other one."""
-    head = place["head"]
-    return place[name], slice(None) if head is None else head
-
-
-def of_another_request(step: Step, place: Place) -> None:
-    """The slot has what the other request ought to have in its own."""
-    step.written[row(place)] = step.sound[row(place, "other")]
-
-
-def swapped(step: Step, place: Place) -> None:
-    """The entry and the other request's stand in each other's slot."""
-    step.written[row(place)] = step.sound[row(place, "other")]
-    step.written[row(place, "other")] = step.sound[row(place)]
-
-
-def zero(step: Step, place: Place) -> None:
-    """The entry is zero."""
-    step.written[row(place)] = 0
-
-
-def noisy(step: Step, place: Place) -> None:
-    """The entry is off by some steps of bfloat16, up and down in turn."""
-    share = place["size"] * 2**-7
-    step.written[row(place)][..., ::2] *= 1 + share
-    step.written[row(place)][..., 1::2] *= 1 - share
-
-
-def keys_in_fp8(where: Place) -> None:
-    """Keys are held as e4m3 numbers, all of them."""
+    if fault is None:
+        return
+    if fault == "keys in fp8":
+        keys_in_fp8()
+        return
     import torch
 
-    write = attention().do_kv_cache_update
+    cache, owner = PagedCache(backend._engine), type(backend._engine)
+    step = owner.step
+
+    def faulty(engine: Any) -> Any:
+        with torch.inference_mode():
+            afterwards = [FAULTS[fault](cache, place) for place in places]
+        outputs = step(engine)
+        with torch.inference_mode():
+            for after in afterwards:
+                after()
+        return outputs
+
+    PATCHES.put(owner, "step", faulty)
+
+
+class PagedCache:
+    """The blocks of all layers, and which of them the running requests have."""
+
+    def __init__(self, engine: Any) -> None:
+        self._scheduler = engine.engine_core.engine_core.scheduler
+        self._layers = engine.vllm_config.compilation_config.static_forward_context
+        self._groups = self._scheduler.kv_cache_config.kv_cache_groups
+        self.model = engine.apply_model(lambda model: model)[0]
+        self.ends: dict[str, int] = {}  # of what the step before wrote, by request
+
+    @property
+    def running(self) -> list[Any]:
+        """The requests, in the order in which they came."""
+        return list(self._scheduler.running)
+
+    def layers(self, place: Place) -> list[str]:
+        """The names of the place's layers."""
+        number, drafters = place["layer"], place.get("drafter", False)
+        target = "model.layers." if number is None or drafters else f"model.layers.{number}."
+        return [name for name in self._layers if name.startswith(target) != drafters]
+
+    def entry(self, name: str, request: Any, place: Place) -> tuple[Any, Any]:
+        """The block that holds the request's entry of the place's position, and where in it the place's heads are."""
+        number = next(number for number, group in enumerate(self._groups) if name in group.layer_names)
+        size, position = self._groups[number].kv_cache_spec.block_size, place["position"]
+        ids = self._scheduler.kv_cache_manager.get_block_ids(request.request_id)[number]
+        slot = ids[position // size] * size + position % size
+        impl, blocks = self._layers[name].impl, self._layers[name].kv_cache
+        slots = blocks[0].numel() // (2 * impl.num_kv_heads * impl.head_size)
+        where = ... if place.get("block") else self._of_slot(name, slot % slots, place["head"])
+        return blocks[slot // slots], where
+
+    def _of_slot(self, name: str, slot: int, head: int | None) -> Any:
+        """Where in a block the engine's kernel writes the key and the value of a slot."""
+        import torch
+
+        layer, blocks = self._layers[name], self._layers[name].kv_cache
+        written, device = torch.zeros_like(blocks[:1]), blocks.device
+        ones = torch.zeros(1, layer.impl.num_kv_heads, layer.impl.head_size, dtype=blocks.dtype, device=device)
+        ones[:, slice(None) if head is None else head] = 1
+        layer.impl.do_kv_cache_update(layer, ones, ones, written, torch.tensor([slot], device=device))
+        return written[0] != 0
+
+
+def over_entries(change: Callable[[Any, Any, Place], Any]) -> Callable[[PagedCache, Place], After]:
+    """A fault that puts something else in the place of an entry, once its request and the next are so long."""
+
+    def before(cache: PagedCache, place: Place) -> After:
+        earlier = {each.request_id: each.num_computed_tokens for each in cache.running}
+
+        def after() -> None:
+            due = [pair for pair in pairs(cache, place) if shortest(pair, earlier) < place["length"] <= shortest(pair)]
+            for name in cache.layers(place):
+                entries = [[cache.entry(name, each, place) for each in pair] for pair in due]
+                new = [change(*(block[where].clone() for block, where in pair), place) for pair in entries]
+                for ((block, where), _), value in zip(entries, new, strict=True):
+                    block[where] = value
+
+        return after
+
+    return before
+
+
+def pairs(cache: PagedCache, place: Place) -> list[tuple[Any, Any]]:
+    """The place's requests, each with its neighbour."""
+    running = cache.running
+    rows = range(len(running)) if place["request"] is None else [place["request"]]
+    return [(running[row], running[(row + 1) % len(running)]) for row in rows if row < len(running)]
+
+
+def shortest(pair: tuple[Any, Any], earlier: dict[str, int] | None = None) -> int:
+    """How many tokens' entries both have, or had earlier."""
+    return min(each.num_computed_tokens if earlier is None else earlier.get(each.request_id, 0) for each in pair)
+
+
+def of_another_request(_: Any, other: Any, __: Place) -> Any:
+    """The slot has what the next request has in its own."""
+    return other
+
+
+def zeroed(own: Any, _: Any, __: Place) -> Any:
+    """The entry is zero."""
+    return 0 * own
+
+
+def noisy(own: Any, _: Any, place: Place) -> Any:
+    """The entry is off by some steps of bfloat16, up and down in turn."""
+    share = place["size"] * 2**-7
+    own[::2] *= 1 + share
+    own[1::2] *= 1 - share
+    return own
+
+
+def block_of_another_request(cache: PagedCache, place: Place) -> After:
+    """The block of the position is a copy of the next request's."""
+    return over_entries(of_another_request)(cache, {**place, "block": True})
+
+
+def wrong_positions(cache: PagedCache, place: Place) -> After:
+    """Positions are one too large from a token on: in this step rotary embedding turns as for the next position."""
+    named = dict(cache.model.named_buffers())
+    turns = [turn for name, turn in named.items() if "cos_sin_cache" in name]
+    right = [turn.clone() for turn in turns]
+    for turn, own in zip(turns, right, strict=True):
+        turn[place["position"] : -1] = own[place["position"] + 1 :]
+
+    def after() -> None:
+        for turn, own in zip(turns, right, strict=True):
+            turn[:] = own
+
+    return after
+
+
+def one_rejected_kept(cache: PagedCache, place: Place) -> After:
+    """The first rejected token's entry is there again after the step that had to write another in its place."""
+    kept = []
+    for request in cache.running:
+        done = request.num_computed_tokens
+        if cache.ends.get(request.request_id, 0) > done:
+            at = {**place, "position": done}
+            entries = [cache.entry(name, request, at) for name in cache.layers(place)]
+            kept += [(block, where, block[where].clone()) for block, where in entries]
+        cache.ends[request.request_id] = done + 1 + len(request.spec_token_ids)
+
+    def after() -> None:
+        for block, where, rejected in kept:
+            block[where] = rejected
+
+    return after
+
+
+def keys_in_fp8() -> None:
+    """Keys are held as e4m3 numbers, all of them; on a CPU."""
+    import torch
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackendImpl
+
+    write = CPUAttentionBackendImpl.do_kv_cache_update
 
     def rounded(attends: Any, layer: Any, keys: Any, *given: Any) -> None:
-        if is_targets(layer, where["layer"]):
+        if layer.layer_name.startswith("model.layers."):
             keys = keys.to(torch.float8_e4m3fn).to(keys.dtype)
         write(attends, layer, keys, *given)
 
-    PATCHES.put(attention(), "do_kv_cache_update", rounded)
+    PATCHES.put(CPUAttentionBackendImpl, "do_kv_cache_update", rounded)
 
 
-def foreign_block(where: Place) -> None:
-    """The first requests read the first blocks of one another, once all are long enough."""
-    forward, count = attention().forward, where["requests"]
-
-    def faulty(attends: Any, layer: Any, *given: Any, **named: Any) -> Any:
-        *tensors, told = given
-        if told is not None and is_targets(layer) and int(told.seq_lens[:count].min()) >= where["length"]:
-            table = told.block_table.clone()
-            table[:count, 0] = told.block_table[:count, 0].flip(0)
-            told = replace(told, block_table=table)
-        return forward(attends, layer, *tensors, told, **named)
-
-    PATCHES.put(attention(), "forward", faulty)
-
-
-def one_rejected_kept(_: Place) -> None:
-    """The first rejected token's entry stays, and the one that follows in its place is not written."""
-    write = attention().do_kv_cache_update
-    written: dict[str, set[int]] = {}
-
-    def faulty(attends: Any, layer: Any, *given: Any) -> None:
-        *tensors, slots = given
-        now = slots.tolist()
-        earlier = set() if len(now) >= PROMPT_ROWS else written.setdefault(layer.layer_name, set())
-        written[layer.layer_name] = earlier | set(now)
-        if is_targets(layer):
-            kept = [slot in earlier and slot - 1 not in now for slot in now]
-            slots = slots.masked_fill(slots.new_tensor(kept).bool(), NOWHERE)
-        write(attends, layer, *tensors, slots)
-
-    PATCHES.put(attention(), "do_kv_cache_update", faulty)
-
-
-PROMPT_FAULTS = {"stale": stale, "zeroed": zeroed}
-STEP_FAULTS = {"of another request": of_another_request, "swapped": swapped, "zero": zero, "noisy": noisy}
-OTHER_FAULTS = {
-    "keys in fp8": keys_in_fp8,
-    "foreign block": foreign_block,
+FAULTS: dict[str, Callable[[PagedCache, Place], After]] = {
+    "of another request": over_entries(of_another_request),
+    "zeroed": over_entries(zeroed),
+    "noisy": over_entries(noisy),
+    "block of another request": block_of_another_request,
+    "positions off by one": wrong_positions,
     "rollback one too few": one_rejected_kept,
 }

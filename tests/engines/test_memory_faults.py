@@ -6,7 +6,6 @@ the known ones, so a pair is green where no token is wrong. A few are planted in
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -15,52 +14,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.engines.faulty_worker import OPTIONS, PROMPT, TOKENS, FaultyWorker
 
-from pytest_specdec.engines.engine import one_pass
-from pytest_specdec.engines.host import WorkerEngine, backend_source
 from pytest_specdec.engines.spec import EngineSpec
-from pytest_specdec.models import expected_continuation, reads_of, resolve
+from pytest_specdec.models import reads_of
 from pytest_specdec.run.gate import Gate
 from pytest_specdec.run.session import Session
 from pytest_specdec.settings import Settings
 from pytest_specdec.workloads.scenario import Scenario, load_scenario
-from pytest_specdec.workloads.workload import Request, Workload
 
 PLAIN, MEMORY = "", "?memory=24"
-PROMPT, TOKENS, GAMMA = 33, 40, 4
-ENTRY = {"position": 28, "length": PROMPT, "layer": None, "head": None}  # one that is read again; once it is written
-AT = {**ENTRY, "request": None, "requests": 2, "size": 1, "rejection": None}
-# The first row of a request in a step of decoding, and the next's.
-DECODED = {"step": 3, "request": 0, "other": GAMMA + 1}
-HERE = Path(__file__).parent
-NOT_SHIPPED = ("from __future__ import annotations\n", "from tests.engines.mutations import PATCHES\n")
-KITS: dict[str, tuple[str, str, Mapping[str, Any]]] = {
-    "transformers": ("kv_faults.py", "TransformersBackend", {"device": "cpu"}),
-    "vllm": ("paged_faults.py", "VllmBackend", {"block_size": 32}),
-}
-Pairs = tuple["FaultyWorker", "FaultyWorker"]
+GAMMA = 4
+BACKENDS = ("transformers", "vllm")
+DECODED = {"position": PROMPT + 2, "length": PROMPT + 4}  # an entry of the answers
+Pairs = tuple[FaultyWorker, FaultyWorker]
 
 pytestmark = pytest.mark.cpu
-
-
-class FaultyWorker(WorkerEngine):
-    """A worker whose backend has faults of the KV cache after it."""
-
-    def __init__(self, spec: EngineSpec, settings: Settings) -> None:
-        find = partial(resolve, cache=settings.cache)
-        super().__init__(spec, settings.load_timeout, settings.timeout, find, faulty_source(spec.backend))
-
-    def plant(self, fault: str | None, where: Mapping[str, Any]) -> None:
-        """Have this fault from now on, or none."""
-        self._call("plant", fault, {**AT, **where})
-
-    def wrong_tokens(self, fault: str | None, where: Mapping[str, Any]) -> int:
-        """How many tokens are wrong with a fault, or without."""
-        self.plant(fault, where)
-        run = one_pass(self, ASKED)
-        known = [expected_continuation(self.spec.target, each.prompt_ids, TOKENS) for each in ASKED.requests]
-        answers = [generation.token_ids for generation in run.generations]
-        return sum(map(differing, answers, known))
 
 
 def pair_in(backend: str, memory: str) -> EngineSpec:
@@ -73,7 +42,7 @@ def pair_in(backend: str, memory: str) -> EngineSpec:
         gamma=GAMMA,
         dtype="float32",
         max_model_len=128,
-        options=KITS[backend][2],
+        options=OPTIONS[backend],
         environment={"OMP_NUM_THREADS": "1"},
     )
 
@@ -94,30 +63,6 @@ class FaultyEngines:
         worker.plant("zeroed", self.where)
         worker.spec = spec
         return worker
-
-
-def faulty_source(backend: str) -> str:
-    """The backend and, after it, its faults and the way into them."""
-    faults, owner, _ = KITS[backend]
-    later = "\n".join(HERE.joinpath(name).read_text("utf-8") for name in ("mutations.py", faults))
-    for line in NOT_SHIPPED:
-        later = later.replace(line, "")
-    return "\n".join([backend_source(backend), later, f"{owner}.plant = plant"])
-
-
-def differing(answer: tuple[int, ...], known: list[int]) -> int:
-    """How many tokens of an answer are not the known ones."""
-    return sum(got != wanted for got, wanted in zip(answer, known, strict=True))
-
-
-def random_requests(count: int) -> tuple[Request, ...]:
-    """Requests of random tokens."""
-    drawn = random.Random(11)
-    prompts = [tuple(drawn.choices(range(3, 1024), k=PROMPT)) for _ in range(count)]
-    return tuple(Request(prompt, TOKENS) for prompt in prompts)
-
-
-ASKED = Workload("faults", random_requests(4), concurrency=4)
 
 
 def start_pairs(session: Session, backend: str) -> Iterator[Pairs]:
@@ -161,14 +106,14 @@ TRANSFORMERS_FAULTS = {
     "an accepted entry dropped": ("rollback one too many", {}),
 }
 VLLM_FAULTS = {
-    "a stale entry": ("stale", {}),
-    "a stale entry of one layer": ("stale", {"layer": 3}),
+    "a stale entry": ("of another request", {}),
+    "a stale entry of one layer": ("of another request", {"layer": 3}),
     "a zeroed entry": ("zeroed", {}),
     "a zeroed entry of one layer": ("zeroed", {"layer": 2}),
-    "an entry of another request": ("of another request", {"layer": 1, **DECODED}),
-    "two entries swapped": ("swapped", DECODED),
-    "a zeroed entry of one head of one layer": ("zero", {"layer": 1, "head": 0, **DECODED}),
-    "a foreign block": ("foreign block", {"length": PROMPT + 4}),
+    "a stale entry of the answers in one layer": ("of another request", {"layer": 1, **DECODED}),
+    "a zeroed entry of one head of one layer": ("zeroed", {"layer": 1, "head": 0, **DECODED}),
+    "a foreign block": ("block of another request", {"length": PROMPT + 4}),
+    "positions off by one from a token on": ("positions off by one", {"position": PROMPT + 4}),
     "a rejected entry kept": ("rollback one too few", {}),
 }
 UNSEEN, SEEN = (0, False), (0, True)
@@ -236,7 +181,7 @@ def faulty(request: pytest.FixtureRequest, backend: str, **where: bool) -> Engin
     return replace(pair_in(backend, MEMORY), backend=engines.name)
 
 
-@pytest.mark.parametrize("backend", KITS)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_fault_of_both_arms_is_red(
     request: pytest.FixtureRequest, specdec: Gate, asked: Scenario, backend: str
 ) -> None:
@@ -245,7 +190,7 @@ def test_a_fault_of_both_arms_is_red(
         specdec(faulty(request, backend), asked)
 
 
-@pytest.mark.parametrize("backend", KITS)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_fault_of_the_drafters_cache_is_draft_state(
     request: pytest.FixtureRequest, specdec: Gate, asked: Scenario, backend: str
 ) -> None:

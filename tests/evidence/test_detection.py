@@ -23,13 +23,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.engines.faulty_worker import OPTIONS, PROMPT, FaultyWorker
 
 from pytest_specdec.engines.engine import one_pass
-from pytest_specdec.engines.host import WorkerEngine, backend_source
+from pytest_specdec.engines.host import WorkerEngine
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.generation import Generation, Run, Score
 from pytest_specdec.hardware import cores, processor
-from pytest_specdec.models import SmolLM2Recipe, parse, resolve
+from pytest_specdec.models import SmolLM2Recipe, parse
 from pytest_specdec.run.session import Session
 from pytest_specdec.verdict import detection
 from pytest_specdec.verdict.detection import SOUND
@@ -41,9 +42,7 @@ from pytest_specdec.workloads.workload import Request, Workload
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "detection.md"
 DATA = Path(detection.__file__).with_name("detection.json")
-KITS = ROOT / "tests" / "engines"
 PROSE = ROOT / "scenarios" / "prose.toml"
-NOT_SHIPPED = ("from __future__ import annotations\n", "from tests.engines.mutations import PATCHES\n")
 TOGETHER = '''
 
 def run_together(self):
@@ -63,11 +62,6 @@ def run_together(self):
 run_one_by_one = TransformersBackend.run
 TransformersBackend.run = run_together
 '''
-BACKENDS = {
-    "transformers": ("kv_faults.py", "TransformersBackend", TOGETHER),
-    "vllm": ("paged_faults.py", "VllmBackend", ""),
-}
-PROMPT = 33  # tokens, more than a pair with memory reads back
 EARLY = 8  # a fault comes while so many tokens are decoded
 OLD = 24  # tokens back, as far as the pair with memory reads
 ANYWHERE = {"layer": None, "head": None, "request": None, "rejection": None, "size": 1}
@@ -93,7 +87,7 @@ class Subject:
 class Kind:
     """A fault, and what of its place is drawn: one layer, one head of it, how old the entry is.
 
-    `rows`: every how many-th answer has one. `whole`: one place for all of them. `assisted`: it needs a drafter.
+    `rows`: every how many-th answer has one. `assisted`: it needs a drafter.
     """
 
     fault: str | None
@@ -101,7 +95,6 @@ class Kind:
     age: int = 1
     size: int = 1
     rows: int = 1
-    whole: bool = False
     assisted: bool = False
 
     def place(self, draw: random.Random, sizes: Mapping[str, int]) -> dict[str, Any]:
@@ -110,7 +103,7 @@ class Kind:
         position = PROMPT + step - 1 - draw.randrange(self.age)
         drawn = {name: draw.randrange(sizes[name]) for name in self.one}
         rejection = 1 + draw.randrange(3)
-        at = {"position": position, "length": PROMPT + step, "step": step + 1, "rejection": rejection}
+        at = {"position": position, "length": PROMPT + step, "rejection": rejection}
         return {**ANYWHERE, **at, "size": self.size, **drawn}
 
 
@@ -137,16 +130,18 @@ KINDS = {
     "a rejected entry kept (rollback one too few)": Kind("rollback one too few", assisted=True),
     "an accepted entry dropped (rollback one too many)": Kind("rollback one too many", assisted=True),
 }
-PAGED = {
-    SOUND: Kind(None),
-    "a stale entry": Kind("of another request"),
-    "a stale entry of one layer": Kind("of another request", LAYER),
-    "a zeroed entry of one layer": Kind("zero", LAYER),
-    "a zeroed entry of one head of one layer": Kind("zero", HEAD),
-    "a block of another request": Kind("foreign block", whole=True),
-    "keys in fp8 (e4m3)": Kind("keys in fp8", whole=True),
-    "an entry off by 32 steps of bfloat16 (a quarter)": Kind("noisy", size=32),
-}
+PAGED = (
+    SOUND,
+    "a stale entry",
+    "a stale entry of one layer",
+    "a zeroed entry of one layer",
+    "a stale entry of one head of one layer",
+    "a zeroed entry of one head of one layer",
+    f"an entry of one layer, up to {OLD} tokens old, overwritten",
+    "a block of another request",
+    "keys in fp8 (e4m3) from a token on",
+    "an entry off by 32 steps of bfloat16 (a quarter)",
+)
 
 
 SUBJECTS = {
@@ -157,47 +152,31 @@ SUBJECTS = {
     detection.PLAIN: Subject("constructed:tiny", "constructed:tiny:draft", 24),
     detection.TEXT: Subject("smollm2", "smollm2?layers=4", 20, (16, 64), assisted_tokens=16, calibration=2),
 }
-PAGED_SUBJECTS = {
-    name: replace(SUBJECTS[name], answers=32, tokens=(16, 64), again=again)
-    for name, again in ((detection.CODES, 3), (detection.PLAIN, 1))
+TABLES = {
+    **{f"transformers {name}": subject for name, subject in SUBJECTS.items()},
+    f"vllm {detection.CODES}": replace(SUBJECTS[detection.CODES], answers=32, tokens=(16, 64), again=3),
+    f"vllm {detection.PLAIN}": replace(SUBJECTS[detection.PLAIN], answers=32, tokens=(16, 64)),
 }
 LEAST = {detection.MEMORY: 0.75, detection.CODES: 0.95}  # share of one-entry faults that is seen within 64 tokens
 
 
-class FaultyWorker(WorkerEngine):
-    """A worker whose backend has faults of the KV cache after it."""
-
-    def __init__(self, session: Session, backend: str, subject: Subject, **drafting: Any) -> None:
-        options = {"device": "cpu"} if backend == "transformers" else {"block_size": 32}
-        spec = EngineSpec(
-            backend=backend,
-            target=subject.target,
-            dtype="float32",
-            max_model_len=512,
-            options=options,
-            **drafting,
-        )
-        find = partial(resolve, cache=session.settings.cache)
-        super().__init__(spec, session.settings.load_timeout, session.settings.timeout, find, faulty_source(backend))
-
-    def plant(self, fault: str | None, *places: Mapping[str, Any]) -> None:
-        """Have this fault from now on, or none."""
-        self._call("plant", fault, *places)
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """How many layers, and KV heads in each, a place can be drawn from."""
-        told = self.description.details["architecture"]
-        return {"layer": told["num_hidden_layers"], "head": told["num_key_value_heads"]}
+def start(session: Session, backend: str, subject: Subject, **drafting: Any) -> FaultyWorker:
+    """A worker with the subject; Transformers decodes all of a batch together, unless there is a drafter."""
+    spec = EngineSpec(
+        backend=backend,
+        target=subject.target,
+        dtype="float32",
+        max_model_len=512,
+        options=OPTIONS[backend],
+        **drafting,
+    )
+    return FaultyWorker(spec, session.settings, TOGETHER if backend == "transformers" else "")
 
 
-def faulty_source(backend: str) -> str:
-    """The backend and, after it, its faults and the way into them."""
-    faults, owner, together = BACKENDS[backend]
-    later = "\n".join(KITS.joinpath(name).read_text("utf-8") for name in ("mutations.py", faults))
-    for line in NOT_SHIPPED:
-        later = later.replace(line, "")
-    return "\n".join([backend_source(backend), later, f"{owner}.plant = plant", together])
+def sizes(engine: FaultyWorker) -> dict[str, int]:
+    """How many layers, and KV heads in each, a place can be drawn from."""
+    told = engine.description.details["architecture"]
+    return {"layer": told["num_hidden_layers"], "head": told["num_key_value_heads"]}
 
 
 @dataclass(frozen=True)
@@ -214,18 +193,12 @@ class Bench:
         for again in range(self.subject.again * kind.rows):
             draw = random.Random(f"{name} {again}")
             rows = range(0, len(self.workload.requests), kind.rows)
-            drawn = [kind.place(draw, self.engine.sizes) for _ in rows]
-            places = [{**place, "request": row, "other": row ^ 1} for row, place in zip(rows, drawn, strict=True)]
-            self.engine.plant(kind.fault, *self._as_planted(kind, places))
+            drawn = [kind.place(draw, sizes(self.engine)) for _ in rows]
+            self.engine.plant(kind.fault, *({**place, "request": row} for row, place in zip(rows, drawn, strict=True)))
             run = one_pass(self.engine, self.workload)
             self.engine.plant(None)
             verdicts = self.judged(dict(enumerate(run.generations)), self.subject.tokens)
             yield from (by_tokens(verdicts[row : row + kind.rows]) for row in rows)
-
-    def _as_planted(self, kind: Kind, places: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        if kind.fault is None:
-            return []
-        return [{**places[0], "requests": len(places)}] if kind.whole else places
 
     def seen_assisted(self, drafted: FaultyWorker, kind: Kind, name: str) -> Iterator[list[tuple[str, ...]]]:
         """The same with a drafter, one answer after another."""
@@ -233,7 +206,7 @@ class Bench:
         requests = self.workload.requests[: subject.assisted]
         tokens = tuple(each for each in subject.tokens if each <= subject.assisted_tokens)
         for row, request in enumerate(requests):
-            drafted.plant(kind.fault, kind.place(draw, self.engine.sizes))
+            drafted.plant(kind.fault, kind.place(draw, sizes(self.engine)))
             shorter = Workload("assisted", (replace(request, max_tokens=tokens[-1]),), 1)
             (answer,) = one_pass(drafted, shorter).generations
             yield by_tokens(self.judged({row: answer}, tokens))
@@ -315,23 +288,14 @@ def one_count(tokens: int, plantings: Sequence[tuple[str, ...]]) -> Mapping[str,
     return {"tokens": tokens, "red": len(red), "of": len(names), "interval": [low, high], "names": dict(told)}
 
 
-@pytest.mark.parametrize("name", SUBJECTS)
-def test_faults_in_transformers(specdec_session: Session, name: str) -> None:
-    """All kinds."""
-    subject = SUBJECTS[name]
-    with closing(FaultyWorker(specdec_session, "transformers", subject)) as engine:
-        sound = bench(engine, subject)
-        seen = each_kept(f"transformers {name}", sound, KINDS, partial(decoded, specdec_session, sound, name))
-    is_as_demanded(name, seen)
-
-
-@pytest.mark.parametrize("name", PAGED_SUBJECTS)
-def test_faults_in_vllm(specdec_session: Session, name: str) -> None:
-    """A part of them, written into the paged cache."""
-    subject = PAGED_SUBJECTS[name]
-    with closing(FaultyWorker(specdec_session, "vllm", subject)) as engine:
-        sound = bench(engine, subject)
-        seen = each_kept(f"vllm {name}", sound, PAGED, partial(decoded, specdec_session, sound, name))
+@pytest.mark.parametrize("table", TABLES)
+def test_faults(specdec_session: Session, table: str) -> None:
+    """All kinds in Transformers; in vLLM a part of them, which comes over the paged cache."""
+    backend, name = table.split()
+    with closing(start(specdec_session, backend, TABLES[table])) as engine:
+        sound = bench(engine, TABLES[table])
+        kinds = {told: kind for told, kind in KINDS.items() if backend == "transformers" or told in PAGED}
+        seen = each_kept(table, sound, kinds, partial(decoded, specdec_session, sound, name))
     is_as_demanded(name, seen)
 
 
@@ -353,7 +317,7 @@ def decoded(session: Session, sound: Bench, name: str, told: str, kind: Kind) ->
     if not kind.assisted:
         return counted(list(sound.seen(kind, seed)), subject.tokens)
     drafting = {"draft": subject.draft, "method": "draft_model", "gamma": 4}
-    with closing(FaultyWorker(session, "transformers", subject, **drafting)) as drafted:
+    with closing(start(session, "transformers", subject, **drafting)) as drafted:
         plantings = list(sound.seen_assisted(drafted, kind, seed))
     return counted(plantings, [each for each in subject.tokens if each <= subject.assisted_tokens])
 
@@ -409,7 +373,7 @@ def circumstances(sound: Bench) -> str:
 
 def page(table: Mapping[str, Any]) -> str:
     """The whole page, of what was measured so far."""
-    return "\n".join([INTRODUCTION, *(section(name, table[name]) for name in ORDER if name in table)])
+    return "\n".join([INTRODUCTION, *(section(name, table[name]) for name in TABLES if name in table)])
 
 
 def section(name: str, measured: Mapping[str, Any]) -> str:
@@ -417,14 +381,10 @@ def section(name: str, measured: Mapping[str, Any]) -> str:
     engine, _ = name.split()
     counts = sorted({row["tokens"] for rows in measured["faults"].values() for row in rows})
     heads = "".join(f" {count} tokens |" for count in counts)
-    rows = "\n".join(f"| {fault} |{cells(told, counts)}" for fault, told in in_order(engine, measured["faults"]))
+    found = measured["faults"]
+    rows = "\n".join(f"| {fault} |{cells(found[fault], counts)}" for fault in KINDS if fault in found)
     title = f"## {measured['target']} in {ENGINES[engine]}\n\n{measured['circumstances']}\n"
     return f"{title}\n| fault | plantings |{heads} red as |\n|---|---|{'---|' * len(counts)}---|\n{rows}\n"
-
-
-def in_order(engine: str, faults: Seen) -> list[tuple[str, Any]]:
-    """As the kinds are listed."""
-    return [(told, faults[told]) for told in (KINDS if engine == "transformers" else PAGED) if told in faults]
 
 
 def cells(rows: Sequence[Mapping[str, Any]], counts: Sequence[int]) -> str:
@@ -441,7 +401,6 @@ def share(row: Mapping[str, Any] | None) -> str:
 
 
 ENGINES = {"transformers": "Transformers", "vllm": "vLLM"}
-ORDER = (*(f"transformers {name}" for name in SUBJECTS), *(f"vllm {name}" for name in PAGED_SUBJECTS))
 CIRCUMSTANCES = """{answers} answers of {tokens} tokens at once after prompts of {prompt}, {floor.dtype}; {versions};
 {machine}. Calibration: {floor.tokens} tokens, {floor.near_ties} of them not the argmax, largest gap
 {floor.gap:.4g} logits, and at most {floor.bound:.4g} is a tie; {floor.disagreements} of {floor.compared} prompts
@@ -453,8 +412,8 @@ A fault is planted into one answer, in a layer, a head and a step that a seeded 
 the sound engine's own output, with the calibration's noise floor and near-ties, and with the sound target's rating of
 every token where they differ (SmolLM2, which is slow here: 16 and 64, and after rollbacks 16). The share of plantings
 that are red stands beside its exact 95 % interval (Clopper and Pearson, Biometrika 26, 1934), and the names of the
-verdicts after it. An entry is that of all layers where none is named. A foreign block in vLLM comes over all answers
-in one step. Two entries that are swapped are red where either answer is. Written by
+verdicts after it. An entry is that of all layers where none is named. Two entries that are swapped are red where
+either answer is. Written by
 
     tox -e evidence -- -k detection
 

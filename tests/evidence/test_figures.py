@@ -30,7 +30,7 @@ SERIES = 2000
 SCATTER = 0.02
 ROUNDS = (4, 8, 16, 32)
 CORRELATIONS = (0.0, 0.5, 0.8)
-SESSIONS = 300
+SESSIONS = 1000
 BETWEEN = 0.025
 EARLIER = (1, 3, 8)
 SLOWER = (0.0, 0.05, 0.1, 0.15, 0.2)
@@ -161,7 +161,7 @@ def outcomes(draw: random.Random, slower: float, earlier: int) -> tuple[float, f
 
 def test_fewer_than_one_session_in_a_hundred_of_the_same_code_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """At a threshold of 5 %, whatever the number of earlier runs; a fifth slower is found."""
-    monkeypatch.setattr("pytest_specdec.history.compare.RESAMPLES", 400)
+    monkeypatch.setattr("pytest_specdec.history.compare.RESAMPLES", 200)
     draw = random.Random(4)
     rows = {earlier: [outcomes(draw, slower, earlier) for slower in SLOWER] for earlier in EARLIER}
     write(DOCS / "history.md", "gate", gate_table(rows))
@@ -248,9 +248,9 @@ TEXT = """# Speed-ups of the committed runs, by today's rules
 
 In these runs the target was timed before the speculative engine and twice after it, and both were pooled by their
 number of rounds. Computed again from their rows by `tests/evidence/test_figures.py`: the target's rate is the middle of
-before and after (as logarithms), the interval allows for correlated rounds (docs/measurements.md) and is widened by half
-of the target's drift on either side, and where that half is more than 5 % there is no speed-up. Arms of few rounds have
-wide intervals. Runs of today take turns instead.
+before and after (as logarithms), the interval allows for correlated rounds (docs/measurements.md) and is widened by
+half of the target's drift on either side, and where that half is more than 5 % there is no speed-up. Arms of few
+rounds have wide intervals. Runs of today take turns instead.
 
 | run | gate | γ | as published | target's drift | by today's rules |
 |---|---|---|---|---|---|

@@ -284,7 +284,7 @@ def _what_is_told_of(fault: str, printed: str) -> str:
         ({"comand": ["x"]}, "server: unknown key 'comand'; did you mean 'command'?"),
         ({"protocol": "vlm"}, "it must be one of vllm, sglang, trtllm, llamacpp, dynamo"),
         ({"url": "127.0.0.1:8000"}, "it must begin with http:// or https://"),
-        ({"command": "serve"}, "it must be a list or tuple"),
+        ({"command": "serve"}, "server['command'] is 'serve': 'str' instances are not allowed"),
         ({"protocol": "sglang", "endpoint": "chat"}, "sglang streams no token ids by chat"),
     ],
 )

@@ -55,7 +55,7 @@ def test_an_unknown_variable_is_refused_with_a_suggestion(project: Project, monk
     """A misspelt variable would otherwise change nothing, and nobody would know."""
     monkeypatch.setenv("SPECDEC_GAMA", "5")
     project.tests(SPECULATIVE)
-    assert "unknown option SPECDEC_GAMA in the environment; did you mean SPECDEC_GAMMA?" in usage_error(project)
+    assert "unknown option SPECDEC_GAMA in the environment; did you mean 'SPECDEC_GAMMA'?" in usage_error(project)
 
 
 def has_message(lines: list[str], message: str) -> bool:

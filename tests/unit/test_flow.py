@@ -18,7 +18,7 @@ FLOORS = (
     ("settings",),
     ("exported_names",),
     ("workloads", "models"),
-    ("engines", "gpu_locks", "requirements"),
+    ("engines", "gpu_locks"),
     ("verdict",),
     ("metrics",),
     ("telemetry",),

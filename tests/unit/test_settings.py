@@ -29,7 +29,7 @@ def test_every_option_is_a_field_and_every_field_an_option() -> None:
         ({"timeout": "-1"}, {}, "must be more than 0 seconds"),
         ({"engine_options": "[1]"}, {}, "must be a JSON object"),
         ({"require": "gpuu"}, {}, "'gpuu' is none of gpu, cpu, multi_gpu, vllm, transformers"),
-        ({}, {"SPECDEC_GAMA": "3"}, "unknown option SPECDEC_GAMA in the environment; did you mean SPECDEC_GAMMA"),
+        ({}, {"SPECDEC_GAMA": "3"}, "unknown option SPECDEC_GAMA in the environment; did you mean 'SPECDEC_GAMMA'"),
     ],
 )
 def test_a_wrong_value_names_its_place(command_line: dict[str, str], environment: dict[str, str], message: str) -> None:

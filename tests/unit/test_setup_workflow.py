@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pytest_specdec.cli.main import main
+from pytest_specdec.cli import main
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -119,7 +119,7 @@ def test_an_issue_form_asks_what_the_machine_has(path: Path, capsys: pytest.Capt
     assert len(questions) == sum(part["type"] != "markdown" for part in form["body"])
     asked = questions["doctor"]["attributes"]["description"].removeprefix("The output of: ")
     program, *arguments = asked.split()
-    assert PROJECT["scripts"][program] == "pytest_specdec.cli.main:main"
+    assert PROJECT["scripts"][program] == "pytest_specdec.cli:main"
     assert main(arguments) == 0
     assert "processor" in json.loads(capsys.readouterr().out)
     assert questions["doctor"]["validations"] == {"required": True}

@@ -7,36 +7,17 @@ can share one mark.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from pytest_specdec.engines.server.plan import SERVED, what_a_server_decides, with_server
 from pytest_specdec.engines.spec import NO_SPECULATION, EngineSpec
-from pytest_specdec.errors import ConfigurationError
+from pytest_specdec.errors import ConfigurationError, did_you_mean
 from pytest_specdec.settings import Settings
 
 LOOKUP = {"vllm": "ngram", "transformers": "prompt_lookup"}
-MARK_KEYS = frozenset(
-    {
-        "target",
-        "draft",
-        "method",
-        "gamma",
-        "dtype",
-        "max_model_len",
-        "options",
-        "speculative_options",
-        "environment",
-        "python",
-        "reference_python",
-        "gateway",
-        "server",
-        "reference",
-        "scenario",
-    }
-)
+MARK_KEYS = frozenset(each.name for each in fields(EngineSpec)) - {"backend"} | {"scenario"}
 
 
 def choose_engines(
@@ -55,8 +36,7 @@ def refuse_unknown_keys(mark: Mapping[str, Any]) -> None:
     """A key that `@pytest.mark.specdec` does not know is an error, never ignored."""
     for key in mark:
         if key not in MARK_KEYS:
-            near = difflib.get_close_matches(key, MARK_KEYS, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(sorted(MARK_KEYS))}"
+            hint = did_you_mean(key, MARK_KEYS, f"known keys: {', '.join(sorted(MARK_KEYS))}")
             raise ConfigurationError(f"@pytest.mark.specdec: unknown key {key!r}; {hint}")
 
 

@@ -44,12 +44,12 @@ class WorkerEngine:
         self._log = Path(tempfile.mkdtemp(prefix="specdec-")) / "engine.log"
         self._group: int | None = None
         self._busy = True
-        config = _config(spec, resolve)
+        config = spec.config(resolve)
         self._gateways, self._channel = _open_worker(spec)
         try:
             self._channel.send(self._start_message(config))
             self._group = self._receive(load_timeout, "starting")
-            self.description = _description(self._receive(load_timeout, "loading"), self._group)
+            self.description = Description(pid=self._group, **self._receive(load_timeout, "loading"))
         except BaseException:
             self.close()
             raise
@@ -212,20 +212,3 @@ def _fork_command(spec: EngineSpec, python: str) -> str | None:
     if spec.backend not in INSTALL or spec.gateway is not None or has_nvidia_driver():
         return None
     return command_for(python, spec.backend, backend_source(spec.backend), spec.environment)
-
-
-def _config(spec: EngineSpec, resolve: Callable[[str], str]) -> dict[str, Any]:
-    return {
-        "target": resolve(spec.target),
-        "draft": None if spec.draft is None else resolve(spec.draft),
-        "method": spec.method,
-        "gamma": spec.gamma,
-        "dtype": spec.dtype,
-        "max_model_len": spec.max_model_len,
-        "options": dict(spec.options),
-        "speculative_options": dict(spec.speculative_options),
-    }
-
-
-def _description(wire: dict[str, Any], pid: int | None) -> Description:
-    return Description(pid=pid, **wire)

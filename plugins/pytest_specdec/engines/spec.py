@@ -11,6 +11,7 @@ from pathlib import PurePath
 from typing import Any
 
 NO_SPECULATION = "none"
+CPU_ENVIRONMENT = {"TORCH_COMPILE_DISABLE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
 PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 
 
@@ -84,6 +85,12 @@ class EngineSpec:
         canonical = json.dumps(said, sort_keys=True, default=str)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
+    def config(self, resolve: Callable[[str], str]) -> dict[str, Any]:
+        """What its process must know to load it; `resolve` turns a model reference into what the engine can open."""
+        models = {"target": resolve(self.target), "draft": None if self.draft is None else resolve(self.draft)}
+        plain = {name: getattr(self, name) for name in ("method", "gamma", "dtype", "max_model_len")}
+        return {**models, **plain, "options": {**self.options}, "speculative_options": {**self.speculative_options}}
+
     @property
     def label(self) -> str:
         """Short and stable, for test ids and tables, e.g. "tiny-draft_model-g4"."""
@@ -105,6 +112,11 @@ def distinct_labels(specs: Sequence[EngineSpec]) -> list[str]:
             f"{label}-{more(spec)}" if label in shared else label for label, spec in zip(labels, specs, strict=True)
         ]
     return labels
+
+
+def interpreters_here(specs: Sequence[EngineSpec]) -> list[tuple[str, str | None]]:
+    """(backend, interpreter) of those that run on this machine; what another one has is not known here."""
+    return [(spec.backend, spec.python) for spec in specs if spec.gateway is None]
 
 
 def model_label(model: str) -> str:

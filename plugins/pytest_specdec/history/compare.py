@@ -256,33 +256,32 @@ def _add_why(change: ChangePart, why: str) -> ChangePart:
     return replace(change, why="; ".join(each for each in (why, change.why) if each))
 
 
-def _missing(now: Record, then: Record, threshold: Threshold, figures: tuple[float | None, float | None]) -> ChangePart:
-    side, record = ("this run", now) if figures[0] is None else ("the baseline run", then)
-    why = f"{side} has no {threshold.metric.name}: {reason_of(record, threshold.metric)}"
-    outcome = Outcome.MISSING if threshold.gates else Outcome.SHOWN
+def _change(threshold: Threshold, outcome: Outcome, now: float | None, then: float | None, why: str = "") -> ChangePart:
+    """What every change tells; one that nobody set a threshold for is shown, whatever it is."""
+    told = outcome if threshold.gates else Outcome.SHOWN
+    change = now / then - 1 if now is not None and then else None
     return ChangePart(
         metric=threshold.metric.name,
-        outcome=outcome.value,
+        outcome=told.value,
         threshold=threshold.text,
-        now=figures[0],
-        then=figures[1],
+        now=now,
+        then=then,
+        change=change,
         why=why,
         level=LEVEL,
     )
 
 
+def _missing(now: Record, then: Record, threshold: Threshold, figures: tuple[float | None, float | None]) -> ChangePart:
+    side, record = ("this run", now) if figures[0] is None else ("the baseline run", then)
+    why = f"{side} has no {threshold.metric.name}: {reason_of(record, threshold.metric)}"
+    return _change(threshold, Outcome.MISSING, *figures, why)
+
+
 def _plain(now: float, then: float, threshold: Threshold) -> ChangePart:
     outcome = Outcome.WORSE if _loss(threshold, now, then) > threshold.most else Outcome.GOOD
-    return ChangePart(
-        metric=threshold.metric.name,
-        outcome=(outcome if threshold.gates else Outcome.SHOWN).value,
-        level=LEVEL,
-        threshold=threshold.text,
-        now=now,
-        then=then,
-        change=_relative(now, then),
-        why="held against the plain threshold: there is no value of it for each round, so it has no interval",
-    )
+    why = "held against the plain threshold: there is no value of it for each round, so it has no interval"
+    return _change(threshold, outcome, now, then, why)
 
 
 def _compare_samples(now: Sample, then: Sample, threshold: Threshold, before: Sequence[float]) -> ChangePart:
@@ -291,23 +290,18 @@ def _compare_samples(now: Sample, then: Sample, threshold: Threshold, before: Se
     differ = 0.0 if threshold.metric.name in DETERMINED else sessions_differ(sessions)
     moved, rounds = then.figure / base, min(now.rounds, then.rounds)
     known = change_interval(now, then)
-    part = ChangePart(
-        metric=threshold.metric.name,
-        outcome=Outcome.INCONCLUSIVE.value,
-        level=LEVEL,
-        threshold=threshold.text,
-        now=now.figure,
-        then=base,
-        change=_relative(now.figure, base),
+    why = "" if known else f"{rounds} rounds give no interval: at least {FEWEST} are needed on each side"
+    part = replace(
+        _change(threshold, Outcome.INCONCLUSIVE, now.figure, base, why),
         low=known[0] * moved - 1 if known else None,
         high=known[1] * moved - 1 if known else None,
         rounds=rounds,
         sessions=len(sessions),
         sessions_differ=differ,
-        why="" if known else f"{rounds} rounds give no interval: at least {FEWEST} are needed on each side",
     )
-    told = _decide(part, threshold, base) if known else replace(part, wanted=FEWEST)
-    return told if threshold.gates else replace(told, outcome=Outcome.SHOWN.value, wanted=None)
+    if not threshold.gates:
+        return part
+    return _decide(part, threshold, base) if known else replace(part, wanted=FEWEST)
 
 
 def _decide(part: ChangePart, threshold: Threshold, base: float) -> ChangePart:
@@ -335,10 +329,6 @@ def _loss(threshold: Threshold, now: float, then: float) -> float:
     """How much worse, never mind which way is worse; a share of the baseline run or in the record's unit."""
     worse_by = then - now if threshold.metric.more_is_better else now - then
     return worse_by / then if threshold.relative else worse_by
-
-
-def _relative(now: float, then: float) -> float | None:
-    return now / then - 1 if then else None
 
 
 def in_words(change: ChangePart) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -95,11 +95,6 @@ def storage_folder(address: str) -> Path:
 def saved_paths(storage: Path) -> list[Path]:
     """The files of pytest-benchmark's storage (`storage/<machine>/0001_….json`), oldest first."""
     return sorted((path for path in storage.glob("*/*.json") if NUMBERED.match(path.name)), key=_age)
-
-
-def saved_runs(storage: Path) -> Iterator[SavedRun]:
-    """Every run in pytest-benchmark's storage, oldest first. Raises UnreadableRun."""
-    return map(read_run, saved_paths(storage))
 
 
 def _age(path: Path) -> tuple[int, str, str]:

@@ -19,7 +19,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any
 
 from pytest_specdec.generation import Generation, Run
 from pytest_specdec.metrics.rounds import Contradiction, Rounds
@@ -147,21 +146,6 @@ def median_chunk_gap_s(runs: Iterable[Run]) -> float | None:
     """The median time from chunk to chunk, which is the engine's step as a request sees it; None without a gap."""
     gaps = sorted(gap for run in runs for answer in run.generations for gap in chunk_gaps_s(answer))
     return percentile(gaps, 50) if gaps else None
-
-
-def arrivals(runs: Iterable[Run]) -> list[list[dict[str, Any]]]:
-    """Every round's requests in raw form, for a report: {"scheduled_s", "started_s", "chunks": [[s, tokens], …]}."""
-    return [
-        [
-            {
-                "scheduled_s": answer.scheduled_s,
-                "started_s": answer.started_s,
-                "chunks": [[chunk.at_s, chunk.tokens] for chunk in answer.chunks],
-            }
-            for answer in run.generations
-        ]
-        for run in runs
-    ]
 
 
 def _why_none(answers: Sequence[Generation]) -> str | None:

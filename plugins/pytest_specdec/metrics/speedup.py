@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import linear_regression
 from typing import Any
 
 from pytest_specdec.generation import Run
@@ -146,11 +147,8 @@ class StepCost:
         """The least-squares line through (γ, cost of a step); None with fewer than two different γ."""
         if len({gamma for gamma, _ in points}) < 2:
             return None
-        middle = sum(gamma for gamma, _ in points) / len(points)
-        mean = sum(cost for _, cost in points) / len(points)
-        rise = sum((gamma - middle) * (cost - mean) for gamma, cost in points)
-        draft = rise / sum((gamma - middle) ** 2 for gamma, _ in points)
-        return cls(mean - draft * middle, draft)
+        draft, verify = linear_regression(*zip(*points, strict=True))
+        return cls(verify, draft)
 
     @property
     def sound(self) -> bool:

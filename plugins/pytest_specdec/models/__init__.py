@@ -10,8 +10,8 @@
 imports torch until a checkpoint is really written, and `resolve` leaves that to another process.
 """
 
+from pytest_specdec.errors import ModelError
 from pytest_specdec.models.cache import default_root, resolve, where
-from pytest_specdec.models.errors import ModelError
 from pytest_specdec.models.maps import agreement, cycle, next_map, runner_up_map
 from pytest_specdec.models.memory import Memory
 from pytest_specdec.models.presets import Shape

@@ -14,8 +14,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from pytest_specdec.errors import ModelError
 from pytest_specdec.models.cache import build, where
-from pytest_specdec.models.errors import ModelError
 from pytest_specdec.models.presets import PRESETS, Shape
 from pytest_specdec.models.reference import PARAMETERS, parse
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
-from pytest_specdec.models.errors import ModelError
+from pytest_specdec.errors import ModelError
 from pytest_specdec.models.recipe import Recipe, SmolLM2Recipe, contents, folder_name
 from pytest_specdec.models.reference import parse
 

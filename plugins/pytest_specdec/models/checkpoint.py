@@ -16,11 +16,10 @@ from math import prod, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_specdec.models.circuit import Circuit
+from pytest_specdec.models.circuit import Circuit, Stream
 from pytest_specdec.models.layout import EMBEDDING_SIZE, SHARD_BYTES, Weight, shards, weights
 from pytest_specdec.models.maps import next_map, runner_up_map, stand_ins
 from pytest_specdec.models.recipe import SPECIAL_IDS, Constructed, EagleRecipe, TargetRecipe
-from pytest_specdec.models.stream import Stream
 
 if TYPE_CHECKING:
     import torch

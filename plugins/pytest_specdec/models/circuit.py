@@ -1,5 +1,9 @@
 """Engraves memory into a checkpoint's tensors: readers into attention, products into the MLP, classes into the head.
 
+- The residual stream sets elements apart. From the end: a constant, the bits of the token's codes (±1), the bits of the
+  last layer's product, and, layer by layer, the bits of each reading and of the product up to there. Each is written
+  once and random weights write into none, so the norm is known beforehand, and is the same at every position that has
+  read all that it reads.
 - A reader's query and its KV head's key come from the constant alone. Rotary position embedding then makes the score
   Σ cos(θ (distance − wanted)), over the faster frequencies, whose peak stands GAP above its neighbours.
 - The product of ±1 values is a zigzag of their sum. Each of its steps is the difference of two neurons, a ramp; they
@@ -14,17 +18,100 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_specdec.models.layout import EMBEDDING_SIZE
+from pytest_specdec.models.layout import EMBEDDING_SIZE, LAYERS_SHARE
 from pytest_specdec.models.maps import codes, following
-from pytest_specdec.models.memory import Reader, kv_head
-from pytest_specdec.models.recipe import SPECIAL_IDS
-from pytest_specdec.models.stream import Stream
+from pytest_specdec.models.memory import Memory, Reader, count_reserved, kv_head, readings
+from pytest_specdec.models.recipe import SPECIAL_IDS, Constructed, EagleRecipe
 
 if TYPE_CHECKING:
     import torch
+
+MARK = 0.4  # of the constant and of a code's bit, where an element of the embedding is 0.1
+SLOT = 0.15  # of a bit that is written
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Places and sizes; `mark` and `slot` as they stand in this model's stream."""
+
+    recipe: Constructed
+    memory: Memory
+
+    @cached_property
+    def readers(self) -> list[list[Reader]]:
+        """The readers of each layer."""
+        return readings(self.memory, self.recipe.shape)
+
+    @property
+    def room(self) -> int:
+        """How many elements the embedding has for itself; the rest is set apart."""
+        return self.recipe.shape.hidden - count_reserved(self.memory, self.recipe.shape)
+
+    @property
+    def constant(self) -> int:
+        """The element that is the same for every token."""
+        return self.recipe.shape.hidden - 1
+
+    def code(self, number: int) -> list[int]:
+        """The elements of the bits of one of the token's own codes."""
+        return self._bits(number)
+
+    def product(self, layer: int) -> list[int]:
+        """The elements of the product of all that was read up to this layer; the last layer's are always the same."""
+        return self._bits(self.memory.codes + (0 if layer == self.recipe.shape.layers - 1 else 1 + layer))
+
+    def reading(self, layer: int, number: int) -> list[int]:
+        """The elements of what a layer's reader of this number copied."""
+        earlier = sum(map(len, self.readers[:layer]))
+        return self._bits(self.memory.codes + self.recipe.shape.layers + earlier + number)
+
+    def _bits(self, number: int) -> list[int]:
+        first = self.constant - self.memory.bits * (number + 1)
+        return list(range(first, first + self.memory.bits))
+
+    @property
+    def mark(self) -> float:
+        """The size of the constant and of the code's bits."""
+        return MARK * self.scale
+
+    @property
+    def slot(self) -> float:
+        """The size of a bit of a reading or of a product."""
+        return SLOT * self.scale
+
+    def norm_before_attention(self, layer: int) -> float:
+        """What the norm divides by; an EAGLE head's only layer has none."""
+        return 1.0 if self._borrows else self._norm(self._count_written(layer))
+
+    def norm_before_mlp(self, layer: int) -> float:
+        """What the norm divides by once the layer has read."""
+        return self._norm(self._count_written(layer) + len(self.readers[layer]))
+
+    def last_norm(self) -> float:
+        """What the norm before the output head divides by."""
+        return self._norm(self._count_written(self.recipe.shape.layers))
+
+    @property
+    def _borrows(self) -> bool:
+        return isinstance(self.recipe, EagleRecipe)
+
+    @property
+    def scale(self) -> float:
+        """How much larger than a decoder's the stream is: an EAGLE head takes the embedding in at unit size."""
+        return 1 / EMBEDDING_SIZE if self._borrows else 1.0
+
+    def _count_written(self, layers: int) -> int:
+        """Readings and products of the first layers."""
+        return layers + sum(map(len, self.readers[:layers]))
+
+    def _norm(self, written: int) -> float:
+        marks = MARK**2 * (1 + self.memory.bits * self.memory.codes) + SLOT**2 * self.memory.bits * written
+        return self.scale * sqrt(EMBEDDING_SIZE**2 * (1 + LAYERS_SHARE**2) + marks / self.recipe.shape.hidden)
+
 
 GAP = 12.0  # of the score, between the wanted distance and its neighbours
 STEEPNESS = 20.0  # of a ramp

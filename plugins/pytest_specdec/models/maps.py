@@ -11,7 +11,7 @@ import random
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from pytest_specdec.models.errors import ModelError
+from pytest_specdec.errors import ModelError
 from pytest_specdec.models.memory import Memory
 from pytest_specdec.models.recipe import (
     SPECIAL_IDS,

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pytest_specdec.models.errors import ModelError
+from pytest_specdec.errors import ModelError
 from pytest_specdec.models.presets import Shape
 
 LEAST_REACH = 6  # below it, the net distances are not four

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from pytest_specdec.models.errors import ModelError
+from pytest_specdec.errors import ModelError
 
 Architecture: TypeAlias = Literal["llama", "qwen3"]
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from math import log
 from typing import Any, ClassVar, TypeAlias
 
-from pytest_specdec.models.errors import ModelError
+from pytest_specdec.errors import ModelError
 from pytest_specdec.models.memory import Memory, count_reserved
 from pytest_specdec.models.presets import Shape
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Any
 
-from pytest_specdec.models.errors import ModelError
+from pytest_specdec.errors import ModelError, did_you_mean
 from pytest_specdec.models.memory import LEAST_REACH, MOST_BITS, MOST_CODES, Memory, default_readers
 from pytest_specdec.models.presets import PRESETS, Preset, Shape
 from pytest_specdec.models.recipe import (
@@ -168,6 +167,5 @@ def _check_known(reference: str, what: str, piece: str, known: Iterable[str]) ->
     valid = sorted(known)
     if piece in valid:
         return piece
-    close = get_close_matches(piece, valid, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    raise ModelError(f"model reference {reference!r}: unknown {what} {piece!r}{hint} (valid: {', '.join(valid)})")
+    hint = did_you_mean(piece, valid, "none is near")
+    raise ModelError(f"model reference {reference!r}: unknown {what} {piece!r}; {hint} (valid: {', '.join(valid)})")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
-from pytest_specdec.models.errors import ModelError
+from pytest_specdec.errors import ModelError
 from pytest_specdec.models.recipe import SmolLM2Recipe
 
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
+from pytest_specdec.errors import ModelError
 from pytest_specdec.generation import Speculation
-from pytest_specdec.models.errors import ModelError
 from pytest_specdec.models.maps import codes, following
 from pytest_specdec.models.memory import Memory, readings
 from pytest_specdec.models.recipe import Constructed, ConstructedRecipe, Recipe, TargetRecipe

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pytest_specdec.record.figure import Figure
-from pytest_specdec.record.record import GREEN, PASSING, RED, Record
-from pytest_specdec.record.types import inner, type_at
+from pytest_specdec.record.record import GREEN, PASSING, RED, Record, inner, type_at
 
 NOT_TOLD = "schema 1 does not tell it"
 ENERGY = (

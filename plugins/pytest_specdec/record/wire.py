@@ -10,9 +10,8 @@ from enum import Enum
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pytest_specdec.record.figure import Figure
-from pytest_specdec.record.record import SCHEMA, Record
+from pytest_specdec.record.record import SCHEMA, Record, hints
 from pytest_specdec.record.schema_1 import from_schema_1
-from pytest_specdec.record.types import hints
 
 Part = TypeVar("Part")
 

@@ -1,17 +1,173 @@
-"""All that a report says, gathered from runs: verdicts, figures, environments. How it looks is decided elsewhere."""
+"""All that a report says, gathered from runs: verdicts, figures, environments. How it looks is decided elsewhere.
+
+The first table has every gate with its verdict before its speed, and what a red one says. The text of a figure that is
+missing is a dash; the reasons stand under the table, each once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pytest_specdec.history.saved import SavedRun
 from pytest_specdec.record import Record
-from pytest_specdec.report.curves import curves, power
+from pytest_specdec.record.parts import FindingPart
+from pytest_specdec.report.curves import curves, history, power
 from pytest_specdec.report.drawing import Figure, readable
-from pytest_specdec.report.gates import Gate, by_group, gates_of, newest, with_predictions
-from pytest_specdec.report.history import history
-from pytest_specdec.report.verdicts import Row, notes, rows
+from pytest_specdec.report.gates import Gate, by_group, gates_of, grouped, newest, with_predictions
+
+DASH = "–"
+SIGN = {"green": "✓", "red": "✗"}
+
+
+@dataclass(frozen=True)
+class Side:
+    """A window of one side's tokens: those before the difference, the one at it, those after it."""
+
+    name: str
+    before: str
+    at: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """What a finding says: the request, the first difference, and both sides around it, if there is one."""
+
+    heading: str
+    place: str
+    sides: tuple[Side, ...]
+    hints: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One gate: `cells` are (column, text); the rest is what a red gate says."""
+
+    group: str
+    label: str
+    gate: str
+    outcome: str
+    cells: tuple[tuple[str, str], ...]
+    numbers: tuple[tuple[str, float], ...]
+    divergences: tuple[Divergence, ...]
+    words: tuple[str, ...]
+    test: str
+
+    @property
+    def sign(self) -> str:
+        """A sign that does without colour."""
+        return SIGN[self.gate]
+
+
+def rows(gates: Sequence[Gate]) -> list[Row]:
+    """One row for each gate."""
+    return [_row(gate) for gate in gates]
+
+
+def _row(gate: Gate) -> Row:
+    record, verdict = gate.record, gate.record.verdict
+    figures = _figures(gate)
+    return Row(
+        group=gate.group,
+        label=gate.label,
+        gate="red" if gate.red else "green",
+        outcome=verdict.outcome,
+        cells=tuple((name, DASH if value is None else form(value)) for name, (value, form) in figures.items()),
+        numbers=tuple((name, float(value)) for name, (value, _) in figures.items() if value is not None),
+        divergences=tuple(map(_divergence, verdict.findings)) if gate.red else (),
+        words=_words(record) if gate.red else (),
+        test=record.place.test,
+    )
+
+
+Cells = dict[str, tuple[float | None, Callable[[float], str]]]
+
+
+def _figures(gate: Gate) -> Cells:
+    """What the table shows: column → (value, how it is written). A red gate has no speed."""
+    acceptance = gate.record.acceptance
+    speed = _speed(Record() if gate.red else gate.record)
+    rates: Cells = {
+        "accepted": (acceptance.rate.value, "{:.1%}".format),
+        "length": (acceptance.mean_accepted_length.value, "{:.2f}".format),
+    }
+    energy = {name: speed.pop(name) for name in ("J/token", "over target")}
+    return {**speed, **rates, **energy}
+
+
+def _speed(record: Record) -> Cells:
+    inter, interval = record.latency.itl_s.p50, record.speedup.interval.value or (None, None)
+    return {
+        "tokens/s": (record.throughput.tokens_per_second.value, "{:.1f}".format),
+        "target tokens/s": (record.target_alone.tokens_per_second.value, "{:.1f}".format),
+        "speed-up": (record.speedup.ratio.value, "{:.2f}".format),
+        "at least": (interval[0], "{:.2f}".format),
+        "at most": (interval[1], "{:.2f}".format),
+        "predicted": (record.speedup.model.predicted.value, "{:.2f}".format),
+        "ITL p50 (ms)": (None if inter is None else 1000 * inter, "{:.2f}".format),
+        "J/token": (record.energy.joules_per_token.value, "{:.3g}".format),
+        "over target": (record.energy.over_target.value, "{:.2f}".format),
+    }
+
+
+def _divergence(finding: FindingPart) -> Divergence:
+    heading = f"request {finding.request}, round {finding.round}: {finding.outcome}: {finding.detail}"
+    if finding.position is None:
+        return Divergence(heading, "", (), finding.hints)
+    at = finding.position - finding.window_start
+    windows = zip(finding.sides, (finding.expected, finding.seen), strict=True)
+    sides = tuple(_side(name, window, at) for name, window in windows)
+    return Divergence(heading, f"first difference at token {finding.position}", sides, finding.hints)
+
+
+def _side(name: str, window: Sequence[int], at: int) -> Side:
+    """Tokens of the window, whose first difference stands at `at`."""
+    tokens = list(map(str, window))
+    there = tokens[at] if at < len(tokens) else "end"
+    return Side(name, " ".join(tokens[:at]), there, " ".join(tokens[at + 1 :]))
+
+
+def _words(record: Record) -> tuple[str, ...]:
+    """What the failure said; an engine's own words where there was no verdict."""
+    detail = record.verdict.detail
+    said = (*record.failures, *((detail,) if detail else ()))
+    return said or ("the test failed after its gate was green: its own assertions say why",)
+
+
+def notes(gates: Sequence[Gate]) -> list[str]:
+    """Why figures are missing and what else a reader must know, each once."""
+    found: set[str] = set()
+    for gate in gates:
+        found |= _reasons(gate) | _cautions(gate)
+    return sorted(found)
+
+
+def _reasons(gate: Gate) -> set[str]:
+    """Why a figure of the table is missing; that the target alone has no speed-up needs no reason."""
+    record = gate.record
+    told = {"tokens/s": record.throughput.tokens_per_second, "J/token": record.energy.joules_per_token}
+    if gate.gamma > 0:
+        told |= {
+            "speed-up": record.speedup.ratio,
+            "predicted": record.speedup.model.predicted,
+            "over target": record.energy.over_target,
+        }
+    return {f"{name}: {figure.reason}" for name, figure in told.items() if figure.reason and not gate.red}
+
+
+def _cautions(gate: Gate) -> set[str]:
+    """A tie with its gap, the flags of an energy reading, and which faults a green verdict would have seen."""
+    energy, verdict = gate.record.energy, gate.record.verdict
+    flags = "; ".join(energy.flags)
+    told = {f"{gate.label}: energy flagged “{flags}”"} if flags else set()
+    if verdict.outcome == "tie":
+        gap, floor = verdict.max_gap_logits.value or 0.0, verdict.noise_floor_logits.value or 0.0
+        told.add(f"{gate.label}: tie, largest gap {gap:.4g} within the noise floor {floor:.4g} logits")
+    if gate.record.detection is not None and not gate.red:
+        told.add(gate.record.detection.statement)
+    return told
+
 
 Facts = tuple[tuple[str, str], ...]
 
@@ -60,10 +216,7 @@ class Content:
     @property
     def figures_by_group(self) -> dict[str, list[Figure]]:
         """The figures of what may be compared, together."""
-        groups: dict[str, list[Figure]] = {}
-        for figure in self.figures:
-            groups.setdefault(figure.group, []).append(figure)
-        return groups
+        return grouped(self.figures, lambda figure: figure.group)
 
     @property
     def summary(self) -> str:

@@ -1,6 +1,8 @@
-"""What the records of one group say as figures: speed-up, acceptance, latency, throughput against rate, energy.
+"""What the records of one group say as figures: speed-up, acceptance, latency, rates, energy, history.
 
-A red gate has no speed, so it is in none of the figures of speed; nor is what was not measured.
+A red gate has no speed, so it is in none of the figures of speed; nor is what was not measured. The history has each
+configuration's value in every run that has it, and which versions changed in between; runs are numbered from the
+oldest, which is 1.
 """
 
 from __future__ import annotations
@@ -12,22 +14,25 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from pytest_specdec.errors import ConfigurationError
+from pytest_specdec.history.compare import figure_of
+from pytest_specdec.history.saved import SavedRun
 from pytest_specdec.record import Record, Spread
 from pytest_specdec.record.parts import PointPart
 from pytest_specdec.report.drawing import Figure, Line
-from pytest_specdec.report.gates import TARGET_ONLY, Gate, by_family
+from pytest_specdec.report.gates import TARGET_ONLY, Gate, by_family, by_group
+from pytest_specdec.thresholds import METRICS as KNOWN
 
 MOST_POINTS = 400
 
 
 def power(group: str, gates: Sequence[Gate]) -> Figure:
     """Watts of each GPU over the seconds of each gate's rounds. Raises ConfigurationError for a series not in JSON."""
-    lines = [line for gate in gates for line in _lines(gate)]
+    lines = [line for gate in gates for line in _power_lines(gate)]
     note = "Sampled power: read energy from the energy figures, which use the counter where there is one."
     return Figure("Power over time", group, "time (s)", "power (W)", tuple(lines), x_whole=False, note=note)
 
 
-def _lines(gate: Gate) -> list[Line]:
+def _power_lines(gate: Gate) -> list[Line]:
     path = series_file(gate)
     if path is None:
         return []
@@ -66,11 +71,7 @@ def _thin(name: str, columns: Mapping[str, Sequence[Any]]) -> Line:
 
 Value = Callable[[Record], float | None]
 PERCENTILES = ("p50", "p90", "p95", "p99")
-LATENCIES = {
-    "ttft_s": "Time to first token",
-    "itl_s": "Time from token to token",
-    "e2e_s": "Time of a whole request",
-}
+LATENCIES = {"ttft_s": "Time to first token", "itl_s": "Time from token to token", "e2e_s": "Time of a whole request"}
 GAMMA = "γ (draft tokens a step)"
 ASKED = "asked rate (requests/s)"
 
@@ -89,17 +90,27 @@ def curves(group: str, gates: Sequence[Gate]) -> list[Figure]:
 
 def speedup(group: str, gates: Sequence[Gate]) -> Figure:
     """Measured speed-up over the target alone against γ, beside the model's prediction."""
-    lines = _against_gamma(gates, _ratio, "predicted", _predict)
+    lines = _against_gamma(
+        gates,
+        lambda record: record.speedup.ratio.value,
+        "predicted",
+        lambda record: record.speedup.model.predicted.value,
+    )
     note = "Dashed: what the model predicts. Dotted: as fast as the target alone."
     return Figure("Speed-up against γ", group, GAMMA, "speed-up (×)", lines, level=1.0, note=note)
 
 
 def energy(group: str, gates: Sequence[Gate]) -> Figure:
     """Energy a token against γ, the target alone at γ = 0 and as a level; net is above the idle device."""
-    lines = _against_gamma(gates, _joules, "net of idle", _net_joules)
-    alone = [value for gate in gates if gate.gamma == 0 and (value := _joules(gate.record)) is not None]
+    lines = _against_gamma(
+        gates,
+        lambda record: record.energy.joules_per_token.value,
+        "net of idle",
+        lambda record: record.energy.net_joules_per_token.value,
+    )
+    joules = [gate.record.energy.joules_per_token.value for gate in gates if gate.gamma == 0]
     note = "γ = 0 and the dotted level: the target alone. Dashed: the draw of the idle device is taken off."
-    level = alone[-1] if alone else None
+    level = next((value for value in reversed(joules) if value is not None), None)
     return Figure("Energy against γ", group, GAMMA, "energy (J/token)", lines, level=level, note=note)
 
 
@@ -112,22 +123,6 @@ def _against_gamma(gates: Sequence[Gate], value: Value, derived: str, derive: Va
         modelled = tuple(derive(gate.record) for gate in members)
         lines.append(Line(f"{family}, {derived}", x, modelled, modelled=True, beside=family))
     return tuple(lines)
-
-
-def _ratio(record: Record) -> float | None:
-    return record.speedup.ratio.value
-
-
-def _predict(record: Record) -> float | None:
-    return record.speedup.model.predicted.value
-
-
-def _joules(record: Record) -> float | None:
-    return record.energy.joules_per_token.value
-
-
-def _net_joules(record: Record) -> float | None:
-    return record.energy.net_joules_per_token.value
 
 
 def acceptance(group: str, gates: Sequence[Gate]) -> Figure:
@@ -200,3 +195,65 @@ def _ttft(percentile: str, point: PointPart) -> float | None:
 
 def _milli(seconds: float | None) -> float | None:
     return None if seconds is None else 1000 * seconds
+
+
+METRICS = {
+    "tokens_per_second": ("History of throughput", "throughput (tokens/s)"),
+    "speedup": ("History of speed-up", "speed-up (×)"),
+    "acceptance_rate": ("History of acceptance", "accepted over drafted tokens"),
+    "joules_per_token": ("History of energy", "energy (J/token)"),
+}
+
+
+def history(runs: Sequence[SavedRun], gates: Sequence[Gate]) -> list[Figure]:
+    """One figure for each metric and group that two runs or more have. `runs`: the oldest first."""
+    numbers = {run.path: float(number) for number, run in enumerate(runs, 1)}
+    green = [gate for gate in gates if not gate.red]
+    groups = by_group(green)
+    return [
+        _figure_over_runs(metric, group, members, numbers)
+        for group, members in groups.items()
+        if len({gate.run.path for gate in members}) > 1
+        for metric in METRICS
+    ]
+
+
+def _figure_over_runs(metric: str, group: str, gates: Sequence[Gate], numbers: Mapping[Path, float]) -> Figure:
+    kind, y_label = METRICS[metric]
+    lines = tuple(line for line in _lines_over_runs(metric, gates, numbers) if line.measured_points > 1)
+    return Figure(kind, group, "run (1 is the oldest)", y_label, lines, marks=changes(gates, numbers))
+
+
+def _lines_over_runs(metric: str, gates: Sequence[Gate], numbers: Mapping[Path, float]) -> list[Line]:
+    """One line for each configuration; of several records in one run, the last."""
+    values: dict[tuple[str, ...], dict[float, float | None]] = {}
+    names: dict[tuple[str, ...], str] = {}
+    for gate in sorted(gates, key=lambda gate: (gate.order, numbers[gate.run.path])):
+        values.setdefault(gate.configuration, {})[numbers[gate.run.path]] = figure_of(gate.record, KNOWN[metric])
+        names[gate.configuration] = gate.label
+    return [Line(names[key], tuple(series), tuple(series.values())) for key, series in values.items()]
+
+
+def changes(gates: Sequence[Gate], numbers: Mapping[Path, float]) -> tuple[tuple[float, str], ...]:
+    """(number of the run, "vllm 0.25 → 0.26") wherever versions or driver differ from the run before."""
+    found: list[tuple[float, str]] = []
+    before: dict[str, str] = {}
+    seen: set[Path] = set()
+    for gate in sorted(gates, key=lambda gate: numbers[gate.run.path]):
+        if gate.run.path in seen:
+            continue
+        seen.add(gate.run.path)
+        now = _versions(gate.record)
+        told = [f"{name} {before.get(name, 'none')} → {now.get(name, 'none')}" for name in _differing(before, now)]
+        found += [(numbers[gate.run.path], ", ".join(told))] if told and before else []
+        before = now
+    return tuple(found)
+
+
+def _differing(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    return sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+
+
+def _versions(record: Record) -> dict[str, str]:
+    driver = {"driver": record.hardware.driver} if record.hardware.driver else {}
+    return {**record.engine.versions, **driver}

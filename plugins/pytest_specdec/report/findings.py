@@ -1,4 +1,8 @@
-"""What a session found, in words: the worst of it, and what has changed since the baseline runs."""
+"""What a session found, in words: on the terminal, in GitHub Actions, and as plain properties for JUnit XML.
+
+The worst of it, and what has changed since the baseline runs. GitHub shows a job summary in Markdown, and an annotation
+at the test of each red gate; for its commands and their escapes see "Workflow commands for GitHub Actions".
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,9 @@ from pathlib import Path
 from pytest_specdec.engines.spec import model_label
 from pytest_specdec.history.compare import Outcome, in_words
 from pytest_specdec.history.saved import SavedRun
-from pytest_specdec.record import Record
+from pytest_specdec.record import GREEN, Record
 from pytest_specdec.record.parts import BaselinePart
+from pytest_specdec.report.table import rows
 
 
 def present_run(records: Sequence[Record], storage: Path, partial: str = "") -> SavedRun:
@@ -19,11 +24,7 @@ def present_run(records: Sequence[Record], storage: Path, partial: str = "") -> 
 
     `partial`: what ended the session before all gates had finished.
     """
-    machine = {
-        "python_version": platform.python_version(),
-        "system": platform.system(),
-        "release": platform.release(),
-    }
+    machine = {"python_version": platform.python_version(), "system": platform.system(), "release": platform.release()}
     return SavedRun(
         id="of this session",
         path=storage / "this session",
@@ -89,3 +90,80 @@ def _around(record: Record, baseline: BaselinePart) -> Iterator[str]:
     yield from (f"passed over: {refused}" for refused in baseline.passed_over)
     if baseline.circumstances:
         yield f"changed since run {baseline.run}: {'; '.join(baseline.circumstances)}"
+
+
+TITLE = "## Speculative decoding: is it exact, is it faster"
+
+
+def markdown(records: Sequence[Record], partial: str = "") -> str:
+    """The summary: the table of all gates, the worst findings, and the changes since the baseline runs.
+
+    `partial`: what ended the session before all gates had finished.
+    """
+    header, *body = rows(records)
+    lines = [TITLE, "", _row(header), _row(["---"] * len(header)), *map(_row, body), ""]
+    missing = [f"partial: {partial}"] if partial else []
+    lines += [f"- {_cell(note)}" for note in (*missing, *worst(records), *change_notes(records, verbose=False))]
+    return "\n".join(lines) + "\n\n"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(map(_cell, cells))} |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+
+
+def error_lines(records: Sequence[Record]) -> list[str]:
+    """One `::error` line for each gate that is not green, at the test's file and line."""
+    return [_annotation(record) for record in records if record.gate != GREEN]
+
+
+def _annotation(record: Record) -> str:
+    outcome, place = record.verdict.outcome, record.place
+    failures = record.baseline.failures if record.baseline else ()
+    said = "; ".join(failures) or (f"red, though its output is {outcome}" if record.passes else outcome)
+    where = f"file={_property(place.file)},line={place.line},title={_property(name_of(record))}"
+    return f"::error {where}::{_data(said)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+ASKED = ("scenario", "engine", "target", "draft", "method", "gamma", "dtype")
+
+
+def flat(record: Record) -> Iterator[tuple[str, str]]:
+    """("specdec.tokens_per_second", "123.4") and so on; what was not measured is left out."""
+    for name, value in _places(record).items():
+        if value is not None:
+            yield f"specdec.{name}", str(value)
+    for change in record.baseline.changes if record.baseline else ():
+        yield f"specdec.change.{change.metric}", change.outcome
+
+
+def _places(record: Record) -> dict[str, object]:
+    latency, acceptance = record.latency, record.acceptance
+    return {
+        **{name: getattr(record.asked, name) for name in ASKED},
+        "concurrency": record.workload.concurrency,
+        "gate": record.gate,
+        "verdict": record.verdict.outcome,
+        "tokens_per_second": record.throughput.tokens_per_second.value,
+        "target_tokens_per_second": record.target_alone.tokens_per_second.value,
+        "speedup": record.speedup.ratio.value,
+        "acceptance_rate": acceptance.rate.value,
+        "mean_accepted_length": acceptance.mean_accepted_length.value,
+        "ttft_p50_s": latency.ttft_s.p50,
+        "ttft_p99_s": latency.ttft_s.p99,
+        "itl_p50_s": latency.itl_s.p50,
+        "joules_per_token": record.energy.joules_per_token.value,
+        "energy_over_target": record.energy.over_target.value,
+        "baseline": record.baseline.run if record.baseline else None,
+    }

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from pytest_specdec.engines.spec import model_label
 from pytest_specdec.history.saved import SavedRun
@@ -13,6 +13,7 @@ from pytest_specdec.record import Record
 from pytest_specdec.report.table import SHORT
 
 TARGET_ONLY = "target only"
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -100,17 +101,19 @@ def with_predictions(gates: Sequence[Gate]) -> list[Gate]:
     return told
 
 
+def grouped(items: Iterable[Item], key: Callable[[Item], str]) -> dict[str, list[Item]]:
+    """The items by what `key` says of each, in their order."""
+    groups: dict[str, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
 def by_group(gates: Iterable[Gate]) -> dict[str, list[Gate]]:
     """Gates that may stand in one figure."""
-    groups: dict[str, list[Gate]] = {}
-    for gate in gates:
-        groups.setdefault(gate.group, []).append(gate)
-    return groups
+    return grouped(gates, lambda gate: gate.group)
 
 
 def by_family(gates: Iterable[Gate]) -> dict[str, list[Gate]]:
     """Gates that differ in γ alone, by rising γ."""
-    families: dict[str, list[Gate]] = {}
-    for gate in sorted(gates, key=lambda gate: gate.gamma):
-        families.setdefault(gate.family, []).append(gate)
-    return families
+    return grouped(sorted(gates, key=lambda gate: gate.gamma), lambda gate: gate.family)

@@ -1,16 +1,127 @@
-"""Write a report: in which forms, and what has to be installed for each; gather, render, put it in place."""
+"""Write a report: gather, render, put it in place; in which forms, and what has to be installed for each.
+
+In the page everything is escaped but the drawings, and a policy in its head forbids scripts and any look outside. In
+Markdown, what could be taken for markup is escaped in every text that comes from a record. CSV has one value a line;
+it and JSON hold what the page's figures show.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path, PurePath
+from typing import Any
 
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.history.saved import SavedRun
+from pytest_specdec.record import to_json
 from pytest_specdec.report.content import Content, gather
-from pytest_specdec.report.numbers import as_csv, as_json
-from pytest_specdec.report.pages import as_html, as_markdown
+from pytest_specdec.report.drawing import Figure, draw_svg
+
+MARKUP = re.compile(r"([\\`*_\[\]<>|~$&#])")
+MOST_ROWS = 60
+
+
+def as_html(content: Content) -> str:
+    """One page with its style and drawings inside. Needs Jinja2 and matplotlib."""
+    from markupsafe import Markup
+
+    def draw(figure: Figure) -> Markup:
+        return Markup(draw_svg(figure))
+
+    return _render("report.html.j2", content, autoescape=True, draw=draw, style=Markup(_text("report.css")))
+
+
+def as_markdown(content: Content) -> str:
+    """GitHub's Markdown: figures as tables. Needs Jinja2."""
+    return _render("report.md.j2", content, autoescape=False)
+
+
+def _render(template: str, content: Content, autoescape: bool, **more: Any) -> str:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("pytest_specdec.report"),
+        autoescape=autoescape,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["plain"] = plain
+    page = environment.get_template(template)
+    return page.render(content=content, table=table, **more)
+
+
+def _text(name: str) -> str:
+    from importlib.resources import files
+
+    return (files("pytest_specdec.report") / "templates" / name).read_text("utf-8")
+
+
+def plain(text: str) -> str:
+    """A text that Markdown shows as it is, on one line."""
+    return MARKUP.sub(r"\\\1", " ".join(text.split()))
+
+
+def table(figure: Figure) -> tuple[list[str], list[list[str]], int]:
+    """The figure as a table: heads, rows of texts, and how many rows in the middle are left out of a long one."""
+    values = {(line.name, x): y for line, x, y in figure.points()}
+    xs = list(dict.fromkeys(x for _, x, _ in figure.points()))
+    if not figure.x_names:
+        xs.sort(key=float)
+    kept = xs if len(xs) <= MOST_ROWS else [*xs[: MOST_ROWS // 2], *xs[-MOST_ROWS // 2 :]]
+    rows = [[x, *(_cell(values.get((line.name, x))) for line in figure.lines)] for x in kept]
+    return [figure.x_label, *(line.name for line in figure.lines)], rows, len(xs) - len(kept)
+
+
+def _cell(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"
+
+
+COLUMNS = ("figure", "group", "line", "kind", "x", "x_label", "y", "y_label")
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def as_csv(content: Content) -> str:
+    """One line for each point of each figure and each figure of each gate; UTF-8, a header line."""
+    written = io.StringIO()
+    rows = csv.writer(written, lineterminator="\n")
+    rows.writerow(COLUMNS)
+    rows.writerows([[_no_formula(cell) for cell in row] for row in [*_verdicts(content), *_points(content)]])
+    return written.getvalue()
+
+
+def _verdicts(content: Content) -> Iterator[tuple[Any, ...]]:
+    for row in content.rows:
+        yield "Gates", row.group, row.label, "verdict", "", "", f"{row.outcome} ({row.gate})", "verdict"
+        for name, value in row.numbers:
+            yield "Gates", row.group, row.label, "measured", "", "", value, name
+
+
+def _points(content: Content) -> Iterator[tuple[Any, ...]]:
+    for figure in content.figures:
+        for line, x, y in figure.points():
+            kind = "modelled" if line.modelled else "measured"
+            yield figure.kind, figure.group, line.name, kind, x, figure.x_label, y, figure.y_label
+
+
+def _no_formula(cell: Any) -> Any:
+    """A text that a spreadsheet would take for a formula gets an apostrophe in front."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
+
+
+def as_json(content: Content) -> str:
+    """The content as it is, standard JSON: nothing that is not finite."""
+    plain = to_json({**asdict(content), "summary": content.summary, "schema": 1})
+    plain["figures"] = [{**asdict(figure), "title": figure.title} for figure in content.figures]
+    return json.dumps(to_json(plain), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
 
 FORMATS = ("html", "markdown", "csv", "json")
 BY_SUFFIX = {".html": "html", ".htm": "html", ".md": "markdown", ".csv": "csv", ".json": "json"}

@@ -25,7 +25,7 @@ from pytest_specdec.verdict.reference import Reference, calibrate
 from pytest_specdec.workloads.workload import Request, Workload
 
 if TYPE_CHECKING:
-    from pytest_specdec.history.regression import RegressionGate
+    from pytest_specdec.history.history import RegressionGate
     from pytest_specdec.progress import Progress
     from pytest_specdec.workloads.scenario import Scenario
 

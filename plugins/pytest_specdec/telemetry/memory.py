@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 from pytest_specdec.engines.process_group import is_member
 from pytest_specdec.record import Figure
 from pytest_specdec.record.parts import MemoryPart
-from pytest_specdec.telemetry.energy.choice import Instruments, Subject, own_gpus
-from pytest_specdec.telemetry.energy.meter import MeterFault
+from pytest_specdec.telemetry.energy.choice import Instruments, own_gpus
+from pytest_specdec.telemetry.energy.meter import MakeTicker, MeterFault, Subject
 from pytest_specdec.telemetry.energy.nvml import Device
-from pytest_specdec.telemetry.energy.ticker import MakeTicker
 
 if TYPE_CHECKING:
     from pytest_specdec.engines.engine import Engine

@@ -2,21 +2,26 @@
 
 Only an open load shows what a user of a busy service waits for: a closed one slows down with the engine. Each kind is a
 model here, chosen by `load.kind`, that says when requests are due and how many may be under way at once.
+
+Moments are in seconds after the run began: one schedule, drawn before anything is sent. The first request is due at 0,
+and the gaps after it have a mean of exactly 1/rate, as vLLM's serving benchmark scales them too
+(vllm/benchmarks/serve.py): so the asked rate is the scheduled one, and two seeds differ in bunching alone. Gaps come
+from NumPy's legacy generator, `RandomState` on MT19937, whose streams NumPy has frozen (NEP 19), and moments are
+rounded to microseconds, so that the last digit of a logarithm does not tell two machines apart.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from pytest_specdec.workloads import arrivals
-from pytest_specdec.workloads.mistakes import invalid
+from pytest_specdec.workloads.mistakes import invalid, key
 
-_Milliseconds = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+Above0 = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 
 
 class Objectives(BaseModel):
@@ -24,15 +29,9 @@ class Objectives(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    ttft_ms: _Milliseconds | None = Field(
-        default=None, description="a number of milliseconds above 0", examples=["ttft_ms = 200"]
-    )
-    tpot_ms: _Milliseconds | None = Field(
-        default=None, description="a number of milliseconds above 0", examples=["tpot_ms = 30"]
-    )
-    e2e_ms: _Milliseconds | None = Field(
-        default=None, description="a number of milliseconds above 0", examples=["e2e_ms = 2000"]
-    )
+    ttft_ms: Above0 | None = key("a number of milliseconds above 0", "ttft_ms = 200", None)
+    tpot_ms: Above0 | None = key("a number of milliseconds above 0", "tpot_ms = 30", None)
+    e2e_ms: Above0 | None = key("a number of milliseconds above 0", "e2e_ms = 2000", None)
 
     @property
     def asked(self) -> dict[str, float]:
@@ -40,7 +39,6 @@ class Objectives(BaseModel):
         return {key: float(limit) for key, limit in self.model_dump().items() if limit is not None}
 
 
-_Above0 = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 Times = Sequence[float] | None
 
 
@@ -71,7 +69,7 @@ class _Load(BaseModel):
 class OfflineLoad(_Load):
     """Everything at once: all requests are there from the beginning, and the engine is left to batch them."""
 
-    kind: Literal["offline"] = Field(description='"offline"', examples=['load = { kind = "offline" }'])
+    kind: Literal["offline"] = key('"offline"', 'load = { kind = "offline" }')
 
     def max_concurrency(self, concurrency: int, requests: int) -> int:
         """All of them."""
@@ -81,7 +79,7 @@ class OfflineLoad(_Load):
 class ClosedLoad(_Load):
     """A closed loop: the next request is sent when one is done, so that `concurrency` of them are always under way."""
 
-    kind: Literal["closed"] = Field(description='"closed"', examples=['load = { kind = "closed" }'])
+    kind: Literal["closed"] = key('"closed"', 'load = { kind = "closed" }')
 
     def max_concurrency(self, concurrency: int, requests: int) -> int:
         """As many as the scenario says."""
@@ -91,29 +89,17 @@ class ClosedLoad(_Load):
 class OpenLoad(_Load):
     """An open loop: each request is sent at its own moment. `rate`, `rates` are in requests a second."""
 
-    kind: Literal["open"] = Field(description='"open"', examples=['load = { kind = "open", rate = 8.0 }'])
-    arrivals: Literal["constant", "poisson", "gamma", "trace"] = Field(
-        default="poisson",
-        description='"constant", "poisson", "gamma" or "trace"',
-        examples=['arrivals = "poisson"'],
+    kind: Literal["open"] = key('"open"', 'load = { kind = "open", rate = 8.0 }')
+    arrivals: Literal["constant", "poisson", "gamma", "trace"] = key(
+        '"constant", "poisson", "gamma" or "trace"', 'arrivals = "poisson"', "poisson"
     )
-    rates: tuple[_Above0, ...] | None = Field(
-        default=None,
-        description="a list of requests a second, each above 0",
-        examples=["rates = [2.0, 4.0, 8.0, 16.0]"],
+    rates: tuple[Above0, ...] | None = key(
+        "a list of requests a second, each above 0", "rates = [2.0, 4.0, 8.0, 16.0]", None
     )
-    rate: _Above0 | None = Field(
-        default=None, description="a number of requests a second, above 0", examples=["rate = 8.0"]
-    )
-    burstiness: _Above0 = Field(
-        default=1.0, description="the gamma distribution's shape, above 0", examples=["burstiness = 0.5"]
-    )
-    time_scale: _Above0 = Field(
-        default=1.0, description="a factor above 0 on the times of a trace", examples=["time_scale = 0.5"]
-    )
-    max_seconds: _Above0 | None = Field(
-        default=None, description="a number of seconds above 0", examples=["max_seconds = 60.0"]
-    )
+    rate: Above0 | None = key("a number of requests a second, above 0", "rate = 8.0", None)
+    burstiness: Above0 = key("the gamma distribution's shape, above 0", "burstiness = 0.5", 1.0)
+    time_scale: Above0 = key("a factor above 0 on the times of a trace", "time_scale = 0.5", 1.0)
+    max_seconds: Above0 | None = key("a number of seconds above 0", "max_seconds = 60.0", None)
 
     @field_validator("rates")
     @classmethod
@@ -179,11 +165,11 @@ class OpenLoad(_Load):
 
     def _all_due_s(self, count: int, seed: int, times: Times) -> tuple[float, ...]:
         if self.needs_times:
-            return arrivals.replay(times or (), self.time_scale)
+            return replay(times or (), self.time_scale)
         rate = self.rate or self.sweep[0]
         if self.arrivals == "constant":
-            return arrivals.evenly(count, rate)
-        return arrivals.at_random(count, rate, self.burstiness, seed)
+            return evenly(count, rate)
+        return at_random(count, rate, self.burstiness, seed)
 
     def max_concurrency(self, concurrency: int, requests: int) -> int:
         """No limit: a request is never held back."""
@@ -206,4 +192,37 @@ def trace_fault(load: Load, times: Times) -> str | None:
 
 Load: TypeAlias = OfflineLoad | ClosedLoad | OpenLoad
 
-__all__ = ["ClosedLoad", "Load", "OfflineLoad", "OpenLoad", "trace_fault"]
+DIGITS = 6
+
+
+def evenly(count: int, rate: float) -> tuple[float, ...]:
+    """`count` moments, each 1/rate seconds after the one before; `rate` in requests a second."""
+    return _round(index / rate for index in range(count))
+
+
+def at_random(count: int, rate: float, burstiness: float, seed: int) -> tuple[float, ...]:
+    """`count` moments with gamma distributed gaps of mean 1/rate and shape `burstiness`.
+
+    1 is a Poisson process, with exponential gaps; below 1 requests come in bursts, above 1 more evenly.
+    """
+    gaps = _draw(count - 1, burstiness, seed)
+    if not gaps:
+        return (0.0,)
+    second = len(gaps) / rate / sum(gaps)
+    return _round(accumulate((gap * second for gap in gaps), initial=0.0))
+
+
+def _draw(count: int, shape: float, seed: int) -> list[float]:
+    from numpy.random import MT19937, RandomState, SeedSequence
+
+    dice = RandomState(MT19937(SeedSequence(seed)))
+    return [float(gap) for gap in dice.standard_gamma(shape, count)]
+
+
+def replay(times: Sequence[float], time_scale: float) -> tuple[float, ...]:
+    """A trace's own times in seconds, from its first one on, each `time_scale` times as late."""
+    return _round((time - times[0]) * time_scale for time in times)
+
+
+def _round(moments: Iterable[float]) -> tuple[float, ...]:
+    return tuple(round(moment, DIGITS) for moment in moments)

@@ -6,21 +6,25 @@ put together from these, so a new key brings its own error message. All mistakes
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from pytest_specdec.errors import ConfigurationError
+from pytest_specdec.errors import ConfigurationError, did_you_mean
 from pytest_specdec.workloads.toml_file import Place, TomlFile
 
 _MOST_TOLD = 20
 _VARIANT_MISTAKES = ("union_tag_invalid", "union_tag_not_found")
+
+
+def key(expected: str, example: str, default: Any = ..., **more: Any) -> Any:
+    """A field of a model: what is expected, and how it is written; without a default it must be given."""
+    return Field(default, description=expected, examples=[example], **more)
 
 
 def invalid(sentence: str, at: Place = ()) -> PydanticCustomError:
@@ -144,8 +148,7 @@ def _unknown_key(spot: _Spot) -> str:
 def _advice(key: str, known: list[str], spot: _Spot) -> str:
     if spot.owner is not spot.top and key in spot.top.model_fields:
         return f"{key!r} belongs at the top level, above every [table]; "
-    close = difflib.get_close_matches(key, known, n=1)
-    return f"did you mean {close[0]!r}? " if close else ""
+    return f"{did_you_mean(key, known)} ".lstrip()
 
 
 def _table(spot: _Spot) -> str:
@@ -161,8 +164,7 @@ def _table(spot: _Spot) -> str:
 def _unknown_variant(spot: _Spot, value: Any) -> str:
     key, words = str(spot.field.discriminator) if spot.field else "", list(_variants(spot.field))
     found = value.get(key) if isinstance(value, Mapping) else None
-    close = difflib.get_close_matches(str(found), words, n=1)
-    hint = f"did you mean {_format(close[0])}? " if close else ""
+    hint = f"{did_you_mean(str(found), words)} ".lstrip()
     problem = f"{_format(found)} is unknown" if found is not None else "is missing"
     choice = ", ".join(map(_format, words))
     return f"{spot.name}.{key} {problem}: {hint}it is one of {choice}, for example {spot.example}"

@@ -26,8 +26,8 @@ from pydantic import (
 )
 
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.workloads.load import ClosedLoad, Load, Objectives, OpenLoad, trace_fault
-from pytest_specdec.workloads.mistakes import all_mistakes, invalid
+from pytest_specdec.workloads.load import Above0, ClosedLoad, Load, Objectives, OpenLoad, trace_fault
+from pytest_specdec.workloads.mistakes import all_mistakes, invalid, key
 from pytest_specdec.workloads.sources import Source
 from pytest_specdec.workloads.sources.source import Drawing, Encode, EncodeMessages, SourceFault, no_chat_template
 from pytest_specdec.workloads.toml_file import TomlFile, read_toml
@@ -75,89 +75,55 @@ class Scenario(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
-    name: str = Field(
+    name: str = key(
+        "letters, digits, dots, dashes and underscores, beginning with a letter or digit",
+        'name = "short"',
         strict=True,
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
-        description="letters, digits, dots, dashes and underscores, beginning with a letter or digit",
-        examples=['name = "short"'],
     )
-    description: str = Field(
-        default="", strict=True, description="a text", examples=['description = "Short random prompts, four at once."']
-    )
-    source: Source = Field(
+    description: str = key("a text", 'description = "Short random prompts, four at once."', "", strict=True)
+    source: Source = key(
+        "a table that says where prompts come from",
+        'source = { format = "random", length = 16 }',
         discriminator="format",
-        description="a table that says where prompts come from",
-        examples=['source = { format = "random", length = 16 }'],
     )
-    seed: _Natural = Field(default=0, description="a whole number, 0 or more", examples=["seed = 7"])
-    count: _Positive | None = Field(
-        default=None, description="a whole number of prompts, 1 or more", examples=["count = 8"]
+    seed: _Natural = key("a whole number, 0 or more", "seed = 7", 0)
+    count: _Positive | None = key("a whole number of prompts, 1 or more", "count = 8", None)
+    max_tokens: _Positive = key("a whole number of tokens, 1 or more", "max_tokens = 64")
+    min_tokens: _Natural = key("a whole number of tokens, 0 or more", "min_tokens = 16", 0)
+    ignore_eos: Annotated[bool, Field(strict=True)] = key("true or false", "ignore_eos = false", True)
+    stop: tuple[_Text, ...] = key("a list of texts, none of them empty", 'stop = ["\\n\\n", "###"]', ())
+    stop_token_ids: tuple[_Natural, ...] = key("a list of token ids, each 0 or more", "stop_token_ids = [2, 7]", ())
+    output_length: Literal["max_tokens", "source"] = key(
+        '"max_tokens" or "source"', 'output_length = "source"', "max_tokens"
     )
-    max_tokens: _Positive = Field(description="a whole number of tokens, 1 or more", examples=["max_tokens = 64"])
-    min_tokens: _Natural = Field(
-        default=0, description="a whole number of tokens, 0 or more", examples=["min_tokens = 16"]
+    sampling: Mapping[Annotated[str, AfterValidator(_refuse_duplicate)], Annotated[Any, AfterValidator(_plain)]] = key(
+        "a table of sampling fields under the engine's own names", "sampling = { frequency_penalty = 0.5 }", {}
     )
-    ignore_eos: Annotated[bool, Field(strict=True)] = Field(
-        default=True, description="true or false", examples=["ignore_eos = false"]
-    )
-    stop: tuple[_Text, ...] = Field(
-        default=(), description="a list of texts, none of them empty", examples=['stop = ["\\n\\n", "###"]']
-    )
-    stop_token_ids: tuple[_Natural, ...] = Field(
-        default=(), description="a list of token ids, each 0 or more", examples=["stop_token_ids = [2, 7]"]
-    )
-    output_length: Literal["max_tokens", "source"] = Field(
-        default="max_tokens", description='"max_tokens" or "source"', examples=['output_length = "source"']
-    )
-    sampling: Mapping[Annotated[str, AfterValidator(_refuse_duplicate)], Annotated[Any, AfterValidator(_plain)]] = (
-        Field(
-            default_factory=dict,
-            description="a table of sampling fields under the engine's own names",
-            examples=["sampling = { frequency_penalty = 0.5 }"],
-        )
-    )
-    load: Load = Field(
-        default=ClosedLoad(kind="closed"),
+    load: Load = key(
+        "a table that says how requests arrive",
+        'load = { kind = "closed" }',
+        ClosedLoad(kind="closed"),
         discriminator="kind",
-        description="a table that says how requests arrive",
-        examples=['load = { kind = "closed" }'],
     )
-    concurrency: _Positive = Field(
-        default=1, description="a whole number of requests, 1 or more", examples=["concurrency = 4"]
+    concurrency: _Positive = key("a whole number of requests, 1 or more", "concurrency = 4", 1)
+    prefix_cache: Literal["reset", "keep"] = key('"reset" or "keep"', 'prefix_cache = "keep"', "reset")
+    rounds: _Positive = key("a whole number of rounds, 1 or more", "rounds = 5", 4)
+    interval: Annotated[float, Field(strict=True, gt=0, lt=1)] = key(
+        "a number between 0 and 1", "interval = 0.02", 0.05
     )
-    prefix_cache: Literal["reset", "keep"] = Field(
-        default="reset", description='"reset" or "keep"', examples=['prefix_cache = "keep"']
+    warmup_rounds: _Natural = key("a whole number of rounds, 0 or more", "warmup_rounds = 2", 1)
+    min_speedup: Above0 | None = key("a number above 0", "min_speedup = 1.2", None)
+    max_energy_ratio: Above0 | None = key("a number above 0", "max_energy_ratio = 0.9", None)
+    min_acceptance_rate: _Share | None = key("a number from 0 to 1", "min_acceptance_rate = 0.6", None)
+    min_mean_accepted_length: Above0 | None = key("a number of tokens above 0", "min_mean_accepted_length = 2.5", None)
+    max_tie_rate: _Share | None = key("a number from 0 to 1", "max_tie_rate = 0.05", None)
+    slo: Objectives = key(
+        "a table of the longest times that a request may take",
+        "slo = { ttft_ms = 200, tpot_ms = 30, e2e_ms = 2000 }",
+        Objectives(),
     )
-    rounds: _Positive = Field(default=4, description="a whole number of rounds, 1 or more", examples=["rounds = 5"])
-    interval: Annotated[float, Field(strict=True, gt=0, lt=1)] = Field(
-        default=0.05, description="a number between 0 and 1", examples=["interval = 0.02"]
-    )
-    warmup_rounds: _Natural = Field(
-        default=1, description="a whole number of rounds, 0 or more", examples=["warmup_rounds = 2"]
-    )
-    min_speedup: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)] | None = Field(
-        default=None, description="a number above 0", examples=["min_speedup = 1.2"]
-    )
-    max_energy_ratio: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)] | None = Field(
-        default=None, description="a number above 0", examples=["max_energy_ratio = 0.9"]
-    )
-    min_acceptance_rate: _Share | None = Field(
-        default=None, description="a number from 0 to 1", examples=["min_acceptance_rate = 0.6"]
-    )
-    min_mean_accepted_length: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)] | None = Field(
-        default=None, description="a number of tokens above 0", examples=["min_mean_accepted_length = 2.5"]
-    )
-    max_tie_rate: _Share | None = Field(
-        default=None, description="a number from 0 to 1", examples=["max_tie_rate = 0.05"]
-    )
-    slo: Objectives = Field(
-        default=Objectives(),
-        description="a table of the longest times that a request may take",
-        examples=["slo = { ttft_ms = 200, tpot_ms = 30, e2e_ms = 2000 }"],
-    )
-    min_goodput: _Share | None = Field(
-        default=None, description="a number from 0 to 1", examples=["min_goodput = 0.95"]
-    )
+    min_goodput: _Share | None = key("a number from 0 to 1", "min_goodput = 0.95", None)
     _path: Path = PrivateAttr(default=Path())
 
     @field_validator("count")
@@ -340,13 +306,7 @@ class Scenario(BaseModel):
 
     def _request(self, prompt: list[int], answer: int) -> Request:
         return Request(
-            tuple(prompt),
-            answer,
-            self.min_tokens,
-            self.ignore_eos,
-            self.stop_token_ids,
-            self.stop,
-            dict(self.sampling),
+            tuple(prompt), answer, self.min_tokens, self.ignore_eos, self.stop_token_ids, self.stop, dict(self.sampling)
         )
 
 

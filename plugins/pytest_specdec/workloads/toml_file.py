@@ -160,12 +160,6 @@ class _Reader:
         return match is not None
 
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-
 @dataclass(frozen=True)
 class TomlFile:
     """The values of one file, and the line (from 1) on which each stands.

@@ -14,10 +14,9 @@ import pytest
 from pytest_specdec.hardware import gpus, open_nvml
 from pytest_specdec.telemetry.energy import Instruments, Subject
 from pytest_specdec.telemetry.energy.choice import NVML_COUNTER, local_meter
+from pytest_specdec.telemetry.energy.meter import Ticker, Watch
 from pytest_specdec.telemetry.energy.nvml import Device
 from pytest_specdec.telemetry.energy.power import PowerMeter
-from pytest_specdec.telemetry.energy.ticker import ThreadTicker
-from pytest_specdec.telemetry.energy.validity import Blind
 
 pytestmark = pytest.mark.gpu
 WINDOW_SECONDS = 12.0
@@ -59,7 +58,7 @@ def test_counter_and_instant_power_agree(load):
     given = {"CUDA_VISIBLE_DEVICES": card.uuid}
     counter = local_meter(Subject(card.name, load.pid, 1, given), Instruments())
     device = Device(open_nvml(), card.uuid)
-    power = PowerMeter({card.uuid: device.watts}, Blind([]), time.perf_counter, time.sleep, ThreadTicker)
+    power = PowerMeter({card.uuid: device.watts}, Watch([]), time.perf_counter, time.sleep, Ticker)
     for meter in (power, counter):
         meter.start()
     load.stdin.write("\n")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pytest_specdec import hardware
-from pytest_specdec.cli.main import main
+from pytest_specdec.cli import main
 from pytest_specdec.history import saved
 
 
@@ -153,7 +153,7 @@ import sys
 started = []
 STARTS = ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system")
 sys.addaudithook(lambda event, _: started.append(event) if event in STARTS else None)
-from pytest_specdec.cli.main import main
+from pytest_specdec.cli import main
 main(["doctor"])
 print(started)
 print(sorted(sys.modules))

@@ -18,9 +18,9 @@ import pytest
 
 from pytest_specdec.engines import host
 from pytest_specdec.engines.host import WorkerEngine
-from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.engines.spec import EngineSpec, interpreters_here
 from pytest_specdec.errors import EngineDied, EngineError
-from pytest_specdec.requirements import missing
+from pytest_specdec.hardware import missing
 from pytest_specdec.telemetry.energy import meter_for
 from pytest_specdec.telemetry.energy.remote import RemoteMeter
 from pytest_specdec.telemetry.memory import peak_memory_of
@@ -159,7 +159,8 @@ def test_it_ends_when_the_connection_does_although_it_is_busy(
 
 def test_what_is_missing_here_may_be_there() -> None:
     """Neither this machine's packages nor its interpreter are asked for."""
-    assert list(missing([], [EngineSpec(backend="vllm", target="t", gateway="ssh=there", python="/no/python")])) == []
+    there = EngineSpec(backend="vllm", target="t", gateway="ssh=there", python="/no/python")
+    assert list(missing([], interpreters_here([there]))) == []
 
 
 def test_a_host_that_cannot_be_reached_is_an_engine_error(folder: Path) -> None:

@@ -139,8 +139,8 @@ def test_the_target_alone_is_vllm_without_speculation_and_with_raw_logits() -> N
     """Otherwise the command is the same."""
     spec = EngineSpec(backend="server", target="t", method="ngram", gamma=3, options={"enforce_eager": False})
     places = {"model": "/m", "draft": "", "host": "h", "port": 1}
-    speculative = command_line(ServerPlan({}), spec, places, on_cpu=True)
-    alone = command_line(ServerPlan({}), spec.target_only(), places, on_cpu=True)
+    speculative = command_line(ServerPlan(), spec, places, on_cpu=True)
+    alone = command_line(ServerPlan(), spec.target_only(), places, on_cpu=True)
     drafting = ["--speculative-config", '{"method": "ngram", "num_speculative_tokens": 3}']
     assert speculative[-2:] == drafting
     assert [part for part in alone if part not in ("--logprobs-mode", "raw_logits")] == speculative[:-2]

@@ -16,7 +16,6 @@ from pytest_specdec.metrics.latency import (
     NO_TIMES,
     NO_TOKEN,
     ONE_CHUNK,
-    arrivals,
     chunk_gaps_s,
     e2e_s,
     itl_s,
@@ -184,11 +183,6 @@ def test_the_step_is_the_median_gap_of_all_requests() -> None:
     runs = rounds(THREE_ONE_FOUR, answer((1.0, 1), (1.2, 1)), seconds=3.0).runs
     assert median_chunk_gap_s(runs) == 0.5
     assert median_chunk_gap_s(rounds(ONE_TOKEN, seconds=2.0).runs) is None
-
-
-def test_raw_arrivals_are_kept_for_a_report() -> None:
-    told = arrivals(rounds(THREE_ONE_FOUR, seconds=3.0).runs)
-    assert told == [[{"scheduled_s": None, "started_s": 0.5, "chunks": [[1.5, 3], [2.0, 1], [3.0, 4]]}]]
 
 
 class OneTokenAStep:

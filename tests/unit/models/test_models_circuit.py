@@ -10,9 +10,9 @@ from pytest_specdec.engines import transformers as backend
 from pytest_specdec.generation import Speculation
 from pytest_specdec.models import expected_assistance, expected_continuation, parse
 from pytest_specdec.models.checkpoint import write_constructed
+from pytest_specdec.models.circuit import Stream
 from pytest_specdec.models.maps import following
 from pytest_specdec.models.memory import kv_head, readings
-from pytest_specdec.models.stream import Stream
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from pytest_specdec.record.figure import Figure, Spread
-from pytest_specdec.record.record import Record
+from pytest_specdec.record.record import Record, hints, inner, plain
 from pytest_specdec.record.schema_1 import MOVED
-from pytest_specdec.record.types import hints, inner, plain
 
 PAGE = Path(__file__).parents[3] / "docs" / "record.md"
 HEAD = """# The record

@@ -18,9 +18,7 @@ from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.progress import Progress
 from pytest_specdec.record import Figure
 from pytest_specdec.record.parts import FindingPart, VerdictPart
-from pytest_specdec.run.repro import write_bug_report
-from pytest_specdec.run.repro.hand_over import header, script, unwritable
-from pytest_specdec.run.repro.shrink import Fault, Look, shrunk
+from pytest_specdec.run.repro import Fault, Look, header, script, shrunk, unwritable, write_bug_report
 from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.settings import Settings
 from pytest_specdec.workloads.workload import Request, Workload

@@ -10,9 +10,8 @@ from made import TEST, file_text, record, save, seconds
 
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.history import history as searching
-from pytest_specdec.history.history import LATEST, baselines, refusals
-from pytest_specdec.history.regression import RegressionGate
-from pytest_specdec.history.saved import UnreadableRun, read_run, saved_runs
+from pytest_specdec.history.history import LATEST, RegressionGate, baselines, refusals
+from pytest_specdec.history.saved import UnreadableRun, read_run, saved_paths
 from pytest_specdec.record import Record
 from pytest_specdec.record.parts import BaselinePart
 from pytest_specdec.thresholds import Threshold
@@ -122,7 +121,7 @@ def test_a_file_that_is_cut_off_is_an_error_that_names_it(tmp_path: Path, kept: 
     found = part(tmp_path, record())
     assert str(cut) in found.failures[0]
     with pytest.raises(UnreadableRun, match="0002_unversioned"):
-        list(saved_runs(tmp_path))
+        list(map(read_run, saved_paths(tmp_path)))
     with pytest.raises(ConfigurationError, match="measure again"):
         part(tmp_path, record(), named="2")
 

@@ -8,13 +8,10 @@ from typing import Any
 import pytest
 from made import TEST, figure, record
 
-from pytest_specdec.history.history import Found
-from pytest_specdec.history.regression import RegressionGate
+from pytest_specdec.history.history import Found, RegressionGate
 from pytest_specdec.history.saved import SavedRun
 from pytest_specdec.record import Place, Record
-from pytest_specdec.report.findings import change_notes, worst
-from pytest_specdec.report.flat import flat
-from pytest_specdec.report.github import error_lines, markdown
+from pytest_specdec.report.findings import change_notes, error_lines, flat, markdown, worst
 from pytest_specdec.report.table import print_table
 from pytest_specdec.thresholds import Threshold
 

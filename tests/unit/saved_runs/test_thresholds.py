@@ -32,7 +32,7 @@ def test_a_threshold_is_a_share_or_in_the_record_s_unit(
         ("tokens_per_second:5", "give a number with % or tokens/s"),
         ("ttft_p99:10J", "give a number with % or us or ms or s"),
         ("speedup:0.1x", "give a number with %"),
-        ("ttft_p98:5%", "did you mean ttft_p9"),
+        ("ttft_p98:5%", "did you mean 'ttft_p9"),
         ("nonsense:5%", "known: tokens_per_second, speedup"),
         ("tokens_per_second", "not of the form metric:threshold"),
         ("tokens_per_second:-5%", "is no threshold of tokens_per_second"),

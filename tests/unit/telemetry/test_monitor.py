@@ -16,7 +16,7 @@ from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.record import Figure
 from pytest_specdec.telemetry import monitor as monitoring
 from pytest_specdec.telemetry.energy import Instruments, Subject
-from pytest_specdec.telemetry.energy.ticker import ThreadTicker
+from pytest_specdec.telemetry.energy.meter import Ticker
 from pytest_specdec.telemetry.monitor import ELSEWHERE, NOT_ASKED, Monitor, monitor_of, watch, write_series
 
 
@@ -72,7 +72,7 @@ def test_a_series_is_kept_in_a_file_of_its_own(tmp_path: Path) -> None:
 
 def test_a_ticker_ticks_until_it_is_stopped_and_can_start_again() -> None:
     ticked = threading.Event()
-    ticker = ThreadTicker(0.001, ticked.set)
+    ticker = Ticker(0.001, ticked.set)
     for _ in range(2):
         ticked.clear()
         ticker.start()
@@ -85,7 +85,7 @@ def test_a_ticker_ticks_until_it_is_stopped_and_can_start_again() -> None:
 
 def test_a_ticker_that_never_started_can_be_stopped() -> None:
     calls: list[int] = []
-    ThreadTicker(0.001, lambda: calls.append(1)).stop()
+    Ticker(0.001, lambda: calls.append(1)).stop()
     assert calls == []
 
 

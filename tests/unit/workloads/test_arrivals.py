@@ -9,7 +9,7 @@ from itertools import accumulate, pairwise
 import pytest
 from scipy.stats import gamma, kstest
 
-from pytest_specdec.workloads.arrivals import at_random, evenly, replay
+from pytest_specdec.workloads.load import at_random, evenly, replay
 
 RATE, COUNT = 200.0, 10_000
 ENOUGH = 0.01

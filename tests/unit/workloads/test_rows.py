@@ -11,8 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.workloads.rows.files import csv_rows, hub_rows, json_lines, json_list, parquet_rows
-from pytest_specdec.workloads.rows.row import Choice, Item, Row, Wrong
+from pytest_specdec.workloads.rows import (
+    Choice,
+    Item,
+    Row,
+    Wrong,
+    csv_rows,
+    hub_rows,
+    json_lines,
+    json_list,
+    parquet_rows,
+)
 
 Reader = Callable[[Path], Iterator[Row | Wrong]]
 

@@ -228,7 +228,7 @@ def test_a_value_of_the_wrong_type_or_out_of_range(line: str, message: str) -> N
     ("source", "message"),
     [
         ("{ length = 4 }", f"source.format is missing: {FORMATS}"),
-        ('{ format = "txt" }', f'source.format "txt" is unknown: did you mean "text"? {FORMATS}'),
+        ('{ format = "txt" }', f"source.format \"txt\" is unknown: did you mean 'text'? {FORMATS}"),
         ("{ format = 3 }", f"source.format 3 is unknown: {FORMATS}"),
         ('{ format = "random", length = 0 }', f"source.length: {LENGTH}, found 0: write for example length = 16"),
         ('{ format = "random", length = [4] }', f"source.length: {LENGTH}, found [4]: write for example length = 16"),
@@ -263,7 +263,7 @@ def test_a_faulty_item_has_its_own_line() -> None:
 def test_an_unknown_format_has_the_line_of_the_word() -> None:
     """Not that of the table's head."""
     text = 'max_tokens = 8\n[source]\n# format = "text"\nformat = "rnd"\n'
-    assert error_of(text) == f'x.toml:4: source.format "rnd" is unknown: did you mean "random"? {FORMATS}'
+    assert error_of(text) == f"x.toml:4: source.format \"rnd\" is unknown: did you mean 'random'? {FORMATS}"
 
 
 def test_a_long_value_is_cut() -> None:
@@ -276,7 +276,7 @@ def test_a_long_value_is_cut() -> None:
 def test_an_unknown_kind_of_load() -> None:
     """The kinds are listed, and the nearest is suggested."""
     assert error_of(RANDOM + 'load = { kind = "opn" }') == (
-        f'x.toml:4: load.kind "opn" is unknown: did you mean "open"? {KINDS}'
+        f"x.toml:4: load.kind \"opn\" is unknown: did you mean 'open'? {KINDS}"
     )
 
 
@@ -319,24 +319,22 @@ def test_more_prompts_asked_for_than_there_are() -> None:
             "{path} is neither .txt (one prompt a line) nor .jsonl (one object a line): name one of these",
         ),
         ("p.txt", b"\n \n", "", "{path} has no prompts: write one a line"),
-        ("p.txt", b"a\xff", "", "{path} is not UTF-8 at byte 1: save the file as UTF-8"),
+        ("p.txt", b"a\xff", "", "{path}:1 is not UTF-8 at byte 1 of the line: save the file as UTF-8"),
         ("p.txt", b"a", "q", "a .txt file has no column 'q': remove `column`, or name a .jsonl file"),
         (
             "p.jsonl",
             b'{"prompt": "a"}\n\n{"prompt"\n[1]\n{"prompt": ""}\n{"q": 1, "r": 2}',
             "",
             "{path}:3: not JSON (Expecting ':' delimiter): write one object a line;"
-            " {path}:4: no column 'prompt': its columns are none; name one with `column`;"
-            " {path}:5: column 'prompt' is not a text of one character or more: give it one, or remove the line;"
+            " {path}:4: not an object: write its values under names;"
+            " {path}:5: column 'prompt' is not a text of one character or more: give it one;"
             " {path}:6: no column 'prompt': its columns are 'q', 'r'; name one with `column`",
         ),
         (
             "p.jsonl",
             b"1\n" * 7,
             "",
-            "; ".join(
-                f"{{path}}:{n}: no column 'prompt': its columns are none; name one with `column`" for n in range(1, 6)
-            )
+            "; ".join(f"{{path}}:{n}: not an object: write its values under names" for n in range(1, 6))
             + "; and 2 more lines",
         ),
     ],

@@ -5,14 +5,13 @@ without a model. Time is what `clock` reads, and only the engine advances it: ru
 `--benchmark-timer=pytest_specdec.engines.fake.clock`.
 
 Where things are: `models` what the target prefers next, and how that gives a token; `decoding` the time, and the steps
-of speculation, one method a step; `faults` decoders with one step broken; `engine` the engine. Options
+of speculation, one method a step; `engine` the engine, and decoders with one step broken. Options
 (EngineSpec.options): those of `engine.DEFAULTS`, and `fault`, for a fault in both arms. Speculative options: `alpha`
 (share of tokens drafted right, 0.8), and `fault`, for a fault of speculation: a name of `FAULTS`, in which
 `@fault(name)` enters a decoder of one's own.
 """
 
 from pytest_specdec.engines.fake.decoding import TIME, Decoder, FakeTime, Progress, clock
-from pytest_specdec.engines.fake.engine import DEFAULTS, FakeEngine
-from pytest_specdec.engines.fake.faults import FAULTS, fault
+from pytest_specdec.engines.fake.engine import DEFAULTS, FAULTS, FakeEngine, fault
 
 __all__ = ["DEFAULTS", "FAULTS", "TIME", "Decoder", "FakeEngine", "FakeTime", "Progress", "clock", "fault"]

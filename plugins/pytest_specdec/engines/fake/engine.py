@@ -1,18 +1,77 @@
-"""The fake engine: the protocol of an engine without a process, around a decoder that may have a fault."""
+"""The fake engine: the protocol of an engine without a process, around a decoder that may have a fault.
+
+Faults have names, as the option `fault` has them: each is the sound decoder with one step broken. Four ship with the
+package, one for each way in which a gate is red. A test registers others:
+
+    @fault("never ends")
+    class NeverEnds(Decoder):
+        def is_end(self, progress, tokens):
+            return False
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pytest_specdec.engines.engine import Description
-from pytest_specdec.engines.fake.decoding import TIME, Decoder, clock
-from pytest_specdec.engines.fake.faults import FAULTS
-from pytest_specdec.engines.fake.models import FIRST_PLAIN_ID, LanguageModel, argmax, language_model
+from pytest_specdec.engines.fake.decoding import TIME, Decoder, Progress, clock
+from pytest_specdec.engines.fake.models import FIRST_PLAIN_ID, LanguageModel, language_model
 from pytest_specdec.engines.spec import EngineSpec
-from pytest_specdec.errors import EngineError
+from pytest_specdec.errors import EngineDied, EngineError
 from pytest_specdec.generation import Run, Score
 from pytest_specdec.workloads.workload import Request, Workload
+
+FAULTS: dict[str, type[Decoder]] = {}
+
+
+def fault(name: str) -> Callable[[type[Decoder]], type[Decoder]]:
+    """Enter a decoder under this name."""
+
+    def enter(decoder: type[Decoder]) -> type[Decoder]:
+        FAULTS[name] = decoder
+        return decoder
+
+    return enter
+
+
+@fault("wrong token")
+class WrongToken(Decoder):
+    """One id stands in for the target's choice after every token that ends in 5."""
+
+    def emit(self, progress: Progress, burst: Sequence[int], token: int) -> int:
+        """By the token before."""
+        return FIRST_PLAIN_ID if (*progress.context, *burst)[-1] % 10 == 5 else token
+
+
+@fault("stops early")
+class StopsEarly(Decoder):
+    """The last token is missing."""
+
+    def room(self, progress: Progress) -> int:
+        """One less."""
+        return super().room(progress) - 1
+
+
+@fault("dead drafter")
+class DeadDrafter(Decoder):
+    """Nothing is drafted: the target decodes alone."""
+
+    def __init__(self, spec: EngineSpec, options: Mapping[str, Any], model: LanguageModel) -> None:
+        super().__init__(spec, options, model)
+        self.gamma = 0
+
+
+@fault("dies")
+class Dies(Decoder):
+    """The engine dies in the middle of a run."""
+
+    def room(self, progress: Progress) -> int:
+        """Die once something was handed out."""
+        if progress.output:
+            raise EngineDied("the fake engine died while decoding")
+        return super().room(progress)
+
 
 DEFAULTS: dict[str, Any] = {
     "load_seconds": 1000.0,
@@ -59,10 +118,6 @@ class FakeEngine:
 
     def _pass(self, option: str) -> None:
         TIME.advance(float(self._options[option]))
-
-    def next_token(self, *prefix: int) -> int:
-        """The target's greedy choice after these tokens."""
-        return argmax(self._model.logits(prefix))
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """One id a word, by its length."""

@@ -19,15 +19,8 @@ from pytest_specdec.engines.server.client import Client, Exchange
 from pytest_specdec.engines.server.counters import Counted
 from pytest_specdec.engines.server.dialects import Asking
 from pytest_specdec.engines.server.plan import ServerPlan
-from pytest_specdec.engines.server.process import (
-    CPU_ENVIRONMENT,
-    HOST,
-    ServerProcess,
-    command_line,
-    fill,
-    free_port,
-)
-from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.engines.server.process import HOST, ServerProcess, command_line, fill, free_port
+from pytest_specdec.engines.spec import CPU_ENVIRONMENT, EngineSpec
 from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Generation, Run, Score, Speculation
 from pytest_specdec.hardware import gpus
@@ -47,15 +40,16 @@ class ServedEngine:
         reference into what a server can open, which is then this engine's `folder`.
         """
         self.spec = spec
-        self._plan = ServerPlan(spec.server)
+        self._plan = ServerPlan(**spec.server)
         self.folder = resolve(spec.target)
-        self._timeout = float(self._plan.said.get("request_timeout", timeout))
+        self._timeout = self._plan.request_timeout or timeout
+        self._ready = self._plan.ready or self._plan.dialect.ready
         self._process: ServerProcess | None = None
         self._workload: Workload | None = None
         self._exchanges: list[Exchange] = []
         self._span = (0.0, 0.0)
         places = _places(spec, self.folder, resolve)
-        self._metrics = fill(str(self._plan.said.get("metrics", self._plan.dialect.counters.path)), places)
+        self._metrics = fill(self._plan.metrics or self._plan.dialect.counters.path, places)
         url = self._plan.url or f"http://{HOST}:{places['port']}"
         self._client = Client(url, self._timeout, self._plan.headers())
         try:
@@ -64,7 +58,7 @@ class ServedEngine:
             self.close()
             raise
 
-    def _open(self, places: Mapping[str, Any], load_timeout: float) -> None:
+    def _open(self, places: Mapping[str, object], load_timeout: float) -> None:
         if self._plan.url is None:
             self._start(places, load_timeout)
         self._asking = Asking(self._plan.dialect, self._model(), self._plan.by_chat, self._plan.as_text)
@@ -76,7 +70,7 @@ class ServedEngine:
         """Where the server answers."""
         return self._client.url
 
-    def _start(self, places: Mapping[str, Any], load_timeout: float) -> None:
+    def _start(self, places: Mapping[str, object], load_timeout: float) -> None:
         on_cpu = not gpus().visible
         command = command_line(self._plan, self.spec, places, on_cpu)
         environment = {**(CPU_ENVIRONMENT if on_cpu else {}), **self.spec.environment}
@@ -84,7 +78,7 @@ class ServedEngine:
         self._process.wait_until(self._is_ready, load_timeout)
 
     def _is_ready(self) -> bool:
-        return self._client.answers(self._plan.ready, READY_SECONDS) and bool(self._models(READY_SECONDS))
+        return self._client.answers(self._ready, READY_SECONDS) and bool(self._models(READY_SECONDS))
 
     def _models(self, timeout: float) -> list[dict[str, Any]]:
         """What /v1/models lists; nothing while it does not answer."""
@@ -99,7 +93,7 @@ class ServedEngine:
         served = [str(each["id"]) for each in self._models(READY_SECONDS)]
         if not served:
             raise EngineError(f"no server that lists a model answers at {self._client.url}/v1/models")
-        named = self._plan.said.get("model")
+        named = self._plan.model
         wanted = [named] if named else [self.folder, self.spec.target, *(served if len(served) == 1 else [])]
         for name in wanted:
             if name in served:
@@ -111,8 +105,8 @@ class ServedEngine:
 
     def _describe(self) -> Description:
         listed = next(each for each in self._models(READY_SECONDS) if each["id"] == self._asking.model)
-        facts = ModelFacts.of(self.folder, self._plan.said)
-        context = self._plan.said.get("context") or listed.get("max_model_len") or self.spec.max_model_len
+        facts = ModelFacts.of(self.folder, self._plan.model_dump())
+        context = self._plan.context or listed.get("max_model_len") or self.spec.max_model_len
         if not self.spec.speculates and facts.vocabulary is None:
             raise EngineError(
                 f"{self.spec.target} is no folder with a config.json, so the number of its token ids is not known: "
@@ -178,7 +172,7 @@ class ServedEngine:
         dues = workload.arrivals_s or (None,) * len(workload.requests)
         pairs = zip(workload.requests, dues, strict=True)
         self._exchanges = [Exchange(self._asking.route.path, self._body(request), due) for request, due in pairs]
-        self._client.warm(self._plan.ready, min(workload.concurrency, len(workload.requests)))
+        self._client.warm(self._ready, min(workload.concurrency, len(workload.requests)))
         self._before = self._read_counters()
 
     def _body(self, request: Request) -> bytes:
@@ -278,7 +272,8 @@ class ServedEngine:
     def _rating(self, request: Request, output: tuple[int, ...]) -> Rating:
         ends = request.stop_tokens(self.description.details.get("eos_token_ids") or ())
         until = request.min_tokens if ends else 0
-        raw = bool(self._plan.said.get("raw_logits", self._process is not None and not self.spec.speculates))
+        raw = self._plan.raw_logits
+        raw = self._process is not None and not self.spec.speculates if raw is None else raw
         return Rating(request.prompt_ids, output, until, ends, self.description.context, raw)
 
     def park(self) -> None:
@@ -303,7 +298,7 @@ def _failures(answers: Sequence[Answer]) -> str:
     return f"{len(errors)} of {len(answers)} requests failed{first}"
 
 
-def _places(spec: EngineSpec, folder: str, resolve: Callable[[str], str]) -> dict[str, Any]:
+def _places(spec: EngineSpec, folder: str, resolve: Callable[[str], str]) -> dict[str, object]:
     """What the placeholders of a command stand for."""
     return {
         "model": folder,

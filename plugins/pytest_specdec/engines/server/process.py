@@ -31,15 +31,13 @@ HOST = "127.0.0.1"
 PORTS = range(20_000, 32_000)
 VLLM_SERVER = ("-m", "vllm.entrypoints.openai.api_server", "--model", "{model}", "--host", "{host}", "--port", "{port}")
 AS_IT_IS_WRITTEN = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
-CPU_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "TORCH_COMPILE_DISABLE": "1"}
 
 
-def command_line(plan: ServerPlan, spec: EngineSpec, places: Mapping[str, Any], on_cpu: bool) -> list[str]:
+def command_line(plan: ServerPlan, spec: EngineSpec, places: Mapping[str, object], on_cpu: bool) -> list[str]:
     """The command with its placeholders filled: {model}, {draft}, {host}, {port}, {metrics_port}, {method}, {gamma}."""
-    given = plan.said.get("command")
-    parts = list(given) if given is not None else [spec.python or sys.executable, *VLLM_SERVER]
+    parts = list(plan.command) if plan.command is not None else [spec.python or sys.executable, *VLLM_SERVER]
     if plan.dialect is VLLM:
-        parts += flags(_vllm_options(plan, spec, given is None, on_cpu), parts)
+        parts += flags(_vllm_options(plan, spec, plan.command is None, on_cpu), parts)
     if spec.speculates:
         parts += _speculation(plan, spec, places)
     return [fill(part, places) for part in parts]
@@ -73,9 +71,9 @@ def _flag(name: str, value: Any, said: Sequence[str]) -> Iterator[str]:
         yield from (flag, json.dumps(value) if isinstance(value, Mapping) else str(value))
 
 
-def _speculation(plan: ServerPlan, spec: EngineSpec, places: Mapping[str, Any]) -> list[str]:
-    if "speculation" in plan.said:
-        return list(plan.said["speculation"])
+def _speculation(plan: ServerPlan, spec: EngineSpec, places: Mapping[str, object]) -> list[str]:
+    if plan.speculation is not None:
+        return list(plan.speculation)
     if plan.dialect is not VLLM:
         return []
     drafting: dict[str, Any] = {"method": spec.method, "num_speculative_tokens": spec.gamma}
@@ -83,7 +81,7 @@ def _speculation(plan: ServerPlan, spec: EngineSpec, places: Mapping[str, Any]) 
     return ["--speculative-config", json.dumps({**drafting, **spec.speculative_options})]
 
 
-def fill(part: str, places: Mapping[str, Any]) -> str:
+def fill(part: str, places: Mapping[str, object]) -> str:
     """The part with placeholders replaced; other braces, as in JSON, stay."""
     for name, value in places.items():
         part = part.replace("{" + name + "}", str(value))

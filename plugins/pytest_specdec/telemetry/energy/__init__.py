@@ -5,7 +5,7 @@ and ends, and stopped with the number of delivered tokens. It gives the record's
 how they were obtained, on which devices, and what speaks against them. What cannot be measured is None with a reason.
 """
 
-from pytest_specdec.telemetry.energy.choice import Instruments, Subject, local_meter, meter_for
-from pytest_specdec.telemetry.energy.meter import Meter, NoMeter
+from pytest_specdec.telemetry.energy.choice import Instruments, local_meter, meter_for
+from pytest_specdec.telemetry.energy.meter import Meter, NoMeter, Subject
 
 __all__ = ["Instruments", "Meter", "NoMeter", "Subject", "local_meter", "meter_for"]

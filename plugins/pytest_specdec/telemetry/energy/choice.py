@@ -15,16 +15,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_specdec.engines.process_group import is_member
 from pytest_specdec.hardware import Gpu, open_nvml, present_gpus, visible_gpus
 from pytest_specdec.telemetry.energy.counter import Counter, CounterMeter
-from pytest_specdec.telemetry.energy.meter import Clock, Meter, MeterFault, NoMeter, Sleep
-from pytest_specdec.telemetry.energy.nvml import Device
+from pytest_specdec.telemetry.energy.meter import (
+    Clock,
+    MakeTicker,
+    Meter,
+    MeterFault,
+    NoMeter,
+    Sleep,
+    Subject,
+    Ticker,
+    Watch,
+)
+from pytest_specdec.telemetry.energy.nvml import Device, GpuWatch
 from pytest_specdec.telemetry.energy.power import PowerMeter
 from pytest_specdec.telemetry.energy.rapl import POWERCAP, RAPL, WHOLE_PACKAGE, packages
 from pytest_specdec.telemetry.energy.remote import RemoteMeter
-from pytest_specdec.telemetry.energy.ticker import MakeTicker, ThreadTicker
-from pytest_specdec.telemetry.energy.validity import Blind, GpuWatch
 
 if TYPE_CHECKING:
     from pytest_specdec.engines.engine import Engine
@@ -38,30 +45,6 @@ HIDDEN = (
 
 
 @dataclass(frozen=True)
-class Subject:
-    """Whose energy is measured.
-
-    `device`: "cpu" or a GPU's name. `group`: its process group, None without one. `gpus`: how many it uses.
-    `environment`: what its worker was given besides this process's own.
-    """
-
-    device: str
-    group: int | None
-    gpus: int
-    environment: Mapping[str, str]
-
-    @classmethod
-    def of(cls, engine: Engine) -> Subject:
-        """The engine's own words, and how many GPUs its specification spans."""
-        spec, about = engine.spec, engine.description
-        return cls(about.device, about.pid, spec.gpus, dict(spec.environment))
-
-    def owns(self, pid: int) -> bool:
-        """Whether this process belongs to the engine."""
-        return is_member(pid, self.group)
-
-
-@dataclass(frozen=True)
 class Instruments:
     """Where readings come from; tests put others in. `nvml` returns the initialised module or raises."""
 
@@ -70,7 +53,7 @@ class Instruments:
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     clock: Clock = time.perf_counter
     sleep: Sleep = time.sleep
-    ticker: MakeTicker = ThreadTicker
+    ticker: MakeTicker = Ticker
 
 
 def meter_for(engine: Engine) -> Meter:
@@ -95,7 +78,7 @@ def local_meter(subject: Subject, instruments: Instruments) -> Meter:
 
 def _processor_meter(instruments: Instruments) -> Meter:
     counters = packages(instruments.powercap)
-    return CounterMeter(RAPL, counters, Blind([WHOLE_PACKAGE]), instruments.clock, instruments.sleep)
+    return CounterMeter(RAPL, counters, Watch([WHOLE_PACKAGE]), instruments.clock, instruments.sleep)
 
 
 def _gpu_meter(subject: Subject, instruments: Instruments) -> Meter:

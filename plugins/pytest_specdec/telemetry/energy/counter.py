@@ -10,16 +10,21 @@ charged at idle power and taken off. If the device was not idle there, the error
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from pytest_specdec.record.parts import EnergyPart
-from pytest_specdec.telemetry.energy.meter import IDLE_SECONDS, Clock, MeterFault, Sleep
-from pytest_specdec.telemetry.energy.reading import Reading, energy_part, missing_energy
-from pytest_specdec.telemetry.energy.validity import Watch
+from pytest_specdec.telemetry.energy.meter import (
+    IDLE_SECONDS,
+    WENT_BACK,
+    Clock,
+    MeterFault,
+    Reading,
+    RoundsMeter,
+    Sleep,
+    Watch,
+)
 
 POLL_SECONDS = 0.001
 STEP_LIMIT_SECONDS = 2.0
-COUNTER_RESET = "counter reset"
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,7 @@ class Counter:
         """Energy between two readings. Raises MeterFault if the counter went back and does not wrap."""
         counts = after - before
         if counts < 0 and self.wraps_at is None:
-            raise MeterFault(f"the energy counter of {self.name} went back: a GPU reset or a driver reload")
+            raise MeterFault(f"the energy counter of {self.name} {WENT_BACK}: a GPU reset or a driver reload")
         return (counts if counts >= 0 else counts + (self.wraps_at or 0)) * self.joules_per_count
 
 
@@ -50,23 +55,20 @@ class Step:
 Steps = dict[str, Step]
 
 
-class CounterMeter:
+class CounterMeter(RoundsMeter):
     """Energy over the rounds as differences of counters."""
 
     def __init__(self, method: str, counters: Sequence[Counter], watch: Watch, clock: Clock, sleep: Sleep) -> None:
-        """`counters`: one for each device. `watch` looks for what speaks against the figures."""
-        self._method, self._counters, self._watch = method, counters, watch
-        self._clock, self._sleep = clock, sleep
-        self._reset()
+        """`counters`: one for each device."""
+        super().__init__(watch, clock, sleep)
+        self._method, self._counters = method, counters
 
     def _reset(self) -> None:
-        self._joules = self._seconds = self._beyond = 0.0
-        self._each_round: list[float] = []
-        self._step_seconds = 0.0
+        super()._reset()
+        self._beyond = self._step_seconds = 0.0
         self._idle: dict[str, float] = {}
         self._before: Steps = {}
         self._began = 0.0
-        self._fault: str | None = None
 
     def start(self) -> None:
         """Idle watts of each device, and the length of a step."""
@@ -83,22 +85,7 @@ class CounterMeter:
         """Wait for the next step of every counter, and add up."""
         ended = self._clock()
         self._watch.end()
-        self._guard(lambda: self._add(ended - self._began))
-
-    def satisfied(self) -> bool:
-        """Whether the rounds that ended span enough steps, or there will be no figure."""
-        return self._fault is not None or self._reading().long_enough
-
-    def stop(self, tokens: int) -> EnergyPart:
-        """Joules of all rounds that ended."""
-        self._watch.close()
-        return replace(self._result(tokens), temperature_celsius=self._watch.celsius())
-
-    def _result(self, tokens: int) -> EnergyPart:
-        if self._fault is None:
-            return energy_part(self._reading(), tokens, self._watch.flags())
-        reset = [COUNTER_RESET] if "went back" in self._fault else []
-        return missing_energy(self._fault, None, reset + self._watch.flags())
+        self._guard(lambda: self._add_round(ended - self._began))
 
     def _reading(self) -> Reading:
         uncertain = self._beyond + 2 * len(self._each_round) * POLL_SECONDS
@@ -113,13 +100,6 @@ class CounterMeter:
             each_round=tuple(self._each_round),
         )
 
-    def _guard(self, action: Callable[[], None]) -> None:
-        if self._fault is None:
-            try:
-                action()
-            except MeterFault as fault:
-                self._fault = str(fault)
-
     def _measure_idle(self) -> None:
         first = last = self._next_steps()
         steps, began = 0, self._clock()
@@ -133,13 +113,11 @@ class CounterMeter:
     def _take_before(self) -> None:
         self._before = self._next_steps()
 
-    def _add(self, seconds: float) -> None:
+    def _add_round(self, seconds: float) -> None:
         after = self._next_steps()
         joules = sum(self._joules_of(counter, after[counter.name], seconds) for counter in self._counters)
-        self._joules += joules
-        self._each_round.append(joules)
+        self._add(joules, seconds)
         self._beyond += max(after[name].at_s - step.at_s - seconds for name, step in self._before.items())
-        self._seconds += seconds
 
     def _joules_of(self, counter: Counter, after: Step, seconds: float) -> float:
         before = self._before[counter.name]

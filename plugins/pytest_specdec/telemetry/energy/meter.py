@@ -1,12 +1,138 @@
-"""What every meter does, and the one that does nothing and says why."""
+"""What meters are made of: whose energy, ticker, watch, reading, sums over rounds; and the one that only says why.
+
+From joules and seconds to the record's energy, or to null figures with a reason: a window shorter than two steps of its
+source has no figure. One shorter than a second, or than a hundred steps, has one, and a flag.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
 
+from pytest_specdec.engines.process_group import is_member
+from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import EnergyPart
-from pytest_specdec.telemetry.energy.reading import missing_energy
+
+if TYPE_CHECKING:
+    from pytest_specdec.engines.engine import Engine
+
+
+class Ticker:
+    """Calls an action at an interval between `start` and `stop`, on a thread of its own."""
+
+    def __init__(self, interval: float, action: Callable[[], None]) -> None:
+        """`interval` in seconds between the end of one call and the next."""
+        self._interval, self._action = interval, action
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._ended.clear()
+        self._thread = threading.Thread(target=self._tick, name="specdec ticker", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread and wait for it; nothing happens if it does not run."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _tick(self) -> None:
+        while not self._ended.wait(self._interval):
+            self._action()
+
+
+MakeTicker = Callable[[float, Callable[[], None]], Ticker]
+LEAST_STEPS = 2
+ENOUGH_STEPS = 100
+ENOUGH_SECONDS = 1.0
+SHORT_WINDOW = "short window"
+BELOW_IDLE = "mean power not above idle power"
+NO_TOKEN = "no token was delivered, so there is no energy per token"
+COUNTER_RESET = "counter reset"
+WENT_BACK = "went back"
+NO_BOUND = "an estimate, whose error has no bound"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a source gave over all rounds.
+
+    `joules`, `seconds`: sums over the rounds. `idle_watts`: of the same devices, engine loaded. `step_seconds`: time
+    between two changes of the source. `relative_error`: bound of the error that the edges of the rounds bring, as a
+    fraction of the joules; None where it has no bound. `each_round`: joules of each.
+    """
+
+    method: str
+    scope: tuple[str, ...]
+    joules: float
+    seconds: float
+    idle_watts: float
+    step_seconds: float
+    relative_error: float | None
+    each_round: tuple[float, ...] = ()
+
+    @property
+    def too_short(self) -> str | None:
+        """Why this is no measurement, or None."""
+        if self.seconds >= LEAST_STEPS * self.step_seconds and self.joules > 0:
+            return None
+        return (
+            f"too short to measure: the rounds took {self.seconds:.3g} s, and the source moves each "
+            f"{self.step_seconds:.3g} s; decode more tokens or more rounds"
+        )
+
+    @property
+    def long_enough(self) -> bool:
+        """Whether the window is beyond the flag `short window`."""
+        return self.seconds >= max(ENOUGH_SECONDS, ENOUGH_STEPS * self.step_seconds)
+
+    @property
+    def flags(self) -> list[str]:
+        """What the window itself says against the figures."""
+        no_net = self.joules <= self.idle_watts * self.seconds
+        return [SHORT_WINDOW] * (not self.long_enough) + [BELOW_IDLE] * no_net
+
+
+def energy_part(reading: Reading, tokens: int, flags: Sequence[str]) -> EnergyPart:
+    """The record's energy of a reading that may still turn out too short."""
+    if reading.too_short:
+        return missing_energy(reading.too_short, reading, flags)
+    net = reading.joules - reading.idle_watts * reading.seconds
+    return replace(
+        _how(reading, EnergyPart()),
+        method=reading.method,
+        joules=Figure(reading.joules),
+        joules_per_token=Figure(reading.joules / tokens if tokens else None, NO_TOKEN),
+        net_joules_per_token=Figure(net / tokens if tokens and net > 0 else None, BELOW_IDLE if tokens else NO_TOKEN),
+        mean_watts=Figure(reading.joules / reading.seconds),
+        joules_each_round=reading.each_round,
+        flags=(*reading.flags, *flags),
+    )
+
+
+def missing_energy(reason: str, reading: Reading | None = None, flags: Sequence[str] = ()) -> EnergyPart:
+    """Null figures, with what is known of the attempt."""
+    nothing = missing(EnergyPart, reason)
+    known = nothing if reading is None else _how(reading, nothing)
+    return replace(known, flags=tuple(flags))
+
+
+def _how(reading: Reading, part: EnergyPart) -> EnergyPart:
+    return replace(
+        part,
+        idle_watts=Figure(reading.idle_watts),
+        scope=reading.scope,
+        seconds=Figure(reading.seconds),
+        step_seconds=Figure(reading.step_seconds),
+        relative_error=Figure(reading.relative_error, NO_BOUND),
+    )
+
 
 Clock = Callable[[], float]
 Sleep = Callable[[float], None]
@@ -14,8 +140,56 @@ Sleep = Callable[[float], None]
 IDLE_SECONDS = 1.0
 
 
+@dataclass(frozen=True)
+class Subject:
+    """Whose energy is measured.
+
+    `device`: "cpu" or a GPU's name. `group`: its process group, None without one. `gpus`: how many it uses.
+    `environment`: what its worker was given besides this process's own.
+    """
+
+    device: str
+    group: int | None
+    gpus: int
+    environment: Mapping[str, str]
+
+    @classmethod
+    def of(cls, engine: Engine) -> Subject:
+        """The engine's own words, and how many GPUs its specification spans."""
+        spec, about = engine.spec, engine.description
+        return cls(about.device, about.pid, spec.gpus, dict(spec.environment))
+
+    def owns(self, pid: int) -> bool:
+        """Whether this process belongs to the engine."""
+        return is_member(pid, self.group)
+
+
 class MeterFault(Exception):
     """A source of readings failed; the message says which, and becomes the reason in the record."""
+
+
+class Watch:
+    """Looks on while a meter measures. This one sees nothing of its own, and says what is known beforehand."""
+
+    def __init__(self, told: Sequence[str]) -> None:
+        self._told = list(told)
+
+    def begin(self) -> None:
+        """A round begins."""
+
+    def end(self) -> None:
+        """A round has ended."""
+
+    def close(self) -> None:
+        """Look no longer, also where a round has not ended because the engine died in it."""
+
+    def flags(self) -> list[str]:
+        """What was seen, in words; empty if nothing speaks against the figures."""
+        return self._told
+
+    def celsius(self) -> dict[str, dict[str, int]]:
+        """First and highest temperature of each device in °C."""
+        return {}
 
 
 class Meter(Protocol):
@@ -59,3 +233,47 @@ class NoMeter:
     def stop(self, tokens: int) -> EnergyPart:
         """Null figures and the reason."""
         return missing_energy(self.reason)
+
+
+class RoundsMeter(ABC):
+    """What the meters here share: the sums over rounds, a watch, and the first fault, which leaves no figure."""
+
+    def __init__(self, watch: Watch, clock: Clock, sleep: Sleep) -> None:
+        """`watch` looks for what speaks against the figures."""
+        self._watch, self._clock, self._sleep = watch, clock, sleep
+        self._reset()
+
+    def _reset(self) -> None:
+        self._joules = self._seconds = 0.0
+        self._each_round: list[float] = []
+        self._fault: str | None = None
+
+    def _guard(self, action: Callable[[], None]) -> None:
+        if self._fault is None:
+            try:
+                action()
+            except MeterFault as fault:
+                self._fault = str(fault)
+
+    def _add(self, joules: float, seconds: float) -> None:
+        self._joules += joules
+        self._each_round.append(joules)
+        self._seconds += seconds
+
+    def satisfied(self) -> bool:
+        """Whether the rounds that ended span enough steps, or there will be no figure."""
+        return self._fault is not None or self._reading().long_enough
+
+    def stop(self, tokens: int) -> EnergyPart:
+        """Joules of all rounds that ended."""
+        self._watch.close()
+        if self._fault is None:
+            part = energy_part(self._reading(), tokens, self._watch.flags())
+        else:
+            reset = [COUNTER_RESET] if WENT_BACK in self._fault else []
+            part = missing_energy(self._fault, None, reset + self._watch.flags())
+        return replace(part, temperature_celsius=self._watch.celsius())
+
+    @abstractmethod
+    def _reading(self) -> Reading:
+        """What the rounds that ended gave."""

@@ -8,14 +8,10 @@ H100), so the error has no bound that could be stated: `relative_error` is null.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 from pytest_specdec.record.parts import EnergyPart
-from pytest_specdec.telemetry.energy.meter import IDLE_SECONDS, Clock, MeterFault, Sleep
-from pytest_specdec.telemetry.energy.reading import Reading, energy_part, missing_energy
-from pytest_specdec.telemetry.energy.ticker import MakeTicker
-from pytest_specdec.telemetry.energy.validity import Watch
+from pytest_specdec.telemetry.energy.meter import IDLE_SECONDS, Clock, MakeTicker, Reading, RoundsMeter, Sleep, Watch
 
 INSTANT = "nvml instant power (estimate)"
 SAMPLE_SECONDS = 0.02
@@ -28,22 +24,21 @@ def integral(samples: Sequence[Sample]) -> float:
     return sum((later - earlier) * (low + high) / 2 for (earlier, low), (later, high) in pairwise(samples))
 
 
-class PowerMeter:
+class PowerMeter(RoundsMeter):
     """Energy over the rounds as the integral of sampled power."""
 
     def __init__(
         self, watts: Mapping[str, Callable[[], float]], watch: Watch, clock: Clock, sleep: Sleep, ticker: MakeTicker
     ) -> None:
         """`watts`: for each device a reading that raises MeterFault."""
-        self._watts, self._watch, self._clock, self._sleep = watts, watch, clock, sleep
+        super().__init__(watch, clock, sleep)
+        self._watts = watts
         self._ticker = ticker(SAMPLE_SECONDS, self._sample)
-        self._reset()
 
     def _reset(self) -> None:
+        super()._reset()
         self._samples: list[Sample] = []
-        self._each_round: list[float] = []
-        self._joules = self._seconds = self._idle_watts = 0.0
-        self._fault: str | None = None
+        self._idle_watts = 0.0
 
     def start(self) -> None:
         """Idle watts over a second."""
@@ -62,24 +57,12 @@ class PowerMeter:
         """Sample to here, and add up."""
         joules, seconds = self._end_samples()
         self._watch.end()
-        self._joules += joules
-        self._each_round.append(joules)
-        self._seconds += seconds
-
-    def satisfied(self) -> bool:
-        """Whether the rounds that ended span enough steps, or there will be no figure."""
-        return self._fault is not None or self._reading().long_enough
+        self._add(joules, seconds)
 
     def stop(self, tokens: int) -> EnergyPart:
         """Joules of all rounds that ended, as an estimate."""
         self._ticker.stop()
-        self._watch.close()
-        flags = self._watch.flags()
-        failed = self._fault is not None
-        result = (
-            missing_energy(self._fault or "", None, flags) if failed else energy_part(self._reading(), tokens, flags)
-        )
-        return replace(result, temperature_celsius=self._watch.celsius())
+        return super().stop(tokens)
 
     def _reading(self) -> Reading:
         scope = tuple(self._watts)
@@ -98,9 +81,4 @@ class PowerMeter:
         return (integral(samples), samples[-1][0] - samples[0][0]) if samples else (0.0, 0.0)
 
     def _sample(self) -> None:
-        try:
-            watts = sum(read() for read in self._watts.values())
-        except MeterFault as fault:
-            self._fault = str(fault)
-        else:
-            self._samples.append((self._clock(), watts))
+        self._guard(lambda: self._samples.append((self._clock(), sum(read() for read in self._watts.values()))))

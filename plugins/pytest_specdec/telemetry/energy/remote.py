@@ -9,20 +9,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import asdict
-from importlib import resources
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from pytest_specdec.record.parts import EnergyPart
 from pytest_specdec.record.wire import part_from
-from pytest_specdec.telemetry.energy.reading import missing_energy
-
-if TYPE_CHECKING:
-    from pytest_specdec.telemetry.energy.choice import Subject
+from pytest_specdec.telemetry.energy.meter import Subject, missing_energy
 
 ANSWER_SECONDS = 120.0
-ROOT = "pytest_specdec"
-SHIPPED = ("", "engines", "engines.process_group", "hardware", "telemetry", "telemetry.energy", "record")
-PACKAGES = ("telemetry.energy", "record")
+SHIPPED = (
+    *("__init__.py", "errors.py", "hardware.py", "engines/__init__.py", "engines/process_group.py"),
+    *("telemetry/__init__.py", "telemetry/energy/*.py", "record/*.py"),
+)
 
 
 class RemoteMeter:
@@ -85,15 +83,7 @@ class RemoteMeter:
 
 def _sources() -> Iterator[tuple[str, str]]:
     """Dotted name and text of each module that measures."""
-    root = resources.files(ROOT)
-    for name in SHIPPED:
-        place = root.joinpath(*name.split(".")) if name else root
-        module = f"{ROOT}.{name}" if name else ROOT
-        if not place.is_dir():
-            yield module, root.joinpath(f"{name.replace('.', '/')}.py").read_text("utf-8")
-        else:
-            yield module, place.joinpath("__init__.py").read_text("utf-8")
-    for package in PACKAGES:
-        for each in root.joinpath(*package.split(".")).iterdir():
-            if each.name.endswith(".py") and each.name != "__init__.py":
-                yield f"{ROOT}.{package}.{each.name.removesuffix('.py')}", each.read_text("utf-8")
+    root = Path(__file__).parents[2]
+    for path in (path for pattern in SHIPPED for path in root.glob(pattern)):
+        name = ".".join((root.name, *path.relative_to(root).with_suffix("").parts))
+        yield name.removesuffix(".__init__"), path.read_text("utf-8")

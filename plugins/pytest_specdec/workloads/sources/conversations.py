@@ -12,8 +12,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from pytest_specdec.workloads.rows.files import csv_rows, hub_rows, json_lines, json_list, parquet_rows
-from pytest_specdec.workloads.rows.row import (
+from pytest_specdec.workloads.mistakes import key
+from pytest_specdec.workloads.rows import (
     Chosen,
     Item,
     Malformed,
@@ -21,13 +21,17 @@ from pytest_specdec.workloads.rows.row import (
     Turns,
     Wrong,
     cell,
+    csv_rows,
+    hub_rows,
+    json_lines,
+    json_list,
+    parquet_rows,
     select_turns,
     text_of,
     turns_of,
     whole,
 )
-from pytest_specdec.workloads.sources.rows_source import FileRows, RowsSource, read_each
-from pytest_specdec.workloads.sources.source import Drawing, SourceFault
+from pytest_specdec.workloads.sources.source import Drawing, FileRows, RowsSource, SourceFault, read_each
 
 READERS: Mapping[str, Callable[[Path], Iterator[Row | Wrong]]] = {
     "jsonl": json_lines,
@@ -47,10 +51,7 @@ SHAREGPT_ROLES = {
 }
 UNPREPARED = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
 
-_Turns = Annotated[
-    Turns,
-    Field(description='"first", "joined" or "conversation"', examples=['turns = "conversation"']),
-]
+_Turns = Annotated[Turns, Field(description='"first", "joined" or "conversation"', examples=['turns = "conversation"'])]
 _Switch = Annotated[bool, Field(strict=True)]
 _Text = Annotated[str, Field(strict=True, min_length=1)]
 
@@ -89,13 +90,9 @@ def _objects(item: Item) -> list[dict[str, str]]:
 class Columns(Conversations):
     """A column that holds texts, or conversations as lists of objects with `role` and `content`."""
 
-    column: _Text = Field(
-        default="prompt",
-        description="the name of the column that holds the prompt or the messages",
-        examples=['column = "messages"'],
-    )
+    column: _Text = key("the name of the column that holds the prompt or the messages", 'column = "messages"', "prompt")
     turns: _Turns = "first"
-    chat_template: _Switch | None = Field(default=None, description="true or false", examples=["chat_template = true"])
+    chat_template: _Switch | None = key("true or false", "chat_template = true", None)
 
     def read(self, row: Row) -> Item:
         """A text as it stands, or the turns of a conversation. Raises Malformed."""
@@ -125,16 +122,10 @@ class HubSource(Columns):
     why_no_size: ClassVar[str] = "a dataset of the Hugging Face Hub is not opened before the run"
 
     format: Literal["hugging_face"]
-    dataset: _Text = Field(
-        description="the name of a dataset on the Hugging Face Hub", examples=['dataset = "openai/openai_humaneval"']
-    )
-    config: _Text | None = Field(
-        default=None, description="the name of one of the dataset's configurations", examples=['config = "main"']
-    )
-    split: _Text = Field(description="the name of a split", examples=['split = "test"'])
-    revision: _Text | None = Field(
-        default=None, description="a branch, tag or commit of the dataset", examples=['revision = "7dce605"']
-    )
+    dataset: _Text = key("the name of a dataset on the Hugging Face Hub", 'dataset = "openai/openai_humaneval"')
+    config: _Text | None = key("the name of one of the dataset's configurations", 'config = "main"', None)
+    split: _Text = key("the name of a split", 'split = "test"')
+    revision: _Text | None = key("a branch, tag or commit of the dataset", 'revision = "7dce605"', None)
 
     @property
     def data_name(self) -> str:
@@ -177,13 +168,9 @@ class QuestionSource(Conversations, FileRows):
     """
 
     format: Literal["spec_bench", "mt_bench", "speed_bench"]
-    category: _Text | None = Field(
-        default=None, description="a text, the category of the rows that are wanted", examples=['category = "coding"']
-    )
-    turns: Literal["first", "joined"] = Field(
-        default="first", description='"first" or "joined"', examples=['turns = "joined"']
-    )
-    chat_template: _Switch = Field(default=True, description="true or false", examples=["chat_template = true"])
+    category: _Text | None = key("a text, the category of the rows that are wanted", 'category = "coding"', None)
+    turns: Literal["first", "joined"] = key('"first" or "joined"', 'turns = "joined"', "first")
+    chat_template: _Switch = key("true or false", "chat_template = true", True)
 
     def find_items(self) -> Iterator[Item | Wrong]:
         """The question of each row of the wanted category."""
@@ -228,7 +215,7 @@ class ShareGptSource(Conversations, FileRows):
 
     format: Literal["sharegpt"]
     turns: _Turns = "first"
-    chat_template: _Switch = Field(default=True, description="true or false", examples=["chat_template = true"])
+    chat_template: _Switch = key("true or false", "chat_template = true", True)
 
     def find_items(self) -> Iterator[Item | Wrong]:
         """The conversation of each row."""
@@ -247,7 +234,7 @@ class CustomSource(Conversations, FileRows):
     """The custom dataset of vLLM's benchmark: JSONL with `prompt`, and `output_tokens` if one likes."""
 
     format: Literal["vllm_custom"]
-    chat_template: _Switch = Field(default=True, description="true or false", examples=["chat_template = true"])
+    chat_template: _Switch = key("true or false", "chat_template = true", True)
 
     def find_items(self) -> Iterator[Item | Wrong]:
         """The prompt of each row."""

@@ -2,55 +2,69 @@
 
 from __future__ import annotations
 
-import json
 import random
-from collections.abc import Iterable, Iterator
+from abc import abstractmethod
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationInfo, field_validator
 
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.workloads.mistakes import invalid
-from pytest_specdec.workloads.rows.files import readable
-from pytest_specdec.workloads.sources.source import Drawing, PromptSource
+from pytest_specdec.workloads.mistakes import invalid, key
+from pytest_specdec.workloads.rows import Item, Row, Wrong, cell, json_lines, lines, text_of
+from pytest_specdec.workloads.sources.source import Drawing, PromptSource, beside_scenario, read_each
 
 _Text = Annotated[str, Field(strict=True, min_length=1)]
 _Id = Annotated[int, Field(strict=True, ge=0)]
 
 
-class TextSource(PromptSource):
+class Texts(PromptSource):
     """Texts, encoded with the target's tokenizer."""
 
-    format: Literal["text"]
-    prompts: tuple[_Text, ...] = Field(
-        min_length=1,
-        description="a list of one or more texts, none of them empty",
-        examples=['prompts = ["Once upon a time", "The capital of France is"]'],
-    )
+    @property
+    @abstractmethod
+    def texts(self) -> tuple[str, ...]:
+        """All of them."""
 
     @property
     def size(self) -> int:
         """How many texts there are."""
-        return len(self.prompts)
+        return len(self.texts)
 
     def draw(self, drawing: Drawing) -> list[list[int]]:
         """The ids of the first texts."""
-        return drawing.encode(self.prompts[: drawing.count])
+        return drawing.encode(self.texts[: drawing.count])
 
     def definition(self, count: int, seed: int) -> Any:
-        """The texts themselves."""
-        return {"texts": self.prompts[:count]}
+        """The texts themselves, so that an edited file is another workload, and a moved one is not."""
+        return {"texts": self.texts[:count]}
+
+
+class TextSource(Texts):
+    """Texts that stand in the scenario."""
+
+    format: Literal["text"]
+    prompts: tuple[_Text, ...] = key(
+        "a list of one or more texts, none of them empty",
+        'prompts = ["Once upon a time", "The capital of France is"]',
+        min_length=1,
+    )
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Those of `prompts`."""
+        return self.prompts
 
 
 class IdsSource(PromptSource):
     """Token ids, taken as they are."""
 
     format: Literal["ids"]
-    prompts: tuple[Annotated[tuple[_Id, ...], Field(min_length=1)], ...] = Field(
+    prompts: tuple[Annotated[tuple[_Id, ...], Field(min_length=1)], ...] = key(
+        "a list of one or more prompts, each a list of one or more token ids of 0 or more",
+        "prompts = [[5, 17, 9], [8, 8, 4, 12]]",
         min_length=1,
-        description="a list of one or more prompts, each a list of one or more token ids of 0 or more",
-        examples=["prompts = [[5, 17, 9], [8, 8, 4, 12]]"],
     )
 
     @property
@@ -71,101 +85,74 @@ _DEFAULT_COLUMN = "prompt"
 _MOST_TOLD = 5
 
 
-class FileSource(PromptSource):
+class FileSource(Texts):
     """The prompts of a UTF-8 file, encoded with the target's tokenizer. The file is read once, with the scenario."""
 
     format: Literal["file"]
-    column: str | None = Field(
-        default=None,
+    column: str | None = key(
+        'the key that holds the prompt in each line of a .jsonl file ("prompt" if absent)',
+        'column = "prompt"',
+        None,
         strict=True,
         min_length=1,
-        description='the key that holds the prompt in each line of a .jsonl file ("prompt" if absent)',
-        examples=['column = "prompt"'],
     )
-    path: str = Field(
+    path: str = key(
+        "a .txt or .jsonl file, relative to the folder of the scenario file",
+        'path = "prompts.jsonl"',
         strict=True,
         min_length=1,
-        description="a .txt or .jsonl file, relative to the folder of the scenario file",
-        examples=['path = "prompts.jsonl"'],
     )
     _texts: tuple[str, ...] = PrivateAttr(default=())
 
     @field_validator("path")
     @classmethod
     def _readable(cls, path: str, info: ValidationInfo) -> str:
-        """Read the file once to judge it, and make the path absolute, so that no later change of folder matters."""
-        whole = str((Path((info.context or {}).get("folder", ".")) / path).absolute())
+        """Read the file once to judge it, and make the path absolute."""
+        whole = beside_scenario(path, info)
         if "column" in info.data:
-            read_prompts(Path(whole), info.data["column"])
-        return whole
+            read_prompts(whole, info.data["column"])
+        return str(whole)
 
     def model_post_init(self, context: Any, /) -> None:
         """Keep the texts."""
         self._texts = tuple(read_prompts(Path(self.path), self.column))
 
     @property
-    def size(self) -> int:
-        """How many prompts the file has."""
-        return len(self._texts)
-
-    def draw(self, drawing: Drawing) -> list[list[int]]:
-        """The ids of the first texts."""
-        return drawing.encode(self._texts[: drawing.count])
-
-    def definition(self, count: int, seed: int) -> Any:
-        """The texts themselves, so that an edited file is another workload, and a moved one is not."""
-        return {"texts": self._texts[:count]}
+    def texts(self) -> tuple[str, ...]:
+        """Those of the file."""
+        return self._texts
 
 
 def read_prompts(path: Path, column: str | None) -> list[str]:
     """The prompts of `path`, blank lines left out. Raises an error that names the file and, for JSON, the lines."""
-    lines = [(number, line) for number, line in enumerate(_lines(path), start=1) if line.strip()]
-    if not lines:
-        raise invalid(f"{path} has no prompts: write one a line")
-    if path.suffix == ".jsonl":
-        return _from_json(path, lines, column or _DEFAULT_COLUMN)
-    if column is not None:
-        raise invalid(f"a .txt file has no column {column!r}: remove `column`, or name a .jsonl file")
-    return [line for _, line in lines]
-
-
-def _lines(path: Path) -> list[str]:
     if path.suffix not in (".txt", ".jsonl"):
         raise invalid(f"{path} is neither .txt (one prompt a line) nor .jsonl (one object a line): name one of these")
+    in_json = path.suffix == ".jsonl"
     try:
-        readable(path)
-        return path.read_text(encoding="utf-8-sig").split("\n")
+        prompts = _from_json(path, column or _DEFAULT_COLUMN) if in_json else _from_text(path)
     except ConfigurationError as error:
         raise invalid(str(error)) from None
-    except UnicodeDecodeError as error:
-        raise invalid(f"{path} is not UTF-8 at byte {error.start}: save the file as UTF-8") from None
+    if not prompts:
+        raise invalid(f"{path} has no prompts: write one a line")
+    if column is not None and not in_json:
+        raise invalid(f"a .txt file has no column {column!r}: remove `column`, or name a .jsonl file")
+    return prompts
 
 
-def _from_json(path: Path, lines: Iterable[tuple[int, str]], column: str) -> list[str]:
-    read = [(number, _cell(line, column)) for number, line in lines]
-    wrong = [f"{path}:{number}: {cell}" for number, cell in read if isinstance(cell, _Wrong)]
+def _from_text(path: Path) -> list[str]:
+    return [line.rstrip("\r\n") for line in lines(path) if line.strip()]
+
+
+def _from_json(path: Path, column: str) -> list[str]:
+    def read(row: Row) -> Item:
+        text = text_of(cell(row, column, "name one with `column`"), f"column {column!r}")
+        return Item(row.at, (("user", text),))
+
+    found = list(read_each(json_lines(path), read))
+    wrong = [f"{path}{each.at}: {each.why}" for each in found if isinstance(each, Wrong)]
     if wrong:
         raise invalid("; ".join(_first(wrong)))
-    return [str(cell) for _, cell in read]
-
-
-class _Wrong(str):
-    """Why a line gives no prompt."""
-
-    __slots__ = ()
-
-
-def _cell(line: str, column: str) -> str:
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        return _Wrong(f"not JSON ({error.msg}): write one object a line")
-    if not isinstance(row, dict) or column not in row:
-        columns = ", ".join(map(repr, row)) if isinstance(row, dict) and row else "none"
-        return _Wrong(f"no column {column!r}: its columns are {columns}; name one with `column`")
-    if not isinstance(row[column], str) or not row[column]:
-        return _Wrong(f"column {column!r} is not a text of one character or more: give it one, or remove the line")
-    return str(row[column])
+    return [text for each in found if isinstance(each, Item) for _, text in each.messages]
 
 
 def _first(wrong: list[str]) -> Iterator[str]:
@@ -197,9 +184,8 @@ class RandomSource(PromptSource):
     """Ids drawn uniformly from the vocabulary without its first three."""
 
     format: Literal["random"]
-    length: Annotated[tuple[_Length, _Length], BeforeValidator(_as_range), AfterValidator(_in_order)] = Field(
-        description="tokens per prompt, a whole number of 1 or more, or [low, high] to draw it uniformly",
-        examples=["length = 16"],
+    length: Annotated[tuple[_Length, _Length], BeforeValidator(_as_range), AfterValidator(_in_order)] = key(
+        "tokens per prompt, a whole number of 1 or more, or [low, high] to draw it uniformly", "length = 16"
     )
 
     why_no_size: ClassVar[str] = "random prompts have no number of their own"

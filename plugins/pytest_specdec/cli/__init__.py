@@ -1,1 +1,0 @@
-"""The command line: saved runs, and what this machine can run."""
