@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+FINISHED = ("length", "stop")
+
 
 @dataclass(frozen=True)
 class Chunk:
@@ -24,13 +26,13 @@ class Generation:
     """One request's answer.
 
     `prompt_ids`: the prompt as the engine saw it. `token_ids`: the delivered tokens, in order; stop and EOS tokens are
-    part of it where the engine delivers them. `finish_reason`: "length", "stop", or what else the engine says. `text`:
-    None when the engine did not detokenise. `chunks`: arrival times, relative to the start of the run; their token
-    counts sum to `len(token_ids)` where the engine streams, and are empty where it does not. `started_s`: seconds after
-    the run began at which the request was submitted; None where the engine does not tell. `scheduled_s`: seconds after
-    the run began at which it was due; None where no moment was set. `error`: why there is no whole answer, if there is
-    none. `draft_tokens`, `accepted_tokens`: proposed and accepted for this request; None where the engine does not
-    count by request.
+    part of it where the engine delivers them. `finish_reason`: "length", "stop", or what else the engine says; None
+    where it says nothing. `text`: None when the engine did not detokenise. `chunks`: arrival times, relative to the
+    start of the run; their token counts sum to `len(token_ids)` where the engine streams, and are empty where it does
+    not. `started_s`: seconds after the run began at which the request was submitted; None where the engine does not
+    tell. `scheduled_s`: seconds after the run began at which it was due; None where no moment was set. `error`: why
+    there is no whole answer, if there is none. `draft_tokens`, `accepted_tokens`: proposed and accepted for this
+    request; None where the engine does not count by request.
     """
 
     prompt_ids: tuple[int, ...]
@@ -43,6 +45,13 @@ class Generation:
     error: str | None = None
     draft_tokens: int | None = None
     accepted_tokens: int | None = None
+
+    @property
+    def failure(self) -> str | None:
+        """Why there is no whole answer: its error, or a finish reason that no answer has which was left to its end."""
+        if self.error is None and self.finish_reason not in (None, *FINISHED):
+            return f"the engine ended it by {self.finish_reason!r} after {len(self.token_ids)} tokens"
+        return self.error
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Generation:

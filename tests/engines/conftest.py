@@ -49,6 +49,10 @@ class Mutant:
         """As the worker does."""
         return self._worker.encode_messages(conversations)
 
+    def decode(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> Sequence[str | None]:
+        """As the worker does."""
+        return self._worker.decode(requests, outputs)
+
     def prepare(self, workload: Workload) -> None:
         """Become this mutant, and send the requests."""
         self._worker.become(self.spec.speculative_options.get("fault"))

@@ -16,13 +16,14 @@ from pytest_specdec.engines.fake import FAULTS
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.verdict.equivalence import Outcome
 
-DIVERGENT, LENGTH = Outcome.DIVERGENT.value, Outcome.LENGTH.value
+DIVERGENT, LENGTH, TEXT = Outcome.DIVERGENT.value, Outcome.LENGTH.value, Outcome.TEXT.value
 INPUTS, ERROR = Outcome.INPUTS_DIFFER.value, Outcome.ENGINE_ERROR.value
 UNDECIDABLE = Outcome.UNDECIDABLE.value
 SPECULATION, BOTH_ARMS = "speculation", "both arms"
 ENDING, EXACT, SMALL = {"eos_rate": 0.04}, {"near_tie_rate": 0.0}, {"vocabulary": 31}
 PLAIN = {"count": 8, "max_tokens": 48, "concurrency": 4, "rounds": 2, "warmup_rounds": 0}
 ENDS = {**PLAIN, "ignore_eos": False}
+STOPPED, NEVER_STOPPED = {**PLAIN, "stop": ["7>"]}, {**PLAIN, "stop": ["none of these"]}
 TEN_THOUSAND = {**PLAIN, "count": 40, "max_tokens": 250, "rounds": 1}
 LONG = {**PLAIN, "count": 2, "max_tokens": 280, "concurrency": 2, "rounds": 1}
 
@@ -92,7 +93,30 @@ CASES = (
     Case("bonus token doubled", DIVERGENT, "tokens are beyond the floor"),
     Case("EOS passed over", LENGTH, "continued past EOS at", ENDS, options=ENDING),
     Case("max_tokens overshot", LENGTH, "more than max_tokens = 48"),
-    Case("stop text's tail kept", LENGTH, "text equal, ids differ", {**PLAIN, "stop": ["7>"]}),
+    Case("stop text's tail kept", LENGTH, "text equal, ids differ", STOPPED),
+    Case("cut off, without a reason", LENGTH, "ended without a finish reason after", ENDS, options=ENDING),
+    Case("cut off, says abort", ERROR, "the engine ended it by 'abort' after"),
+    Case("cut off, says error", ERROR, "the engine ended it by 'error' after"),
+    Case("cut off, says length", LENGTH, "not after max_tokens = 48", ENDS, options=ENDING),
+    Case("cut off, says stop", LENGTH, "which is no stop token", ENDS, options=ENDING),
+    Case(
+        "cut off, says stop",
+        LENGTH,
+        "on no stop token and no stop text",
+        NEVER_STOPPED,
+        variant="where a stop text was asked for",
+    ),
+    Case(
+        "cut off, says stop",
+        DIVERGENT,
+        "below the target's argmax",
+        ENDS,
+        options={**ENDING, "keeps_ends": False},
+        variant="by an engine that leaves EOS out and says so",
+    ),
+    Case("EOS left out", LENGTH, "which is no stop token", ENDS, options=ENDING),
+    Case("text alone wrong", TEXT, "text differs from that of its ids at character 0", STOPPED),
+    Case("stop text in the text", TEXT, "text differs from that of its ids", STOPPED),
     Case(
         "min_tokens released late",
         LENGTH,

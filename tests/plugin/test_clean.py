@@ -39,7 +39,7 @@ STRICT = ("-W", "error", "--strict-markers", "--strict-config")
 def test_no_warning(project: Project, more: tuple[str, ...]) -> None:
     """Every warning is an error, markers and configuration are strict."""
     project.tests(BOTH_ARMS)
-    result = project.run_apart(*STRICT, *more)
+    result = project.run_afresh(*STRICT) if not more else project.run_apart(*STRICT, *more)
     result.assert_outcomes(passed=3)
     assert result.ret == 0
 

@@ -105,10 +105,10 @@ def test_several_backends_multiply_out(project: Project) -> None:
     assert (len(ids), len(set(ids))) == (2, 2)
 
 
-@pytest.mark.parametrize("seed", ["0", "1", "2"])
+@pytest.mark.parametrize("seed", ["0", "1"])  # by which a set of the two fixtures' names has either order
 def test_ids_do_not_depend_on_hashing(project: Project, monkeypatch: pytest.MonkeyPatch, seed: str) -> None:
     """Two engine fixtures in one test: the parts of its id have one order in every process, as pytest-xdist demands."""
     monkeypatch.setenv("PYTHONHASHSEED", seed)
     project.tests("def test_it(specdec, ar_engine, spec_engine, scenario): ...\n")
-    lines = project.run_apart("--collect-only", "-q").outlines
+    lines = project.run_afresh("--collect-only", "-q").outlines
     assert "test_it.py::test_it[t-draft_model-g3-t-target-short]" in lines

@@ -19,6 +19,7 @@ NEW = (
     "asked.load",
     "asked.scenario_digest",
     "engine.details.counting",
+    "engine.details.keeps_ends",
     "load.goodput.at_best",
     "target_alone.tokens_per_second",
     "hardware",

@@ -37,6 +37,12 @@ AFTER_12 = (46, 48, 54, 72, 26, 88, 74, 32)
 Start = Callable[..., ServedEngine]
 
 
+@pytest.fixture(autouse=True)
+def not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server of which a request failed is looked at once: most of these go on."""
+    monkeypatch.setattr(server_engine, "DYING_SECONDS", 0.0)
+
+
 @pytest.fixture
 def start() -> Iterator[Start]:
     """Starts fake servers, and ends them after the test."""
@@ -132,7 +138,7 @@ def test_a_request_that_hangs_is_named_and_the_other_counts(start: Start) -> Non
 
 
 @pytest.fixture
-def watched_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def watched_to_its_end(not_watched: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server of which a request failed is given time to end: in these tests it does."""
     monkeypatch.setattr(server_engine, "DYING_SECONDS", AMPLE)
 

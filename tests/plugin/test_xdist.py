@@ -95,7 +95,9 @@ def test_another_distribution_is_left_alone(project: Project) -> None:
     """Who asks for --dist loadfile has a reason; the plugin groups only where pytest-xdist's default would scatter."""
     project.conftest("def pytest_report_header(config):\n    return f'distribution {config.option.dist}'\n")
     project.tests("def test_plain():\n    pass\n")
-    project.run_apart("-n", "1", "--dist", "loadfile").stdout.fnmatch_lines(["distribution loadfile"])
+    for options, distribution in ((), "loadgroup"), (("--dist", "loadfile"), "loadfile"):
+        result = project.run("-n", "1", "--collect-only", *options)
+        result.stdout.fnmatch_lines([f"distribution {distribution}"])
 
 
 def test_a_measuring_run_does_not_say_that_nothing_was_measured(project: Project) -> None:

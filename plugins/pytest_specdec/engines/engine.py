@@ -22,7 +22,8 @@ class Description:
     `vocabulary`: number of token ids that the tokenizer really has, or the model's where there is no tokenizer.
     `context`: longest prompt plus output, in tokens. `versions`: package name to version. `device`: "cpu" or the GPU's
     name. `pid`: the worker's process id, None for an engine without a process. `parks`: whether parking gives memory
-    up, so that the engine cannot run until it is woken.
+    up, so that the engine cannot run until it is woken. `details`: what else it says, such as `eos_token_ids`, and as
+    `keeps_ends` whether the EOS or stop token that ended an answer is among its ids.
     """
 
     vocabulary: int
@@ -47,6 +48,12 @@ class Engine(Protocol):
         """Token ids of each conversation by the target's chat template, open for the assistant's answer.
 
         A message has `role` and `content`. Raises EngineError where the target has no chat template.
+        """
+
+    def decode(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> Sequence[str | None]:
+        """The text of each output as it follows its prompt; None where no tokenizer tells it.
+
+        Special tokens are left out unless the request says `skip_special_tokens = false`.
         """
 
     def prepare(self, workload: Workload) -> None:

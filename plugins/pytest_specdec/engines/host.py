@@ -72,6 +72,14 @@ class WorkerEngine:
         told = [[dict(message) for message in conversation] for conversation in conversations]
         return [list(ids) for ids in self._call("encode_messages", told)]
 
+    def decode(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> Sequence[str | None]:
+        """The text of each output as it follows its prompt, by the backend's tokenizer."""
+        asked = [
+            (list(request.prompt_ids), list(output), bool(request.sampling.get("skip_special_tokens", True)))
+            for request, output in zip(requests, outputs, strict=True)
+        ]
+        return list(self._call("decode", asked))
+
     def prepare(self, workload: Workload) -> None:
         """Send the requests, and when they are due."""
         requests = [request.wire() for request in workload.requests]

@@ -58,7 +58,7 @@ class Planned(NamedTuple):
     prompt_ids: list[int]
     max_tokens: int
     stop_ids: frozenset[int]
-    detokenise: bool
+    stop: tuple[str, ...]
     seed: int | None
 
 
@@ -384,6 +384,7 @@ class TransformersBackend:
             "counting": counting(self._config),
             "attention": getattr(self._target.config, "_attn_implementation", None),
             "eos_token_ids": list(self._eos_ids),
+            "keeps_ends": True,
             "tokenizer": type(self._tokenizer).__name__ if self._tokenizer is not None else None,
             "prefix_caching": False,
             "concurrency": 1,
@@ -454,9 +455,9 @@ class TransformersBackend:
             **({"tokenizer": self._tokenizer} if request["stop"] else {}),
             **({"assistant_model": self._draft} if self._draft is not None else {}),
         }
-        prompt_ids, detokenise = list(request["prompt_ids"]), bool(request["stop"])
+        prompt_ids, stop = list(request["prompt_ids"]), tuple(request["stop"])
         seed = request["sampling"].get("seed")
-        return Planned(arguments, prompt_ids, request["max_tokens"], frozenset(stop_ids), detokenise, seed)
+        return Planned(arguments, prompt_ids, request["max_tokens"], frozenset(stop_ids), stop, seed)
 
     def _check(self, index: int, request: Mapping[str, Any]) -> None:
         prompt, size = request["prompt_ids"], vocabulary_of(self._target)
@@ -531,14 +532,28 @@ class TransformersBackend:
         arrived = sum(int(tokens) for _, tokens in decoded.chunks)
         if arrived != len(decoded.token_ids):
             raise RuntimeError(f"{arrived} tokens arrived, but {len(decoded.token_ids)} were returned")
+        text = self._text(planned, decoded.token_ids) if planned.stop else ""
         return {
             "prompt_ids": planned.prompt_ids,
             "token_ids": decoded.token_ids,
-            "finish_reason": finish_reason(planned, decoded.token_ids),
+            "finish_reason": finish_reason(planned, decoded.token_ids, text),
             "chunks": decoded.chunks,
-            "text": self._tokenizer.decode(decoded.token_ids, skip_special_tokens=True) if planned.detokenise else None,
+            "text": up_to(text, planned.stop) if planned.stop else None,
             "started_s": decoded.started_s,
         }
+
+    def _text(self, planned: Planned, token_ids: list[int]) -> str:
+        """The text of an answer's ids, without a token that ended it."""
+        ended = bool(token_ids) and token_ids[-1] in planned.stop_ids
+        ids = token_ids[: len(token_ids) - ended]
+        told = text_after(self._tokenizer, planned.prompt_ids, ids)
+        return self._tokenizer.decode(ids, skip_special_tokens=True) if told is None else told
+
+    def decode(self, sequences: Sequence[tuple[list[int], list[int], bool]]) -> list[str | None]:
+        """The text of each (prompt, output, whether special tokens are left out) after its prompt; None if not told."""
+        if self._tokenizer is None:
+            return [None] * len(sequences)
+        return [text_after(self._tokenizer, *each) for each in sequences]
 
     def score(
         self, sequences: Sequence[tuple[Sequence[int], Sequence[int], tuple[int, Sequence[int]]]]
@@ -641,10 +656,21 @@ def knows_stop_text() -> bool:
     return hasattr(GenerationConfig(), "stop_strings")
 
 
-def finish_reason(planned: Planned, token_ids: Sequence[int]) -> str | None:
+def finish_reason(planned: Planned, token_ids: Sequence[int], text: str) -> str | None:
     """Why decoding ended: "stop" by a token or text, "length" at the limit, None where neither explains it."""
-    if token_ids and token_ids[-1] in planned.stop_ids:
+    if (token_ids and token_ids[-1] in planned.stop_ids) or any(stop in text for stop in planned.stop):
         return "stop"
-    if len(token_ids) >= planned.max_tokens:
-        return "length"
-    return "stop" if planned.detokenise else None
+    return "length" if len(token_ids) >= planned.max_tokens else None
+
+
+def text_after(tokenizer: Any, prompt: list[int], output: list[int], skip_special_tokens: bool = True) -> str | None:
+    """The output's text as it follows the prompt's; None where a character has begun in the prompt."""
+    how = {"skip_special_tokens": skip_special_tokens, "clean_up_tokenization_spaces": False}
+    before, whole = tokenizer.decode(prompt, **how), tokenizer.decode(prompt + output, **how)
+    return whole[len(before) :] if whole.startswith(before) and not before.endswith("\ufffd") else None
+
+
+def up_to(text: str, stops: Sequence[str]) -> str:
+    """The text before the first stop text."""
+    places = [at for stop in stops if (at := text.find(stop)) >= 0]
+    return text[: min(places)] if places else text

@@ -175,6 +175,7 @@ class VllmBackend:
             "model_vocabulary": model.get_vocab_size(),
             "dtype": str(model.dtype).removeprefix("torch."),
             "eos_token_ids": self._eos_token_ids(),
+            "keeps_ends": True,
             "block_size": getattr(cache, "block_size", None),
             "prefix_caching": getattr(cache, "enable_prefix_caching", None),
             "prefill_chunk": getattr(scheduler, "max_num_batched_tokens", None),
@@ -243,6 +244,12 @@ class VllmBackend:
             )
         written = [tokenizer.apply_chat_template(each, add_generation_prompt=True) for each in conversations]
         return [list(each["input_ids"] if hasattr(each, "keys") else each) for each in written]
+
+    def decode(self, sequences: list[tuple[list[int], list[int], bool]]) -> list[str | None]:
+        """The text of each (prompt, output, whether special tokens are left out) after its prompt; None if not told."""
+        if self._engine.model_config.skip_tokenizer_init:
+            return [None] * len(sequences)
+        return [_text_after(self._llm.get_tokenizer(), *each) for each in sequences]
 
     def _tokenizer(self) -> Any:
         if self._engine.model_config.skip_tokenizer_init:
@@ -369,6 +376,14 @@ def _counting(config: dict[str, Any]) -> str | None:
 def _no_second_bos(text: str, bos: str | None) -> dict[str, bool]:
     """The argument that keeps the tokenizer from adding to a text which a template has already begun with BOS."""
     return {"add_special_tokens": False} if bos and text.startswith(bos) else {}
+
+
+def _text_after(tokenizer: Any, prompt: list[int], output: list[int], skip_special_tokens: bool) -> str | None:
+    """The output's text as it follows the prompt's; None where a character has begun in the prompt."""
+    how = {"skip_special_tokens": skip_special_tokens}
+    how |= {"clean_up_tokenization_spaces": False} if hasattr(tokenizer, "clean_up_tokenization_spaces") else {}
+    before, whole = tokenizer.decode(prompt, **how), tokenizer.decode(prompt + output, **how)
+    return whole[len(before) :] if whole.startswith(before) and not before.endswith("\ufffd") else None
 
 
 class _Answer:

@@ -128,9 +128,9 @@ def _recipe(name: str, preset: Preset, part: str, values: dict[str, Any]) -> Con
 
 
 def _shape(preset: Preset, part: str, values: dict[str, Any]) -> Shape:
-    shape = preset.target
-    if part == "draft":
-        shape = preset.memory_draft if "memory" in values and preset.memory_draft is not None else preset.draft
+    shape, other = (preset.draft, preset.memory_draft) if part == "draft" else (preset.target, preset.memory_target)
+    if "memory" in values and other is not None:
+        shape = other
     layers = 1 if part == "eagle" else values.pop("layers", shape.layers)
     return replace(shape, layers=layers)
 

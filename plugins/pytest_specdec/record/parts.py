@@ -150,7 +150,7 @@ class VerdictPart:
     outcome: Annotated[
         str,
         "",
-        "identical, tie, draft state, length, divergent, inputs differ, engine error, undecidable; sampled: "
+        "identical, tie, draft state, text, length, divergent, inputs differ, engine error, undecidable; sampled: "
         "consistent, different, underpowered",
     ] = ""
     detail: Annotated[str | None, "", "an engine's own words where there is no verdict"] = None

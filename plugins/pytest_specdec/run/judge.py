@@ -20,6 +20,7 @@ from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.verdict.drafts import foretell, foretold_part, judge_drafts
 from pytest_specdec.verdict.equivalence import Calibration, Outcome, Verdict, judge
 from pytest_specdec.verdict.hints import add_hints
+from pytest_specdec.verdict.limits import Facts
 from pytest_specdec.verdict.part import findings_part, outcome_part, sampling_part
 from pytest_specdec.verdict.sampling import (
     Drawing,
@@ -58,7 +59,8 @@ def judge_rounds(session: Session, arms: Arms, rounds: Rounds, about: Descriptio
 
 def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Description) -> Judgement:
     reference, workload = session.reference(arms), arms.workload
-    verdict = judge(workload, reference.calibration, rounds.runs, partial(session.rescore, arms))
+    calibration = reference.calibration.beside(Facts.of(about))
+    verdict = judge(workload, calibration, rounds.runs, partial(session.rescore, arms), partial(session.decode, arms))
     verdict, known, foretold = _by_what_is_known(verdict, reference.calibration, arms, rounds, about)
     part = replace(outcome_part(verdict, reference), known_truth=known, foretold=foretold)
     ties = verdict.counts.get(Outcome.TIE.value, 0) / sum(verdict.counts.values())

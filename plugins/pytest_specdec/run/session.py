@@ -156,3 +156,8 @@ class Session:
         what = f"{arms.target.label} rescores {sum(map(len, outputs))} tokens"
         with self.pool.using(arms.target) as engine, self.progress.doing(what):
             return engine.score(requests, outputs)
+
+    def decode(self, arms: Arms, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> Sequence[str | None]:
+        """The text of outputs by the target's tokenizer; None where it tells none."""
+        with self.pool.using(arms.target) as engine:
+            return engine.decode(requests, outputs)

@@ -3,7 +3,7 @@
 Limits come first, and absolutely. Output that equals rescored target-only output token for token is certified. Where a
 token differs, the target alone rates every emitted token of that request, given the very prefix that the engine had: if
 each lies within the noise floor of the argmax the request is a tie, and otherwise it is divergent. Ties in turn must
-not be more frequent than in the calibration.
+not be more frequent than in the calibration. The text of an answer is held against its ids besides.
 """
 
 from __future__ import annotations
@@ -11,12 +11,21 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from pytest_specdec.generation import Chunk, Generation, Run, Score
-from pytest_specdec.verdict.limits import Facts, broken_limit, missed_eos, reshaping_fields, without_missed_eos
+from pytest_specdec.verdict.limits import (
+    Facts,
+    broken_limit,
+    missed_eos,
+    reshaping_fields,
+    with_any_end,
+    with_end,
+    without_missed_eos,
+)
 from pytest_specdec.verdict.noise import LEVEL, NearTies, NoiseFloor, compare_near_ties, largest_gap
+from pytest_specdec.verdict.text import Decode, Decoded, broken_stop, decode_answers, no_tokenizer, wrong_text
 from pytest_specdec.workloads.workload import Request, Workload
 
 TARGET_ONLY, THIS_ENGINE = "target only", "this engine"
@@ -29,6 +38,7 @@ class Outcome(str, Enum):
     IDENTICAL = "identical"
     TIE = "tie"
     DRAFT_STATE = "draft state"
+    TEXT = "text"
     LENGTH = "length"
     DIVERGENT = "divergent"
     INPUTS_DIFFER = "inputs differ"
@@ -61,6 +71,10 @@ class Calibration:
     certified: tuple[tuple[Certified, ...], ...]
     floor: NoiseFloor
     facts: Facts
+
+    def beside(self, engine: Facts) -> Calibration:
+        """The same for an engine to be judged: what it leaves out of its ids is its own affair."""
+        return replace(self, facts=replace(self.facts, keeps_ends=engine.keeps_ends))
 
 
 @dataclass(frozen=True)
@@ -109,19 +123,33 @@ class Verdict:
         return self.outcome.passes
 
 
-def judge(workload: Workload, calibration: Calibration, runs: Sequence[Run], rescore: Rescore) -> Verdict:
+def judge(
+    workload: Workload,
+    calibration: Calibration,
+    runs: Sequence[Run],
+    rescore: Rescore,
+    decode: Decode = no_tokenizer,
+) -> Verdict:
     """Judge every generation of every round. `rescore` is called at most once, with all outputs that differ."""
     cases = [
-        Case(round_, index, workload.requests[index], calibration, generation)
+        Case.of(round_, index, workload.requests[index], calibration, generation)
         for round_, run in enumerate(runs)
         for index, generation in enumerate(run.generations)
     ]
     settled = {id(case): finding for case in cases if (finding := case.judge_limits()) is not None}
+    settled |= _judge_texts([case for case in cases if id(case) not in settled], decode)
     differing = [case for case in cases if id(case) not in settled and case.certificate is None]
-    scores = {id(case): row for case, row in zip(differing, _rescore(differing, rescore), strict=True)}
+    scores = {id(case): case.rated(row) for case, row in zip(differing, _rescore(differing, rescore), strict=True)}
     findings = [*settled.values(), *(case.judge_scores(scores[id(case)]) for case in differing)]
     near_ties = _near_ties(calibration, [case for case in cases if id(case) not in settled], scores)
     return verdict_of(len(cases), findings, calibration.floor, near_ties)
+
+
+def _judge_texts(cases: Sequence[Case], decode: Decode) -> dict[int, Finding]:
+    texts = decode_answers(((case.request, case.seen) for case in cases), decode)
+    judged = ((case, texts.get((case.request, case.seen.token_ids))) for case in cases)
+    findings = {id(case): case.judge_text(text) for case, text in judged if text is not None}
+    return {case: finding for case, finding in findings.items() if finding is not None}
 
 
 def _rescore(cases: Sequence[Case], rescore: Rescore) -> Sequence[Sequence[Score]]:
@@ -167,6 +195,12 @@ class Case:
     calibration: Calibration
     seen: Generation
 
+    @classmethod
+    def of(cls, round_: int, index: int, request: Request, calibration: Calibration, seen: Generation) -> Case:
+        """With the end that its engine leaves out."""
+        alone = [each.generation.token_ids for each in calibration.certified[index]]
+        return cls(round_, index, request, calibration, with_end(request, seen, calibration.facts, alone))
+
     @property
     def certificate(self) -> Certified | None:
         """The certified generation with the same tokens, if there is one."""
@@ -189,10 +223,14 @@ class Case:
         """Scores without those where an end was due: a matter of length, not of noise."""
         return without_missed_eos(self.request, self.seen.token_ids, scores, self.calibration.facts)
 
+    def rated(self, row: Sequence[Score]) -> Sequence[Score]:
+        """Its scores; an end that was put back is any end."""
+        return with_any_end(self.request, self.seen.token_ids, row, self.calibration.facts)
+
     def judge_limits(self) -> Finding | None:
         """What can be said without rescoring: a failure, wrong inputs, a broken limit, an early or late end."""
-        if self.seen.error is not None:
-            return self.finding(Outcome.ENGINE_ERROR, f"the request failed: {self.seen.error}")
+        if (failure := self.seen.failure) is not None:
+            return self.finding(Outcome.ENGINE_ERROR, f"the request failed: {failure}")
         if self.seen.prompt_ids != self.request.prompt_ids:
             return self.finding(Outcome.INPUTS_DIFFER, self._other_inputs())
         if (broken := broken_limit(self.request, self.seen, self.calibration.facts)) is not None:
@@ -202,6 +240,14 @@ class Case:
         if self.calibration.certified[self.index] and self._one_is_a_prefix():
             return self.finding(Outcome.LENGTH, self._other_length() + self._same_text())
         return None
+
+    def judge_text(self, decoded: Decoded) -> Finding | None:
+        """A stop text passed over or not there, or a text that is not that of the ids."""
+        asked = self.request, self.seen, decoded, self.calibration.facts
+        if (broken := broken_stop(*asked)) is not None:
+            return self.finding(Outcome.LENGTH, broken)
+        wrong = wrong_text(*asked)
+        return None if wrong is None else self.finding(Outcome.TEXT, wrong)
 
     def judge_scores(self, rows: Sequence[Score]) -> Finding:
         """Tie, divergent or missed, by the target's rating of every emitted token."""

@@ -14,7 +14,7 @@ from itertools import chain
 from pytest_specdec.engines.engine import Engine, one_pass
 from pytest_specdec.generation import Generation, Run, Score
 from pytest_specdec.verdict.equivalence import Calibration, Certified
-from pytest_specdec.verdict.limits import Facts, reshaping_fields, without_missed_eos
+from pytest_specdec.verdict.limits import Facts, reshaping_fields, with_any_end, with_end, without_missed_eos
 from pytest_specdec.verdict.noise import noise_floor
 from pytest_specdec.workloads.workload import Request, Workload
 
@@ -49,7 +49,9 @@ def calibrate(engine: Engine, workload: Workload, together: Run, prompts: int, c
 def _certify_differing(engine: Engine, solo: Workload, together: Run, alone: Run) -> list[Certified | None]:
     """Certificates of batch-1 outputs, scored only where they differ; an equal one has its certificate already."""
     pairs = list(zip(solo.requests, together.generations, alone.generations, strict=False))
-    differ = [index for index, (_, mine, other) in enumerate(pairs) if mine.error or mine.token_ids != other.token_ids]
+    differ = [
+        index for index, (_, mine, other) in enumerate(pairs) if mine.failure or mine.token_ids != other.token_ids
+    ]
     made = _certify(engine, [pairs[at][0] for at in differ], [pairs[at][2] for at in differ])
     by_index = dict(zip(differ, made, strict=True))
     return [by_index.get(index) for index in range(len(pairs))]
@@ -57,10 +59,14 @@ def _certify_differing(engine: Engine, solo: Workload, together: Run, alone: Run
 
 def _certify(engine: Engine, requests: Sequence[Request], generations: Sequence[Generation]) -> list[Certified | None]:
     """A certificate for each generation; None for a request that failed, which shows nothing of the target."""
-    whole = [(request, each) for request, each in zip(requests, generations, strict=True) if each.error is None]
+    facts, pairs = Facts.of(engine.description), zip(requests, generations, strict=True)
+    whole = [(request, with_end(request, each, facts)) for request, each in pairs if each.failure is None]
     rows = engine.score([request for request, _ in whole], [each.token_ids for _, each in whole]) if whole else ()
-    scores = iter(rows)
-    return [Certified(each, next(scores)) if each.error is None else None for each in generations]
+    made = (
+        Certified(each, with_any_end(request, each.token_ids, row, facts))
+        for (request, each), row in zip(whole, rows, strict=True)
+    )
+    return [next(made) if each.failure is None else None for each in generations]
 
 
 def _calibration(
@@ -75,7 +81,7 @@ def _calibration(
     pairs = [
         (mine, other)
         for mine, other in zip(together.generations, alone.generations, strict=False)
-        if not (mine.error or other.error)
+        if not (mine.failure or other.failure)
     ]
     disagreements = sum(mine.token_ids != other.token_ids for mine, other in pairs)
     floor = noise_floor(shapes, engine.spec.dtype, disagreements, len(pairs))

@@ -330,10 +330,34 @@ class TestTokenizer:
     def test_encodes(self, load: Any) -> None:
         assert load("worded").encode(["w5 w9", "w12"]) == [[5, 9], [12]]
 
-    def test_stop_text_ends_the_answer_and_is_in_it(self, load: Any) -> None:
+    def test_stop_text_ends_the_ids_and_the_text_ends_before_it(self, load: Any) -> None:
         generation = decode(load("worded"), request([15], stop=["w18"]))["generations"][0]
         assert (generation["token_ids"], generation["finish_reason"]) == ([16, 17, 18], "stop")
-        assert generation["text"] == "w16 w17 w18"
+        assert generation["text"] == " w16 w17 "
+
+    @pytest.mark.parametrize(
+        ("ids", "text", "reason"),
+        [
+            ([16, 17, 18], " w16 w17 w18", "stop"),
+            ([16, EOS], " w16", "stop"),
+            ([16, 17, 19, 20], " w16 w17 w19 w20", "length"),
+            ([16, 17], " w16 w17", None),
+        ],
+    )
+    def test_an_answer_that_was_cut_off_has_no_finish_reason(
+        self, ids: list[int], text: str, reason: str | None
+    ) -> None:
+        """That a stop text was asked for is no sign that it came."""
+        planned = backend.Planned({}, [15], 4, frozenset({EOS}), ("w18",), None)
+        assert backend.finish_reason(planned, ids, text) == reason
+
+    def test_reads_an_output_as_it_follows_its_prompt(self, load: Any) -> None:
+        """With the space between them; special tokens are left out unless they are asked for."""
+        outputs = [([5], [9, 12], True), ([5], [9, EOS], True), ([5], [9, EOS], False), ([5], [], True)]
+        assert load("worded").decode(outputs) == [" w9 w12", " w9", f" w9 w{EOS}", ""]
+
+    def test_reads_nothing_without_one(self, load: Any) -> None:
+        assert load("counts").decode([([5], [9], True)]) == [None]
 
     def test_no_text_where_none_was_asked_for(self, load: Any) -> None:
         assert decode(load("worded"), request())["generations"][0]["text"] is None

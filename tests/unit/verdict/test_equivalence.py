@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -49,13 +50,17 @@ def exact(of: Generation) -> tuple[Score, ...]:
     return tuple(Score(0.0, 10.0, token) for token in of.token_ids)
 
 
+def text_of(requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> list[str]:
+    """One letter a token."""
+    return ["".join(chr(ord("a") + token) for token in output) for output in outputs]
+
+
 def verdict_on(
     seen: Generation, expected: Generation, rescore=never, request: Request | None = None, **calibration
 ) -> Verdict:  # type: ignore[no-untyped-def]
     asked = request or request_for(expected.token_ids)
-    return judge(
-        Workload("w", (asked,), 1), calibration_of([expected], **calibration), [Run((seen,), None, 0.0)], rescore
-    )
+    known = calibration_of([expected], **calibration)
+    return judge(Workload("w", (asked,), 1), known, [Run((seen,), None, 0.0)], rescore, text_of)
 
 
 def test_the_same_tokens_are_identical_without_rescoring() -> None:
@@ -128,6 +133,72 @@ def test_a_doubled_bos_is_named() -> None:
     doubled = generation([1, 2, 3], prompt=(0, *PROMPT))
     detail = verdict_on(doubled, generation([1, 2, 3])).findings[0].detail
     assert detail == "the engine put token 0 before the prompt: is BOS added twice?"
+
+
+@pytest.mark.parametrize(
+    ("reason", "outcome"),
+    [(None, "length"), ("abort", "engine error"), ("error", "engine error"), ("stop", "length"), ("length", "length")],
+)
+def test_what_is_cut_off_after_a_tie_is_no_tie(reason: str | None, outcome: str) -> None:
+    """Three of 48 tokens, each within the floor, whatever the engine says of their end."""
+    asked = Request(PROMPT, 48, stop=("none of these",))
+    cut = Generation(PROMPT, (1, 9, 3), reason, text="bjd")
+    assert verdict_on(cut, generation(range(48)), gaps(0.0, 0.1, 0.0), request=asked).outcome.value == outcome
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome"), [("bc", "identical"), ("bx", "text"), ("bcd", "text"), ("b", "text"), (None, "identical")]
+)
+def test_the_same_ids_with_another_text_are_not_identical(text: str | None, outcome: str) -> None:
+    asked = Request(PROMPT, 9, ignore_eos=False, stop=("d",))
+    seen, expected = (Generation(PROMPT, (1, 2, 3), "stop", text=each) for each in (text, "bc"))
+    verdict = verdict_on(seen, expected, request=asked)
+    assert (verdict.outcome.value, verdict.passes) == (outcome, outcome == "identical")
+
+
+def test_a_tie_does_not_excuse_a_text_that_is_not_that_of_its_ids() -> None:
+    seen = Generation(PROMPT, (1, 9, 3), "length", text="bcd")
+    verdict = verdict_on(seen, generation([1, 2, 3]), gaps(0.0, 0.1, 0.0))
+    assert (verdict.outcome, verdict.findings[0].detail) == (
+        Outcome.TEXT,
+        "text differs from that of its ids at character 1: 'cd', not 'jd'",
+    )
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [{"top_p": 0.9}, {"top_k": 5}, {"min_p": 0.1}, {"n": 1}, {"logprobs": 3}, {"skip_special_tokens": False}],
+)
+def test_a_field_that_cannot_change_a_greedy_choice_neither_excuses_nor_forbids(sampling: dict[str, float]) -> None:
+    asked = request_for([1, 2, 3], sampling=sampling)
+    pair = generation([1, 9, 3]), generation([1, 2, 3])
+    assert verdict_on(*pair, gaps(0.0, 0.1, 0.0), request=asked).outcome is Outcome.TIE
+    assert verdict_on(*pair, gaps(0.0, 5.0, 0.0), request=asked).outcome is Outcome.DIVERGENT
+
+
+@pytest.mark.parametrize(
+    ("tokens", "says_so", "outcome"),
+    [
+        ([1, 2], True, "identical"),
+        ([1, 2], False, "length"),
+        ([1, 9], True, "tie"),
+        ([1], True, "divergent"),
+        ([1, 2, 99], False, "identical"),
+    ],
+)
+def test_an_engine_may_leave_eos_out_if_it_says_so(tokens: list[int], says_so: bool, outcome: str) -> None:
+    """A natural end is then as the target's own; what is cut off is not: the target wants no end there."""
+    asked = Request(PROMPT, 9, ignore_eos=False)
+    facts = Facts(eos_token_ids=frozenset({99}))
+    known = calibration_of([generation([1, 2, 99], "stop")], facts=facts).beside(replace(facts, keeps_ends=not says_so))
+
+    def rate(_: object, outputs: Sequence[Sequence[int]]) -> list[list[Score]]:
+        wanted, gaps_of = (1, 2, 99), {9: 0.1, 99: 5.0}
+        rows = [list(zip(output, wanted, strict=False)) for output in outputs]
+        return [[Score(0.0 if each == best else gaps_of[each], 10.0, best) for each, best in row] for row in rows]
+
+    seen = Run((generation(tokens, "stop"),), None, 0.0)
+    assert judge(Workload("w", (asked,), 1), known, [seen], rate).outcome.value == outcome
 
 
 def test_text_that_agrees_while_ids_do_not_is_told() -> None:

@@ -102,6 +102,7 @@ class Decoder:
         self.model = model
         self.gamma = spec.gamma or 0 if spec.speculates else 0
         self._alpha = float(spec.speculative_options.get("alpha", 0.8))
+        self.keeps_ends = bool(options["keeps_ends"])
         self._options = options
         self._decoded: set[tuple[int, ...]] = set()
 
@@ -140,6 +141,7 @@ class Decoder:
         burst, accepted, rejected = self.draft_and_verify(progress)
         self._count(progress, accepted)
         tokens, reason = self.cut(progress, self.hand_out(burst, rejected is None))
+        tokens = tokens if self.keeps_ends else self.without_end(progress.request, tokens, reason)
         progress.context += burst
         progress.output += tokens
         progress.rejected = rejected
@@ -238,14 +240,20 @@ class Decoder:
         """Whether the last of these tokens, after the output so far, ends the answer by id or by text."""
         if progress.position(tokens) < progress.request.min_tokens:
             return False
-        text = text_of([*progress.output, *tokens])
-        return tokens[-1] in self.stop_tokens(progress.request) or any(stop in text for stop in progress.request.stop)
+        said, stops = [*progress.output, *tokens], progress.request.stop
+        return tokens[-1] in self.stop_tokens(progress.request) or any(stop in text_of(said) for stop in stops)
 
     def answer(self, progress: Progress, prompt: tuple[int, ...]) -> Generation:
         """The finished answer; text only where a stop text was asked for, and without it."""
-        text = up_to(text_of(progress.output), progress.request.stop) if progress.request.stop else None
+        asked, ids = progress.request, self.without_end(progress.request, progress.output, progress.reason)
+        text = up_to(text_of(ids), asked.stop) if asked.stop else None
         chunks, moments = tuple(progress.chunks), (progress.started_s, progress.scheduled_s)
         return Generation(prompt, tuple(progress.output), progress.reason, chunks, text, *moments)
+
+    def without_end(self, request: Request, tokens: list[int], reason: str | None) -> list[int]:
+        """Tokens without the EOS or stop token that ended the answer."""
+        ends = self.stop_tokens(request) if reason == "stop" else frozenset()
+        return tokens[:-1] if set(tokens[-1:]) & ends else tokens
 
     def in_order(self, answers: list[Answer]) -> list[Answer]:
         """The answers, each in the place of its request."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pytest_specdec.engines.engine import Description
-from pytest_specdec.engines.fake.decoding import TIME, Decoder, Progress, clock
+from pytest_specdec.engines.fake.decoding import TIME, Decoder, Progress, clock, text_of
 from pytest_specdec.engines.fake.models import FIRST_PLAIN_ID, LanguageModel, language_model
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineDied, EngineError
@@ -87,7 +87,7 @@ DEFAULTS: dict[str, Any] = {
     "close_rate": 0.02,
     "flip_rate": 0.25,
     "eos_rate": 0.0,
-    "switches": {},
+    "keeps_ends": True,
 }
 
 
@@ -96,7 +96,7 @@ class FakeEngine:
 
     def __init__(self, spec: EngineSpec) -> None:
         self.spec = spec
-        self._options = {**DEFAULTS, **spec.options}
+        self._options = {**DEFAULTS, **spec.options, **spec.speculative_options}
         decoder = decoder_of(spec)
         self._pass("load_seconds")
         self._model: LanguageModel = language_model(spec, self._options)
@@ -114,7 +114,9 @@ class FakeEngine:
     def _details(self) -> dict[str, Any]:
         ends = {"eos_token_ids": list(self._model.eos_token_ids)} if self._model.eos_token_ids else {}
         counting = {"counting": "fake"} if self.spec.speculates else {}
-        return {**ends, **counting, **self._options["switches"], **self.spec.speculative_options.get("switches", {})}
+        said = {"keeps_ends": self._options["keeps_ends"]}
+        switches = {**self.spec.options.get("switches", {}), **self.spec.speculative_options.get("switches", {})}
+        return {**ends, **counting, **said, **switches}
 
     def _pass(self, option: str) -> None:
         TIME.advance(float(self._options[option]))
@@ -127,6 +129,10 @@ class FakeEngine:
         """The role's length and the words of each message, and the word "assistant" at the end."""
         told = [" ".join(f"{each['role']} {each['content']}" for each in messages) for messages in conversations]
         return self.encode([f"{text} assistant" for text in told])
+
+    def decode(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> Sequence[str | None]:
+        """Each token as the fake tokenizer writes it."""
+        return [text_of(output) for output in outputs]
 
     def prepare(self, workload: Workload) -> None:
         """Take the requests."""

@@ -35,6 +35,7 @@ FAR = range(17, 48)
 LOW = 4.0
 REST = tuple(LOW + ULP * step for step in range(64))
 MAP_TOP, MAP_GAP = 10.0, 8.0
+MOST_KEPT = 1 << 14  # prefixes of a workload of ten thousand tokens
 
 Logits = tuple[float, ...]
 
@@ -138,7 +139,7 @@ class ContextModel:
         self._rates = near_tie_rate, close_rate
         self._flip_rate = flip_rate
         self._eos_rate = eos_rate
-        self._exact = lru_cache(maxsize=4096)(self._draw)
+        self._exact = lru_cache(maxsize=MOST_KEPT)(self._draw)
 
     def logits(self, prefix: tuple[int, ...], shape: str | None = None) -> Logits:
         """Exact without a shape; with one, a near-tie may be decided the other way."""

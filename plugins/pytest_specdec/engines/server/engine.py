@@ -115,6 +115,7 @@ class ServedEngine:
         details = {
             "model_vocabulary": facts.model_vocabulary,
             "eos_token_ids": list(facts.eos_token_ids) or None,
+            "keeps_ends": self._plan.dialect.keeps_ends if self._plan.keeps_ends is None else self._plan.keeps_ends,
             "protocol": self._plan.dialect.name,
             "served_model": self._asking.model,
             "endpoint": self._asking.route.path,
@@ -153,6 +154,10 @@ class ServedEngine:
         self._refuse_no_tokenizer()
         asked = ({"model": self._asking.model, "messages": [dict(each) for each in talk]} for talk in conversations)
         return [list(self._client.json("/tokenize", body)["tokens"]) for body in asked]
+
+    def decode(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> Sequence[str | None]:
+        """Nothing: a server's own decoding does not say which special tokens it leaves out."""
+        return [None] * len(outputs)
 
     def _decode(self, ids: Sequence[int]) -> str:
         self._refuse_no_tokenizer()
