@@ -22,9 +22,13 @@ NEW = (
     "engine.details.keeps_ends",
     "load.goodput.at_best",
     "target_alone.tokens_per_second",
+    "target_alone.drift",
+    "throughput.steady_",
+    "speedup.steady_",
     "hardware",
 )
-"""What schema 1 did not tell of a gate that an engine's fault ended, or whose speed-up was null; another machine."""
+"""What schema 1 did not tell, of a gate that an engine's fault ended, or whose speed-up was null; a drift that was
+between other rounds; another machine."""
 
 REWORDED = (
     ("suspect: ", "hint: "),
