@@ -274,6 +274,10 @@ class ThroughputPart:
     tokens_per_second: Annotated[Figure[float], "tokens/s", "their ratio"] = NOTHING
     tokens_per_second_interval: Annotated[Figure[Interval], "tokens/s", "its 95 % interval over the rounds"] = NOTHING
     tokens_per_second_interval_share: Annotated[Figure[float], "", "the interval's width over its middle"] = NOTHING
+    steady_tokens_per_second: Annotated[
+        Figure[float], "tokens/s", "while every place of a closed load was taken; see measurements.md"
+    ] = NOTHING
+    steady_share: Annotated[Figure[float], "", "how much of the rounds' seconds that was"] = NOTHING
     prefix_cache_hits: Annotated[Figure[int], "tokens", "of prompts that came from a prefix cache"] = NOTHING
     per_round: Annotated[PerRoundPart, "", "round by round"] = field(default_factory=PerRoundPart)
 
@@ -326,13 +330,9 @@ class TargetAlonePart:
     tokens_per_second: Annotated[
         Figure[float], "tokens/s", "what `throughput.tokens_per_second` is divided by to give `speedup.ratio`"
     ] = NOTHING
-    rounds: Annotated[str | None, "", "how its rounds stand to these: alternated, before and after, before"] = None
-    drift: Annotated[Figure[float], "", "its later over its earlier rate"] = NOTHING
-    joules_per_token: Annotated[
-        Figure[float],
-        "J/token",
-        "what `energy.joules_per_token` is divided by; of its rounds when it was first measured",
-    ] = NOTHING
+    rounds: Annotated[str | None, "", "how its rounds stand to these: alternated, or before"] = None
+    drift: Annotated[Figure[float], "", "its last over its first round's rate, by a line through them"] = NOTHING
+    joules_per_token: Annotated[Figure[float], "J/token", "what `energy.joules_per_token` is divided by"] = NOTHING
     energy_flags: Annotated[tuple[str, ...], "", "what speaks against that"] = ()
 
 
@@ -376,6 +376,8 @@ class SpeedupPart:
         NOTHING
     )
     interval: Annotated[Figure[Interval], "", "its 95 % interval over the rounds"] = NOTHING
+    steady_ratio: Annotated[Figure[float], "", "the same while every place was taken, in each arm"] = NOTHING
+    steady_interval: Annotated[Figure[Interval], "", "its 95 % interval over the rounds"] = NOTHING
     model: Annotated[ModelPart, "", "what the model says of it"] = field(default_factory=ModelPart)
     decomposition: Annotated[Figure[Decomposition], "", "what it is made of"] = NOTHING
 
@@ -405,6 +407,7 @@ class EnergyPart:
     over_target: Annotated[
         Figure[float], "", "`joules_per_token` over `target_alone.joules_per_token`; below 1 saves energy"
     ] = NOTHING
+    over_target_interval: Annotated[Figure[Interval], "", "its 95 % interval over the rounds, pair by pair"] = NOTHING
     mean_watts: Annotated[Figure[float], "W", "during the rounds"] = NOTHING
     idle_watts: Annotated[Figure[float], "W", "before them, engine loaded and waiting"] = NOTHING
     method: Annotated[str | None, "", "`nvml counter`, `nvml instant power (estimate)`, `rapl`, or null"] = None
@@ -540,12 +543,16 @@ class ChangePart:
     outcome: Annotated[str, "", "better or same, worse, inconclusive, missing, shown"]
     threshold: Annotated[str, "", "the most that it may be worse, as written; empty if nobody set one"] = ""
     now: Annotated[float | None, "", "this run's"] = None
-    then: Annotated[float | None, "", "the baseline run's"] = None
+    then: Annotated[float | None, "", "the baseline run's, or the mean of several"] = None
     change: Annotated[float | None, "", "relative"] = None
-    low: Annotated[float | None, "", "lower bound of it"] = None
-    high: Annotated[float | None, "", "upper bound of it"] = None
+    low: Annotated[float | None, "", "lower bound of it, by the rounds"] = None
+    high: Annotated[float | None, "", "upper bound of it, by the rounds"] = None
     rounds: Annotated[int | None, "rounds", "of the run with fewer"] = None
     wanted: Annotated[int | None, "rounds", "a side that would decide, if these do not"] = None
+    sessions: Annotated[int | None, "runs", "whose mean is the baseline's figure"] = None
+    sessions_differ: Annotated[
+        float | None, "", "the share that 99 of 100 sessions of the same code differ by, at most"
+    ] = None
     why: Annotated[str, "", "why there is no interval or no figure"] = ""
     level: Annotated[float, "", "of the interval"] = 0.95
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from pytest_specdec.progress import Progress
     from pytest_specdec.workloads.scenario import Scenario
 
-ROUNDS_AGAIN = 2
-
 
 @dataclass(frozen=True)
 class Arms:
@@ -112,16 +110,11 @@ class Session:
             what = f"{arms.spec.label} decodes {arms.workload.name}, {len(arms.workload.requests)} requests"
             return self._time_rounds(Timed(engine, arms.workload, self.clock, meter_for(engine)), plan, what)
 
-    def target_beside(self, arms: Arms) -> Timed | None:
-        """The target alone, to take turns with this engine; None where one of them must sleep while the other runs."""
-        other = self.pool.beside(arms.spec)
-        return Timed(other, arms.workload, self.clock) if other is not None else None
-
-    def target_again(self, arms: Arms) -> Rounds:
-        """The target alone once more, after another engine has run."""
-        with self.pool.using(arms.target) as engine:
-            what = f"{arms.target.label} decodes {arms.workload.name} once more"
-            return self._time_rounds(Timed(engine, arms.workload, self.clock), Plan(ROUNDS_AGAIN, 1), what)
+    def timed(self, arms: Arms) -> Timed:
+        """The rounds of this engine, which is woken for its turn where another one runs meanwhile."""
+        spec = arms.spec
+        engine = self.pool.awake(spec)
+        return Timed(engine, arms.workload, self.clock, meter_for(engine), lambda: self.pool.wake(spec))
 
     def _time_rounds(self, timed: Timed, plan: Plan, what: str) -> Rounds:
         """Time these rounds, and say so."""

@@ -130,7 +130,7 @@ class Scenario(BaseModel):
     )
     concurrency: _Positive = key("a whole number of requests, 1 or more", "concurrency = 4", 1)
     prefix_cache: Literal["reset", "keep"] = key('"reset" or "keep"', 'prefix_cache = "keep"', "reset")
-    rounds: _Positive = key("a whole number of rounds, 1 or more", "rounds = 5", 3)
+    rounds: _Positive = key("a whole number of rounds, 1 or more", "rounds = 5", 4)
     interval: Annotated[float, Field(strict=True, gt=0, lt=1)] = key(
         "a number between 0 and 1", "interval = 0.02", 0.05
     )

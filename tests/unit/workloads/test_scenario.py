@@ -56,7 +56,7 @@ def test_defaults_of_the_smallest_scenario(tmp_path: Path) -> None:
         "sampling": {},
         "concurrency": 1,
         "prefix_cache": "reset",
-        "rounds": 3,
+        "rounds": 4,
         "interval": 0.05,
         "warmup_rounds": 1,
         "min_speedup": None,
