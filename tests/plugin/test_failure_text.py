@@ -44,6 +44,8 @@ def test_gap_and_floor_are_told(project: Project) -> None:
     lines = failure(project, "wrong token")
     found = line_with(lines, "request 0, round 0")
     assert "token 3 is 8 below the target's argmax 9; 3 of 8 tokens are beyond the floor" in found
+    assert found.startswith("request 0, round 0 and 1 more: divergent: ")
+    assert len([line for line in lines if line.startswith("request 0, ")]) == 1
     floor = line_with(lines, "noise floor")
     assert floor.startswith("noise floor 0.125 logits (bfloat16): over 32 target-only tokens")
 

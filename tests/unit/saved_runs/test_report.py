@@ -193,6 +193,17 @@ def test_the_page_has_this_structure(full: list[SavedRun], tmp_path: Path) -> No
     ]
 
 
+def test_the_decision_stands_at_the_top(tmp_path: Path) -> None:
+    """In every format for people, before any table; what is slower is no green row."""
+    interval = {"interval": figure([1.3, 1.5])}, {"ratio": figure(0.8), "interval": figure([0.7, 0.9])}
+    runs = [run(1, record(0), record(4, speedup=interval[0]), record(2, speedup=interval[1]))]
+    page, text = write(runs, tmp_path, "html"), write(runs, tmp_path, "markdown")
+    for told, table in ((page, "<table"), (text, "| engine")):
+        decision = told.index("use γ = 4 (draft")
+        assert told.index("3 exact, 1 faster, 1 slower") < decision < told.index(table)
+    assert [row.gate for row in gather(runs).rows] == ["green", "slower", "green"]
+
+
 def test_a_red_gate_shows_both_sides_around_the_difference(full: list[SavedRun], tmp_path: Path) -> None:
     """The tokens that differ are marked, and its speed is not shown."""
     page = write(full, tmp_path, "html")
@@ -461,7 +472,7 @@ def test_lines_and_words_stand_out_from_the_page(theme: int) -> None:
     blocks = re.findall(r":root \{(.*?)\}", style.read_text(), re.DOTALL)
     colours = dict(re.findall(r"--([\w-]+): (#\w{6})", blocks[theme]))
     page = luminance(colours["page"])
-    for name in [f"line-{number}" for number in range(1, 7)] + ["ink", "soft", "red", "green"]:
+    for name in [f"line-{number}" for number in range(1, 7)] + ["ink", "soft", "red", "green", "slower"]:
         ours = luminance(colours[name])
         contrast = (max(page, ours) + 0.05) / (min(page, ours) + 0.05)
         assert contrast >= (3 if name.startswith("line") else 4.5), (name, contrast)
