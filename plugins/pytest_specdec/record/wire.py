@@ -56,9 +56,11 @@ def part_from(part: type[Part], told: Mapping[str, Any]) -> Part:
     return part(**{name: read(told[name]) for name, read in _readers(part).items() if name in told})
 
 
-@cache
-def _readers(part: type[Any]) -> dict[str, Reader]:
+def _read_by_name(part: type[Any]) -> dict[str, Reader]:
     return {name: _reader(hint) for name, hint in hints(part).items()}
+
+
+_readers: Callable[[Any], dict[str, Reader]] = cache(_read_by_name)
 
 
 def _reader(hint: Any) -> Reader:

@@ -64,8 +64,10 @@ def verdict_of(change: ChangePart) -> str:
 
 
 def _row(change: ChangePart) -> tuple[str, ...]:
-    metric, bounded = METRICS[change.metric], change.low is not None and change.high is not None
-    interval = f"[{in_percent(change.low)}, {in_percent(change.high)}]" if bounded else "none"
+    metric, bounds = (
+        METRICS[change.metric],
+        [in_percent(each) for each in (change.low, change.high) if each is not None],
+    )
     return (
         f"  {change.metric}",
         "higher" if metric.more_is_better else "lower",
@@ -73,7 +75,7 @@ def _row(change: ChangePart) -> tuple[str, ...]:
         _value(metric, change.now),
         metric.shown_in,
         DASH if change.change is None else f"{in_percent(change.change)} %",
-        interval,
+        f"[{', '.join(bounds)}]" if bounds else "none",
         verdict_of(change) + (f" (threshold {change.threshold})" if change.threshold else ""),
     )
 

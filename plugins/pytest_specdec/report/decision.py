@@ -219,7 +219,10 @@ def _cost(gate: Gate, by: str) -> str:
 
 
 def _latencies(gate: Gate, target: Gate | None) -> str:
-    told = [_against(METRICS[name], gate.record, target and target.record) for name in ("itl_p95", "ttft_p95")]
+    told = [
+        _against(METRICS[name], gate.record, None if target is None else target.record)
+        for name in ("itl_p95", "ttft_p95")
+    ]
     return ", ".join(filter(None, told))
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made import figure, merge
+from made import figure, merge, save
 
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.history.saved import SavedRun
+from pytest_specdec.history.saved import SavedRun, read_run
 from pytest_specdec.metrics.speedup import ONE_GAMMA
 from pytest_specdec.record import Figure as Kept
 from pytest_specdec.record import Record, from_json
@@ -24,7 +24,7 @@ from pytest_specdec.report import write as writing
 from pytest_specdec.report.content import gather
 from pytest_specdec.report.curves import energy, rates, speedup
 from pytest_specdec.report.drawing import MOST_LINES, Figure, Line, readable
-from pytest_specdec.report.gates import Gate, gates_of, newest
+from pytest_specdec.report.gates import Gate, gates_of, newest, read_runs
 
 EVIL = "</td><script>alert('γ')</script><img src=x onerror=alert(1)>|**a**`b`[c](javascript:1)$x$_y"
 SUFFIXES = {"html": "html", "markdown": "md", "csv": "csv", "json": "json"}
@@ -315,6 +315,14 @@ def history_of(count: int) -> list[SavedRun]:
         run(number, *(record(gamma, engine={"versions": {"vllm": f"0.{number // 20}"}}) for gamma in range(5)))
         for number in range(count)
     ]
+
+
+def test_of_runs_that_are_not_shown_only_what_is_drawn_is_read(tmp_path: Path) -> None:
+    """The report is the same as over whole runs, and the work on each older run is a fraction."""
+    paths = [save(tmp_path, number, {f"t.py::test_{gamma}": record(gamma) for gamma in range(3)}) for number in (1, 2)]
+    runs = read_runs(paths)
+    assert [each.records[1].latency.itl_s.p50 for each in runs] == [None, 0.01]
+    assert gather(runs) == gather([read_run(path) for path in paths])
 
 
 def test_of_each_configuration_the_newest_run_counts() -> None:
