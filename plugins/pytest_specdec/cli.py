@@ -184,8 +184,9 @@ def report(options: argparse.Namespace) -> int:
     """Write a page about one run or several."""
     form = options.format or format_of(options.output)
     paths = [path for name in options.runs for path in _paths(name, options.storage)] or paths_in(options.storage)
-    write_report(read_runs(paths), options.output, form)
-    print(f"wrote {options.output}")
+    runs = read_runs(paths)
+    write_report(runs, options.output, form)
+    print(f"wrote {options.output}" + (f": {len(runs)} of {len(paths)} runs" if len(runs) < len(paths) else ""))
     return 0
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -74,14 +76,32 @@ def gates_of(runs: Iterable[SavedRun]) -> list[Gate]:
     return [Gate(run, record, _device(run, record)) for run in runs for record in run.records]
 
 
+MOST_RUNS = 100
 DRAWN = ("schema", "gate", "asked", "engine", "throughput", "speedup", "acceptance", "energy", "hardware")
+CONFIGURATION = re.compile(rb'"scenario": "([^"]*)",.{,4000}?"engine_key": "([^"]*)"', re.DOTALL)
 
 
 def read_runs(paths: Sequence[Path]) -> list[SavedRun]:
-    """Runs for a report: whole where gates of theirs are shown, of the others what the history draws."""
-    runs = sorted((read_run(path, DRAWN) for path in paths), key=lambda run: (run.datetime, run.id))
+    """Runs for a report: whole where gates of theirs are shown, of the others what the history draws.
+
+    `paths`: the oldest first. Of more than MOST_RUNS those that lie evenly, and whatever has a configuration's newest.
+    """
+    kept = paths if len(paths) <= MOST_RUNS else _spread(paths)
+    runs = sorted((read_run(path, DRAWN) for path in kept), key=lambda run: (run.datetime, run.id))
     shown = {gate.run.path for gate in newest(gates_of(runs))}
     return [read_run(run.path) if run.path in shown else run for run in runs]
+
+
+def _spread(paths: Sequence[Path]) -> list[Path]:
+    """Every n-th from the newest back, and those with a configuration that no later one has, by their text."""
+    even = set(paths[:: -math.ceil(len(paths) / MOST_RUNS)])
+    seen: set[tuple[bytes, ...]] = set()
+    kept = []
+    for path in reversed(paths):
+        found = set(CONFIGURATION.findall(path.read_bytes()))
+        kept += [path] if path in even or found - seen else []
+        seen |= found
+    return kept
 
 
 def _device(run: SavedRun, record: Record) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,9 @@ def test_energy_has_an_interval_by_the_rounds_of_both() -> None:
     """0.25 J a token, over 0.5 of the target alone."""
     half = {"joules_per_token": figure(0.25), "over_target": figure(0.5), "joules_each_round": [256.0] * 6}
     told = words(target(), arm(4, 0.9, 0.8, 1.0, energy=half), by="energy")
-    assert told.startswith("use γ = 4 (draft_model d): J/token 0.50× [")
+    bounds = re.match(r"use γ = 4 \(draft_model d\): J/token 0\.50× \[(0\.\d+), (0\.\d+)\]", told)
+    assert bounds is not None
+    assert 0.45 < float(bounds[1]) < 0.5 < float(bounds[2]) < 0.55
     assert ", tokens/s 0.90× [0.80, 1.00]; " in told
 
 

@@ -19,7 +19,7 @@ from pytest_specdec.history.saved import SavedRun, read_run
 from pytest_specdec.metrics.speedup import ONE_GAMMA
 from pytest_specdec.record import Figure as Kept
 from pytest_specdec.record import Record, from_json
-from pytest_specdec.report import format_of, write_report
+from pytest_specdec.report import format_of, gates, write_report
 from pytest_specdec.report import write as writing
 from pytest_specdec.report.content import gather
 from pytest_specdec.report.curves import energy, rates, speedup
@@ -323,6 +323,17 @@ def test_of_runs_that_are_not_shown_only_what_is_drawn_is_read(tmp_path: Path) -
     runs = read_runs(paths)
     assert [each.records[1].latency.itl_s.p50 for each in runs] == [None, 0.01]
     assert gather(runs) == gather([read_run(path) for path in paths])
+
+
+def test_of_very_many_runs_some_are_read_and_every_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Evenly from the newest back, and an old one where nothing later has its engine."""
+    monkeypatch.setattr(gates, "MOST_RUNS", 4)
+    paths = [save(tmp_path, number, {"t.py::test_it": record(9 if number == 3 else 1)}) for number in range(1, 13)]
+    assert sorted(each.id for each in read_runs(paths)) == ["0003", "0006", "0009", "0012"]
+    monkeypatch.setattr(gates, "MOST_RUNS", 3)
+    assert sorted(each.id for each in read_runs(paths)) == ["0003", "0004", "0008", "0012"]
 
 
 def test_of_each_configuration_the_newest_run_counts() -> None:

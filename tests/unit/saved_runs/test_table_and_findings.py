@@ -152,6 +152,7 @@ def test_a_missed_limit_keeps_its_figures() -> None:
 def test_no_two_rows_are_the_same() -> None:
     """Drafts, devices, GPUs and requests have a column where rows differ in nothing else; a narrow table keeps it."""
     for part, field, names in (
+        ("asked", "target", ["t", "u"]),
         ("asked", "draft", ["d", "e"]),
         ("engine", "device", ["H100", "H200"]),
         ("asked", "parallelism", [{"tensor_parallel_size": 1}, {"tensor_parallel_size": 2}]),
