@@ -87,5 +87,5 @@ def test_a_missed_limit_names_figure_limit_and_file(project: Project) -> None:
     project.scenario((project.path / "scenarios/short.toml").read_text() + "min_speedup = 3.0\n")
     project.tests("@pytest.mark.specdec(gamma=2)\n" + SPECULATIVE)
     missed = next(line for line in project.run().outlines if line.startswith("speedup"))
-    assert missed.startswith("speedup 1.52 is below min_speedup = 3 of ")
+    assert missed.startswith("speedup 1.52× is below min_speedup = 3 of ")
     assert "scenarios/short.toml; " in missed

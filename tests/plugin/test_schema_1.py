@@ -19,11 +19,13 @@ NEW = (
     "asked.load",
     "asked.scenario_digest",
     "engine.details.counting",
+    "failures",
     "load.goodput.at_best",
     "target_alone.tokens_per_second",
     "hardware",
 )
-"""What schema 1 did not tell of a gate that an engine's fault ended, or whose speed-up was null; another machine."""
+"""What schema 1 did not tell of a gate that an engine's fault ended, or whose speed-up was null; another machine; the
+text of a failure, whose findings stand apart."""
 
 REWORDED = (
     ("suspect: ", "hint: "),

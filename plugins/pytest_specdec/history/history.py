@@ -170,7 +170,7 @@ def run_path(named: str, storage: Path) -> Path:
         return numbered[0]
     if not numbered:
         raise ConfigurationError(
-            f"{named!r} is neither a file, a folder nor the number of a run in {storage}{_describe_known(storage)}"
+            f"{named!r} is neither a file nor the number of a run in {storage}{_describe_known(storage)}"
         )
     several = ", ".join(f"{path.parent.name}/{number}" for path in numbered)
     raise ConfigurationError(f"{named!r} names several runs in {storage}: say one of {several}")

@@ -298,6 +298,6 @@ def headline(records: Sequence[Record]) -> str:
     """How many gates are red, exact, and faster or slower than the target alone."""
     reds = sum(record.red for record in records)
     told = [f"{reds} of {len(records)} gates red"] if reds else []
-    told += [f"{sum(record.passes for record in records)} exact"]
+    told += [f"{sum(record.passes and record.shows_speed for record in records)} exact"]
     count = Counter(record.speedup.standing for record in records if not record.red)
     return ", ".join(told + [f"{count[name]} {name}" for name in ("faster", "slower", "undecided") if count[name]])

@@ -87,7 +87,7 @@ COLUMNS: tuple[Column, ...] = (
     ("draft", lambda record: model_label(record.asked.draft) if record.asked.draft else DASH),
     ("γ", _cell(lambda record: record.asked.gamma, "d")),
     ("requests", _cell(lambda record: record.workload.concurrency, "d")),
-    ("test", lambda record: record.place.test.rpartition("::")[2]),
+    ("test", lambda record: record.place.test.rpartition("::")[2].partition("[")[0]),
     ("verdict", _verdict),
     ("tokens/s", _speed(_cell(lambda record: record.throughput.tokens_per_second.value, ".1f"))),
     ("since baseline", _change),
@@ -152,7 +152,8 @@ def _is_wanted(title: str, records: Sequence[Record]) -> bool:
     if title in FIGURES:
         return any(FIGURES[title](record) != DASH for record in records)
     alike = WHERE_THEY_DIFFER.get(title)
-    known = [record for record in records if title != "device" or record.engine.device]
+    (cell,) = (cell for _, cell in _pick(title))
+    known = [record for record in records if title == "GPUs" or cell(record) != DASH]
     return alike is None or _distinct(known, _pick(*alike, title)) > _distinct(known, _pick(*alike))
 
 

@@ -130,9 +130,7 @@ def test_a_run_is_named_by_number_or_file_and_an_unknown_one_is_refused(tmp_path
     """With the number of the latest; one that two machines share asks which."""
     path = save(tmp_path, 7, {TEST: record()})
     assert part(tmp_path, record(), named="7").run == part(tmp_path, record(), named=str(path)).run == "0007"
-    with pytest.raises(
-        ConfigurationError, match=r"'8' is neither a file, a folder nor the number of a run in .*; the latest is"
-    ):
+    with pytest.raises(ConfigurationError, match=r"'8' is neither a file nor the number of a run in .*; the latest is"):
         baselines("8", tmp_path)
     save(tmp_path, 7, {TEST: record()}, machine="Darwin")
     with pytest.raises(ConfigurationError, match=r"say one of Darwin/7, Linux-CPython-3\.11-64bit/7"):
