@@ -23,6 +23,7 @@ from pytest_specdec.history.history import LATEST, OneRun, RegressionGate, run_p
 from pytest_specdec.history.saved import SavedRun, UnreadableRun, read_run, run_id, saved_paths, storage_folder
 from pytest_specdec.models.cache import default_root, is_complete
 from pytest_specdec.report.findings import name_of
+from pytest_specdec.report.marked import write_into
 from pytest_specdec.report.table import footnotes, print_table
 from pytest_specdec.report.write import FORMATS, format_of, write_report
 from pytest_specdec.telemetry.energy.meter import MeterFault
@@ -56,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser("show", parents=[stored], help="the gates of one run")
     command.add_argument("run_name", metavar="RUN", nargs="?", default=LATEST)
+    command.add_argument("--into", type=Path, metavar="PAGE", help="write the table between the marks that name RUN")
     command.set_defaults(run=show)
 
     command = commands.add_parser("compare", parents=[stored], help="what changed from one run to another")
@@ -114,8 +116,12 @@ def _line(run: SavedRun) -> str:
 
 
 def show(options: argparse.Namespace) -> int:
-    """The table of one run's gates."""
+    """The table of one run's gates, or the same in a page."""
     run = _run(options.run_name, options.storage)
+    if options.into:
+        write_into(options.into, run)
+        print(f"wrote the table of {run.path} into {options.into}")
+        return 0
     print(_line(run))
     if run.records:
         screen = sys.stdout.isatty()

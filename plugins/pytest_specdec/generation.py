@@ -6,6 +6,8 @@ judged are the tokens that are measured. All values are plain, immutable and cro
 
 from __future__ import annotations
 
+from array import array
+from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -140,14 +142,41 @@ class Score:
 
     `gap`: the target's highest logit minus this token's logit, 0.0 when the token is the argmax. `top`: the highest
     logit itself, from which the ULP at that magnitude follows; None where the engine reports log
-    probabilities only. `argmax`: the token that the target prefers.
+    probabilities only. `argmax`: the token that the target prefers. `runner_up`: the highest logit minus the second
+    highest; None where the engine does not tell.
     """
 
     gap: float
     top: float | None
     argmax: int
+    runner_up: float | None = None
 
 
 def scores_from_wire(wire: Sequence[Sequence[Sequence[Any]]]) -> tuple[tuple[Score, ...], ...]:
-    """A worker's rows of (gap, top, argmax), one row a sequence, as scores."""
-    return tuple(tuple(Score(gap, top, argmax) for gap, top, argmax in row) for row in wire)
+    """A worker's rows of (gap, top, argmax, runner-up), one row a sequence, as scores."""
+    return tuple(tuple(Score(*told) for told in row) for row in wire)
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The target's highest logits at one place of an answer, among the tokens permitted there, from high to low.
+
+    `ids`: their tokens. `place`: where among them the emitted token stands; None where it does not. `whole`: whether
+    these are all tokens of the model.
+    """
+
+    logits: Sequence[float]
+    ids: Sequence[int]
+    place: int | None
+    whole: bool
+
+
+def rankings_from_wire(wire: Sequence[Sequence[Sequence[Any]]]) -> tuple[tuple[Ranking, ...], ...]:
+    """A worker's rows of (logits, ids, place, whole), the first two as 32-bit numbers in base64, as rankings."""
+    return tuple(
+        tuple(
+            Ranking(array("f", b64decode(logits)), array("i", b64decode(ids)), place, whole)
+            for logits, ids, place, whole in row
+        )
+        for row in wire
+    )

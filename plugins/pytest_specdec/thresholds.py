@@ -15,6 +15,7 @@ from pytest_specdec.errors import did_you_mean
 
 TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 RATES = {"tokens/s": 1.0}
+REQUESTS = {"requests/s": 1.0}
 TOKENS = {"tokens": 1.0}
 JOULES = {"mJ": 1e-3, "J": 1.0}
 BYTES = {"bytes": 1.0, "MB": 1e6, "MiB": 2.0**20, "GB": 1e9, "GiB": 2.0**30}
@@ -44,6 +45,8 @@ def _metrics() -> Iterator[Metric]:
             yield Metric(f"{latency}_p{percent}", False, TIMES)
     yield Metric("peak_gpu_bytes", False, BYTES)
     yield Metric("peak_host_bytes", False, BYTES)
+    yield Metric("goodput", True, NO_UNITS)
+    yield Metric("saturation_per_second", True, REQUESTS)
 
 
 METRICS = {metric.name: metric for metric in _metrics()}

@@ -411,7 +411,7 @@ def share(row: Mapping[str, Any] | None) -> str:
 ENGINES = {"transformers": "Transformers", "vllm": "vLLM"}
 CIRCUMSTANCES = """{answers} answers of {tokens} tokens at once after prompts of {prompt}, {floor.dtype}; {versions};
 {machine}. Calibration: {floor.tokens} tokens, {floor.near_ties} of them not the argmax, largest gap
-{floor.gap:.4g} logits, and at most {floor.bound:.4g} is a tie; {floor.disagreements} of {floor.compared} prompts
+{floor.largest:.4g} ULPs, and at most {floor.bound} are a tie; {floor.disagreements} of {floor.compared} prompts
 differ at batch 1."""
 INTRODUCTION = f"""# What a verdict sees of a wrong KV cache
 

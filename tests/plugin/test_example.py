@@ -46,5 +46,5 @@ def test_a_faulty_engine_is_red(example: Project) -> None:
     result = example.run_apart("test_faulty.py", "--benchmark-json=out.json")
     result.assert_outcomes(failed=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["divergent: * of 24 generations on numbers", "  first difference at token *"])
+    result.stdout.fnmatch_lines(["divergent: * of 32 generations on numbers", "  first difference at token *"])
     assert read_records(example) == []

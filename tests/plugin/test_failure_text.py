@@ -43,9 +43,9 @@ def test_gap_and_floor_are_told(project: Project) -> None:
     """How far the target rates the token below its own choice, and how far it strays itself."""
     lines = failure(project, "wrong token")
     found = line_with(lines, "request 0, round 0")
-    assert "token 3 is 8 below the target's argmax 9; 3 of 8 tokens are beyond the floor" in found
+    assert "token 3 is 8 below the target's argmax 9 (128 ULPs); 3 of 8 tokens are beyond the floor" in found
     floor = line_with(lines, "noise floor")
-    assert floor.startswith("noise floor 0.125 logits (bfloat16): over 32 target-only tokens")
+    assert floor.startswith("noise floor 3 ULPs (bfloat16): over 32 target-only tokens")
 
 
 def test_divergence_says_what_to_try(project: Project) -> None:

@@ -133,7 +133,8 @@ def test_loading_and_decoding_are_told_as_they_happen(project: Project) -> None:
     assert said[2] == "specdec: t-target decodes short, 2 rounds of 2 requests"
     assert said[3] == "specdec: t-target calibrates on short"
     assert said[4] == "specdec: loading t-draft_model-g3 (fake, bfloat16)"
-    assert len(said) == 7
+    assert said[-1] == "specdec: t-target verifies its own output, γ = 3"
+    assert len(said) == 8
 
 
 @pytest.mark.usefixtures("fast")

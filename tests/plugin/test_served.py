@@ -87,8 +87,8 @@ def test_the_target_alone_is_the_same_command_without_speculation(start: Start) 
     assert run.speculation is None
     assert [chunk.tokens for chunk in run.generations[1].chunks] == [1] * 8
     (scores,) = engine.score([SOUND], [[*AFTER_12[:7], 4]])
-    assert scores[0] == Score(0.0, 10.0, AFTER_12[0])
-    assert scores[7] == Score(10.0, 10.0, AFTER_12[7])
+    assert scores[0] == Score(0.0, 10.0, AFTER_12[0], 10.0)
+    assert scores[7] == Score(10.0, 10.0, AFTER_12[7], 10.0)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pytest_specdec.engines.spec import EngineSpec
-from pytest_specdec.generation import Run, Score
+from pytest_specdec.generation import Ranking, Run, Score
 from pytest_specdec.workloads.workload import Request, Workload
 
 
@@ -68,8 +68,14 @@ class Engine(Protocol):
     def score(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> tuple[tuple[Score, ...], ...]:
         """Rate each emitted token by one forward pass of this engine's model over prompt + output.
 
-        Where `min_tokens` withholds an end, tokens are rated among the others.
+        Where `min_tokens` withholds an end, tokens are rated among the others. An engine may have `score_in_steps`
+        besides, which takes the number of tokens of a step of verification and rates in such steps.
         """
+
+    def rank(
+        self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], most: int
+    ) -> tuple[tuple[Ranking, ...], ...] | None:
+        """As `score`, but with the `most` highest logits at each token; None where the engine does not tell them."""
 
     def park(self) -> None:
         """Give the device's memory up, but stay loaded."""

@@ -31,6 +31,7 @@ class ModelFacts:
     model_vocabulary: int | None = None
     context: int | None = None
     eos_token_ids: tuple[int, ...] = ()
+    dtype: str | None = None
 
     @classmethod
     def of(cls, model: str, said: Mapping[str, Any]) -> ModelFacts:
@@ -44,6 +45,7 @@ class ModelFacts:
             model_vocabulary=size,
             context=said.get("context") or config.get("max_position_embeddings"),
             eos_token_ids=tuple(said.get("eos_token_ids") or sorted(set(_flat(ends)))),
+            dtype=config.get("dtype") or config.get("torch_dtype"),
         )
 
 

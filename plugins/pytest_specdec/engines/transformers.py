@@ -19,6 +19,8 @@ from __future__ import annotations
 import gc
 import inspect
 import time
+from array import array
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -379,6 +381,8 @@ class TransformersBackend:
     def _details(self) -> dict[str, Any]:
         return {
             "model_class": type(self._target).__name__,
+            "dtype": str(self._target.dtype).replace("torch.", ""),
+            "rates_in_steps": True,
             "model_vocabulary": vocabulary_of(self._target),
             "draft_context": context_of(self._draft) if self._draft is not None else None,
             "counting": counting(self._config),
@@ -556,30 +560,84 @@ class TransformersBackend:
         return [text_after(self._tokenizer, *each) for each in sequences]
 
     def score(
-        self, sequences: Sequence[tuple[Sequence[int], Sequence[int], tuple[int, Sequence[int]]]]
+        self, sequences: Sequence[tuple[Sequence[int], Sequence[int], tuple[int, Sequence[int]]]], step: int = 0
     ) -> list[list[list[Any]]]:
-        """Per (prompt, output, withheld) and output token: [gap to the highest logit, highest logit, its token id].
+        """Per (prompt, output, withheld) and output token: [gap to the highest logit, that logit, its id, runner-up].
 
-        One forward pass of the target over prompt + output, logits in float32. `withheld` is (n, ids): before token n
-        these ids, the ends, are not permitted. Raises ValueError for an empty prompt.
+        The runner-up's gap, too, is told. One forward pass of the target over prompt + output, logits in float32; with
+        `step`, passes over that many tokens each, as verification takes them, the first with the prompt. `withheld` is
+        (n, ids): before token n these ids, the ends, are not permitted. Raises ValueError for an empty prompt.
         """
         return [
-            self._rate(list(prompt), list(output), withheld) if output else [] for prompt, output, withheld in sequences
+            self._rate(list(prompt), list(output), withheld, step) if output else []
+            for prompt, output, withheld in sequences
         ]
 
-    def _rate(self, prompt: list[int], output: list[int], withheld: tuple[int, Sequence[int]]) -> list[list[Any]]:
+    def _rate(
+        self, prompt: list[int], output: list[int], withheld: tuple[int, Sequence[int]], step: int
+    ) -> list[list[Any]]:
+        rows, tokens = self._logits(prompt, output, withheld, step)
+        (top, second), _ = (each.unbind(-1) for each in rows.topk(2, dim=-1))
+        argmax = rows.argmax(dim=-1)  # of equals the one that decoding takes
+        chosen = rows.gather(1, tokens.unsqueeze(1)).squeeze(1)
+        told = ((top - chosen).tolist(), top.tolist(), argmax.tolist(), (top - second).tolist())
+        return list(map(list, zip(*told)))  # noqa: B905 - Python 3.9
+
+    def rank(
+        self, sequences: Sequence[tuple[Sequence[int], Sequence[int], tuple[int, Sequence[int]]]], most: int
+    ) -> list[list[list[Any]]]:
+        """As `score`: [the `most` highest logits, their token ids, the output token's place among them, whether all].
+
+        Logits and ids are 32-bit numbers in base64. A token that is not among them has no place.
+        """
+        return [
+            self._rank(list(prompt), list(output), withheld, most) if output else []
+            for prompt, output, withheld in sequences
+        ]
+
+    def _rank(
+        self, prompt: list[int], output: list[int], withheld: tuple[int, Sequence[int]], most: int
+    ) -> list[list[Any]]:
+        rows, tokens = self._logits(prompt, output, withheld)
+        logits, ids = rows.topk(min(most, rows.shape[1]), dim=-1)
+        there = ids == tokens.unsqueeze(1)
+        places, whole = there.int().argmax(dim=-1).tolist(), most >= rows.shape[1]
+        return [
+            [in_base64("f", logits[at].tolist()), in_base64("i", ids[at].tolist()), places[at] if seen else None, whole]
+            for at, seen in enumerate(there.any(dim=-1).tolist())
+        ]
+
+    def _logits(
+        self, prompt: list[int], output: list[int], withheld: tuple[int, Sequence[int]], step: int = 0
+    ) -> tuple[Any, Any]:
+        """A row of logits for each output token, those withheld at minus infinity, and the tokens themselves."""
         import torch
 
         if not prompt:
             raise ValueError("the first output token cannot be rated after an empty prompt")
         ids = torch.tensor([prompt + output[:-1]], device=self._device)
         with torch.no_grad():
-            logits = self._target(input_ids=ids, use_cache=False, **self._last_rows(len(output))).logits
-        rows = logits[0, -len(output) :].float()
+            logits = self._logits_of_steps(ids, len(prompt), step) if step else self._logits_at_once(ids, len(output))
+        rows = logits[-len(output) :].float()
         rows[: withheld[0], list(withheld[1])] = float("-inf")
-        top, argmax = rows.max(dim=-1)
-        chosen = rows.gather(1, torch.tensor(output, device=rows.device).unsqueeze(1)).squeeze(1)
-        return list(map(list, zip((top - chosen).tolist(), top.tolist(), argmax.tolist())))  # noqa: B905 - Python 3.9
+        return rows, torch.tensor(output, device=rows.device)
+
+    def _logits_at_once(self, ids: Any, count: int) -> Any:
+        """Of the last `count` positions, in one pass."""
+        return self._target(input_ids=ids, use_cache=False, **self._last_rows(count)).logits[0]
+
+    def _logits_of_steps(self, ids: Any, prompt: int, step: int) -> Any:
+        """Step by step over the cached prefix; the prompt goes with the first drafts, as in assisted decoding."""
+        import torch
+
+        ends = [*range(prompt + step - 1, ids.shape[1], step), ids.shape[1]]
+        parts, begin, cache = [], 0, None
+        for end in ends:
+            rows = self._last_rows(end - max(begin, prompt - 1))
+            passed = self._target(input_ids=ids[:, begin:end], past_key_values=cache, use_cache=True, **rows)
+            parts.append(passed.logits[0])
+            begin, cache = end, passed.past_key_values
+        return torch.cat(parts)
 
     def _last_rows(self, count: int) -> dict[str, int]:
         """The argument that keeps the logits of the last `count` positions only, where the model has one."""
@@ -628,11 +686,20 @@ def no_second_bos(text: str, bos: str | None) -> dict[str, bool]:
 
 
 def sampling_fields(sampling: Mapping[str, Any]) -> dict[str, Any]:
-    """The sampling fields as Transformers wants them: a temperature means sampling, and temperature 0 means greedy."""
+    """The sampling fields as Transformers wants them: a temperature means sampling, and temperature 0 means greedy.
+
+    Unasked, Transformers would sample from the 50 likeliest tokens only.
+    """
     fields = {name: value for name, value in sampling.items() if name != "seed"}
     if fields.get("temperature") == 0:
         del fields["temperature"]
-    return {"do_sample": "temperature" in fields, **fields}
+    unfiltered = {"top_k": 0} if "temperature" in fields else {}
+    return {"do_sample": "temperature" in fields, **unfiltered, **fields}
+
+
+def in_base64(kind: str, values: Sequence[float]) -> str:
+    """32-bit numbers (`kind` "f" or "i") as text, since only text crosses to the gate."""
+    return b64encode(array(kind, values).tobytes()).decode()
 
 
 def late_stop(prompt_length: int, min_tokens: int, stop_ids: list[int], device: str) -> Any:

@@ -162,8 +162,9 @@ def _cautions(gate: Gate) -> set[str]:
     flags = "; ".join(energy.flags)
     told = {f"{gate.label}: energy flagged “{flags}”"} if flags else set()
     if verdict.outcome == "tie":
-        gap, floor = verdict.max_gap_logits.value or 0.0, verdict.noise_floor_logits.value or 0.0
-        told.add(f"{gate.label}: tie, largest gap {gap:.4g} within the noise floor {floor:.4g} logits")
+        told.add(f"{gate.label}: tie, {verdict.tie_in_words}")
+    if verdict.limits is not None and not gate.red:
+        told.add(f"{gate.label}: {verdict.limits.statement}")
     if gate.record.detection is not None and not gate.red:
         told.add(gate.record.detection.statement)
     return told

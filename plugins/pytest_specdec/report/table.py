@@ -229,5 +229,4 @@ def _coverage_note(record: Record) -> str:
 
 
 def _tie_note(record: Record) -> str:
-    gap, floor = record.verdict.max_gap_logits.value, record.verdict.noise_floor_logits.value
-    return f"tie: {_label(record)}: largest gap {gap or 0.0:.4g} within the noise floor {floor or 0.0:.4g} logits"
+    return f"tie: {_label(record)}: {record.verdict.tie_in_words}"

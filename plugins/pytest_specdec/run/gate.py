@@ -18,6 +18,7 @@ from pytest_specdec.record import GREEN, RED, REGRESSED, Record
 from pytest_specdec.run.describe import describe, engine_error
 from pytest_specdec.run.judge import Judgement, judge_rounds
 from pytest_specdec.run.measure import measure
+from pytest_specdec.run.question import undecided_limits, with_question
 from pytest_specdec.run.repro import write_bug_report
 from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.run.sweep import sweep_rates
@@ -54,8 +55,10 @@ class Gate:
         session, plan = self._session, self._session.plan(scenario)
         sweep = sweep_rates(session, spec, scenario, plan, timed=not self._benchmark.disabled)
         arms = Arms(spec, session.workload(spec, sweep.main))
-        trial = measure(session, self._benchmark, arms, plan)
-        judgement = judge_rounds(session, arms, trial.rounds, trial.about)
+        asking = with_question(plan, session, arms, scenario, self._benchmark.fullname)
+        trial = measure(session, self._benchmark, arms, asking)
+        judgement = judge_rounds(session, arms, trial.rounds, trial.about, scenario.detects)
+        judgement = judgement.that_detects(scenario.detects.shares, scenario.path)
         record = describe(trial, judgement, scenario, sweep, session.sweep(arms))
         doubts = doubtful_goodput(record.load.goodput, scenario.min_goodput, scenario.path)
         record = replace(record, warnings=(*record.warnings, *doubts))
@@ -85,7 +88,8 @@ class Gate:
 def failures_of(record: Record, judgement: Judgement, scenario: Scenario) -> list[str]:
     """Everything that makes this gate red, in words."""
     words = too_little_goodput(record.load.goodput, scenario.min_goodput, scenario.path) + judgement.words
-    return words + check_drafting(record) + check_limits(record, scenario) + too_many_ties(judgement, scenario)
+    words += check_drafting(record) + check_limits(record, scenario) + undecided_limits(record, scenario)
+    return words + too_many_ties(judgement, scenario)
 
 
 def check_drafting(record: Record) -> list[str]:

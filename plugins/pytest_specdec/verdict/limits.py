@@ -117,7 +117,9 @@ def _reason(request: Request, generation: Generation, facts: Facts) -> str | Non
         return f"ended without a finish reason after {delivered} of {request.max_tokens} tokens"
     if reason == "length" and not _is_full(request, generation, facts):
         return f"finished by 'length' after {delivered} tokens, not after max_tokens = {request.max_tokens}"
-    if reason == "stop" and not request.stop and not is_stop_token(request, last, facts):
+    stop_tokens = facts.stop_tokens(request)
+    told_apart = stop_tokens or request.ignore_eos
+    if reason == "stop" and told_apart and not request.stop and last not in stop_tokens:
         return f"finished by 'stop' on token {last}, which is no stop token"
     return None
 
@@ -164,12 +166,16 @@ def without_missed_eos(
 
 
 def missed_eos(
-    request: Request, generation: Generation, scores: Sequence[Score], facts: Facts, bound: float
+    request: Request,
+    generation: Generation,
+    scores: Sequence[Score],
+    facts: Facts,
+    is_beyond: Callable[[Score], bool],
 ) -> str | None:
-    """Where the target wanted to end and the engine, though permitted, did not; None if nowhere."""
+    """Where the target wanted to end, beyond noise, and the engine, though permitted, did not; None if nowhere."""
     stop_tokens = facts.stop_tokens(request)
     for at, (token, score) in enumerate(zip(generation.token_ids, scores, strict=True)):
-        if at >= request.min_tokens and score.argmax in stop_tokens and token not in stop_tokens and score.gap > bound:
+        if at >= request.min_tokens and score.argmax in stop_tokens and token not in stop_tokens and is_beyond(score):
             released = f"; min_tokens = {request.min_tokens} permits it there" if request.min_tokens else ""
             return f"missed {_kind(score.argmax, facts)} at token {at}{released}"
     return None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_specdec.verdict.equivalence import LEVEL, Finding, Outcome, Verdict
+from pytest_specdec.verdict.equivalence import Finding, Outcome, Verdict
+from pytest_specdec.verdict.noise import NearTies
 
 WINDOW = 4
 SHOWN = 3
@@ -64,14 +65,22 @@ def window(tokens: Sequence[int], position: int) -> str:
 
 
 def _floor(verdict: Verdict) -> list[str]:
-    floor, ties = verdict.floor, verdict.near_ties
-    calibration = f"over {floor.tokens} target-only tokens the largest gap was {floor.gap:.4g}"
+    floor = verdict.floor
+    calibration = f"over {floor.tokens} target-only tokens the largest gap was {floor.largest:.4g} ULPs"
     batches = f"{floor.disagreements} of {floor.compared} prompts differ between batch 1 and the workload's concurrency"
-    here, there = (
-        f"{ties.judged} of {ties.judged_tokens} tokens",
-        f"{ties.calibration} of {ties.calibration_tokens} in the calibration",
-    )
     return [
-        f"noise floor {floor.bound:.4g} logits ({floor.dtype}): {calibration}; {batches}",
-        f"near-ties: {here}, {there} (p = {ties.p_value:.2g}, level {LEVEL:g}{', too many' if ties.too_many else ''})",
+        f"noise floor {floor.bound} ULPs ({floor.dtype}): {calibration}; {batches}",
+        f"near-ties: {describe_near_ties(verdict.near_ties)}",
+        f"limit of detection: this gate {verdict.limits.statement}",
+        *(f"not known: {each}" for each in floor.unknown),
     ]
+
+
+def describe_near_ties(ties: NearTies) -> str:
+    """Both counts, how they were compared, and the second look if there was one."""
+    null = ties.null
+    here = f"{ties.judged} of {ties.judged_tokens} tokens"
+    there = f"{null.near_ties} of {null.tokens} in the calibration, by {null.shape}"
+    found = f"p = {ties.p_value:.2g} for {null.margin:g} times as many, level {ties.level:.2g}"
+    again = f"; at fresh prompts {describe_near_ties(ties.again)}" if ties.again is not None else ""
+    return f"{here}, {there} ({found}{', too many' if ties.suspect else ''}){again}"

@@ -54,6 +54,7 @@ _Positive = Annotated[int, Field(strict=True, ge=1)]
 _Natural = Annotated[int, Field(strict=True, ge=0)]
 _Text = Annotated[str, Field(strict=True, min_length=1)]
 _Share = Annotated[float, Field(strict=True, ge=0, le=1)]
+_SomeShare = Annotated[float, Field(strict=True, gt=0, le=1)]
 
 
 def _refuse_duplicate(field: str) -> str:
@@ -68,6 +69,27 @@ def _plain(value: Any) -> Any:
     except (TypeError, ValueError):
         raise invalid(f"no engine samples by {value}: write numbers, texts, true or false, and lists of them") from None
     return value
+
+
+class Detects(BaseModel):
+    """The least faults that the verdict must be able to see, with 95 %; those that are None are not asked.
+
+    `near_ties`, `lossy`: shares of wrong tokens, runner-ups within the noise floor, and wherever they are.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    near_ties: _SomeShare | None = key("a number above 0, at most 1", "near_ties = 0.01", None)
+    lossy: _SomeShare | None = key("a number above 0, at most 1", "lossy = 0.001", None)
+    total_variation: Annotated[float, Field(strict=True, gt=0, lt=1)] | None = key(
+        "a number between 0 and 1", "total_variation = 0.05", None
+    )
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """What is asked of a greedy verdict, by key."""
+        asked = {"near_ties": self.near_ties, "lossy": self.lossy}
+        return {key: share for key, share in asked.items() if share is not None}
 
 
 class Scenario(BaseModel):
@@ -108,7 +130,7 @@ class Scenario(BaseModel):
     )
     concurrency: _Positive = key("a whole number of requests, 1 or more", "concurrency = 4", 1)
     prefix_cache: Literal["reset", "keep"] = key('"reset" or "keep"', 'prefix_cache = "keep"', "reset")
-    rounds: _Positive = key("a whole number of rounds, 1 or more", "rounds = 5", 3)
+    rounds: _Positive = key("a whole number of rounds, 1 or more", "rounds = 5", 4)
     interval: Annotated[float, Field(strict=True, gt=0, lt=1)] = key(
         "a number between 0 and 1", "interval = 0.02", 0.05
     )
@@ -118,6 +140,11 @@ class Scenario(BaseModel):
     min_acceptance_rate: _Share | None = key("a number from 0 to 1", "min_acceptance_rate = 0.6", None)
     min_mean_accepted_length: Above0 | None = key("a number of tokens above 0", "min_mean_accepted_length = 2.5", None)
     max_tie_rate: _Share | None = key("a number from 0 to 1", "max_tie_rate = 0.05", None)
+    detects: Detects = key(
+        "a table of the least faults that the verdict must be able to see",
+        "detects = { near_ties = 0.01, lossy = 0.001 }",
+        Detects(),
+    )
     slo: Objectives = key(
         "a table of the longest times that a request may take",
         "slo = { ttft_ms = 200, tpot_ms = 30, e2e_ms = 2000 }",
@@ -192,6 +219,17 @@ class Scenario(BaseModel):
         if min_speedup is not None and isinstance(info.data.get("load"), OpenLoad):
             raise invalid("an open load sets the throughput: ask for slo and min_goodput, or use a closed load")
         return min_speedup
+
+    @field_validator("detects")
+    @classmethod
+    def _of_its_verdict(cls, detects: Detects, info: ValidationInfo) -> Detects:
+        """Refuse a fault that the verdict of this workload says nothing of."""
+        if info.data.get("sampling", {}).get("temperature"):
+            if detects.shares:
+                raise invalid(f"{', '.join(detects.shares)}: at a temperature ask for total_variation")
+        elif detects.total_variation is not None:
+            raise invalid("total_variation: without a temperature ask for near_ties or lossy")
+        return detects
 
     @field_validator("min_goodput")
     @classmethod
@@ -275,7 +313,7 @@ class Scenario(BaseModel):
         faults = list(self._faults(prompts, answers, Limits(vocabulary, context)))
         if faults:
             raise ConfigurationError("\n".join(_shorten(faults)))
-        requests = tuple(map(self._request, prompts, answers))
+        requests = tuple(map(self._request, range(count), prompts, answers))
         return Workload(
             self.name,
             requests,
@@ -304,9 +342,17 @@ class Scenario(BaseModel):
             if answer < self.min_tokens:
                 yield f"{where}: its answer of {answer} tokens is shorter than min_tokens = {self.min_tokens}: lower it"
 
-    def _request(self, prompt: list[int], answer: int) -> Request:
+    def _request(self, row: int, prompt: list[int], answer: int) -> Request:
+        """A seed moves on from prompt to prompt: with the same one, all would be sampled by the same random numbers."""
+        seed = {"seed": self.sampling["seed"] + row} if isinstance(self.sampling.get("seed"), int) else {}
         return Request(
-            tuple(prompt), answer, self.min_tokens, self.ignore_eos, self.stop_token_ids, self.stop, dict(self.sampling)
+            tuple(prompt),
+            answer,
+            self.min_tokens,
+            self.ignore_eos,
+            self.stop_token_ids,
+            self.stop,
+            {**self.sampling, **seed},
         )
 
 

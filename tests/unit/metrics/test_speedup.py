@@ -195,7 +195,7 @@ def test_equal_arms_do() -> None:
 def test_energy_stands_over_that_of_the_target_alone() -> None:
     """Half of its joules a token; below its own rate or not, under an open load too."""
     ours, target = with_energy(arm(5, gamma=2), 1.0, "GPU-a"), with_energy(arm(5), 2.0, "GPU-a")
-    assert over_target(ours, target) == Figure(0.5)
+    assert over_target(ours, target).over_target == Figure(0.5)
 
 
 UNCOMPARED: dict[str, tuple[Arm, Arm | None, str]] = {
@@ -209,7 +209,7 @@ UNCOMPARED: dict[str, tuple[Arm, Arm | None, str]] = {
 @pytest.mark.parametrize("case", UNCOMPARED.values(), ids=UNCOMPARED.keys())
 def test_unequal_arms_give_no_ratio_of_energy(case: tuple[Arm, Arm | None, str]) -> None:
     ours, target, reason = case
-    ratio = over_target(ours, target)
+    ratio = over_target(ours, target).over_target
     assert ratio.value is None
     assert reason in ratio.reason
 

@@ -65,7 +65,7 @@ def test_a_pair_with_memory_states_its_table() -> None:
     assert part.shares[STALE] == tuple(told["interval"]) == exact_interval(told["red"], told["of"])
     assert part.statement.startswith("of faults planted into constructed:tiny?memory=24, 64 tokens an answer, ")
     assert f"{STALE} ≥ {told['interval'][0]:.2f}" in part.statement
-    assert FP8 in seen(PLAIN, 64).statement.partition(". Never on: ")[2]
+    assert FP8 in part.statement.partition(". Never on: ")[2]
 
 
 def test_a_stale_entry_is_seen_with_memory_and_not_without() -> None:

@@ -13,13 +13,11 @@ from hypothesis import strategies as st
 from pytest_specdec.generation import Generation, Run, Score
 from pytest_specdec.verdict.equivalence import Calibration, Certified, Outcome, Verdict, judge
 from pytest_specdec.verdict.limits import Facts
-from pytest_specdec.verdict.noise import NoiseFloor
+from pytest_specdec.verdict.noise import NoiseFloor, noise_floor
 from pytest_specdec.workloads.workload import Request, Workload
 
 PROMPT = (5, 6, 7)
-FLOOR = NoiseFloor(
-    gap=0.125, ulp=0.0625, tokens=100, near_ties=3, disagreements=1, compared=4, dtype="bfloat16", rate=(3, 100)
-)
+FLOOR = noise_floor([[Score(0.0625 * (at < 3), 10.0, 1) for at in range(100)]], "bfloat16", 1, 4)
 
 
 def request_for(tokens: Sequence[int], **limits: object) -> Request:
@@ -69,15 +67,15 @@ def test_the_same_tokens_are_identical_without_rescoring() -> None:
 
 
 def test_a_difference_within_the_floor_is_a_tie_and_is_told() -> None:
-    verdict = verdict_on(generation([1, 9, 3]), generation([1, 2, 3]), gaps(0.0, 0.1875, 0.0))
-    assert (verdict.outcome, verdict.passes, verdict.max_gap) == (Outcome.TIE, True, 0.1875)
-    assert (verdict.findings[0].position, verdict.findings[0].gap, verdict.findings[0].worst) == (1, 0.1875, 1)
+    verdict = verdict_on(generation([1, 9, 3]), generation([1, 2, 3]), gaps(0.0, 0.125, 0.0))
+    assert (verdict.outcome, verdict.passes, verdict.max_gap) == (Outcome.TIE, True, 0.125)
+    assert (verdict.findings[0].position, verdict.findings[0].gap, verdict.findings[0].worst) == (1, 0.125, 1)
 
 
 def test_a_difference_beyond_the_floor_is_divergent() -> None:
-    verdict = verdict_on(generation([1, 9, 3]), generation([1, 2, 3]), gaps(0.0, 0.188, 0.0))
+    verdict = verdict_on(generation([1, 9, 3]), generation([1, 2, 3]), gaps(0.0, 0.25, 0.0))
     assert (verdict.outcome, verdict.passes) == (Outcome.DIVERGENT, False)
-    assert verdict.findings[0].detail.startswith("token 1 is 0.188 below the target's argmax 1")
+    assert verdict.findings[0].detail.startswith("token 1 is 0.25 below the target's argmax 1 (4 ULPs)")
 
 
 def test_a_fault_after_a_tie_is_still_found() -> None:
@@ -190,7 +188,8 @@ def test_an_engine_may_leave_eos_out_if_it_says_so(tokens: list[int], says_so: b
     """A natural end is then as the target's own; what is cut off is not: the target wants no end there."""
     asked = Request(PROMPT, 9, ignore_eos=False)
     facts = Facts(eos_token_ids=frozenset({99}))
-    known = calibration_of([generation([1, 2, 99], "stop")], facts=facts).beside(replace(facts, keeps_ends=not says_so))
+    leaves = replace(facts, keeps_ends=not says_so)
+    known = calibration_of([generation([1, 2, 99], "stop")], facts=facts).beside(leaves, 0.001)
 
     def rate(_: object, outputs: Sequence[Sequence[int]]) -> list[list[Score]]:
         wanted, gaps_of = (1, 2, 99), {9: 0.1, 99: 5.0}
@@ -252,7 +251,7 @@ def test_an_empty_answer_never_passes() -> None:
 
 
 def test_a_calibration_that_failed_decides_nothing() -> None:
-    broken = NoiseFloor(gap=4.0, ulp=0.0625, tokens=9, near_ties=9, disagreements=1, compared=1, dtype="bfloat16")
+    broken = noise_floor([[Score(4.0, 10.0, 1)] * 9], "bfloat16", 1, 1)
     same = generation([1, 2])
     verdict = verdict_on(same, same, floor=broken)
     assert (verdict.outcome, verdict.passes) == (Outcome.UNDECIDABLE, False)

@@ -85,14 +85,15 @@ def test_a_missed_eos_is_no_matter_of_noise() -> None:
 def test_eos_is_missed_where_it_is_permitted_and_wanted() -> None:
     asked = Request(PROMPT, 8, min_tokens=1, ignore_eos=False)
     scores = [Score(5.0, 10.0, EOS), Score(5.0, 10.0, EOS)]
-    told = missed_eos(asked, generation([1, 2], "length"), scores, FACTS, bound=0.1)
+    told = missed_eos(asked, generation([1, 2], "length"), scores, FACTS, lambda score: score.gap > 0.1)
     assert told == "missed EOS at token 1; min_tokens = 1 permits it there"
 
 
 @pytest.mark.parametrize("ignore_eos", [True, False])
 def test_nothing_is_missed_within_the_floor_or_without_eos(ignore_eos: bool) -> None:
     asked = Request(PROMPT, 8, ignore_eos=ignore_eos)
-    assert missed_eos(asked, generation([1], "length"), [Score(0.05, 10.0, EOS)], FACTS, bound=0.1) is None
+    within = [Score(0.05, 10.0, EOS)]
+    assert missed_eos(asked, generation([1], "length"), within, FACTS, lambda score: score.gap > 0.1) is None
 
 
 @pytest.mark.parametrize("reason", ["abort", "error", "repetition", "a reason that is yet to be thought of"])

@@ -19,7 +19,7 @@ from pytest_specdec.engines.fake.decoding import TIME, Decoder, Progress, clock,
 from pytest_specdec.engines.fake.models import FIRST_PLAIN_ID, LanguageModel, language_model
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineDied, EngineError
-from pytest_specdec.generation import Run, Score
+from pytest_specdec.generation import Ranking, Run, Score
 from pytest_specdec.workloads.workload import Request, Workload
 
 FAULTS: dict[str, type[Decoder]] = {}
@@ -88,6 +88,8 @@ DEFAULTS: dict[str, Any] = {
     "flip_rate": 0.25,
     "eos_rate": 0.0,
     "keeps_ends": True,
+    "binades": 1,
+    "switches": {},
 }
 
 
@@ -114,9 +116,14 @@ class FakeEngine:
     def _details(self) -> dict[str, Any]:
         ends = {"eos_token_ids": list(self._model.eos_token_ids)} if self._model.eos_token_ids else {}
         counting = {"counting": "fake"} if self.spec.speculates else {}
-        said = {"keeps_ends": self._options["keeps_ends"]}
-        switches = {**self.spec.options.get("switches", {}), **self.spec.speculative_options.get("switches", {})}
-        return {**ends, **counting, **said, **switches}
+        return {
+            "dtype": self.spec.dtype,
+            "keeps_ends": self._options["keeps_ends"],
+            **ends,
+            **counting,
+            **self._options["switches"],
+            **self.spec.speculative_options.get("switches", {}),
+        }
 
     def _pass(self, option: str) -> None:
         TIME.advance(float(self._options[option]))
@@ -161,6 +168,21 @@ class FakeEngine:
         """Each token's gap to the argmax of the raw logits, in logits."""
         self._pass("score_seconds")
         return tuple(self._decoder.rate(request, output) for request, output in zip(requests, outputs, strict=True))
+
+    def score_in_steps(
+        self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], step: int
+    ) -> tuple[tuple[Score, ...], ...]:
+        """The same as steps of verification compute it, with the rounding of that shape."""
+        pairs = zip(requests, outputs, strict=True)
+        return tuple(self._decoder.rate(request, output, f"steps of {step}") for request, output in pairs)
+
+    def rank(
+        self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], most: int
+    ) -> tuple[tuple[Ranking, ...], ...]:
+        """The `most` highest raw logits at each token."""
+        self._pass("score_seconds")
+        pairs = zip(requests, outputs, strict=True)
+        return tuple(self._decoder.rank(request, output, most) for request, output in pairs)
 
     def park(self) -> None:
         """Nothing to give up."""

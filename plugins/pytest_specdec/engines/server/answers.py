@@ -216,8 +216,8 @@ class Rating:
         return self.output[-1:] if len(self.prompt) + len(self.output) >= self.context else ()
 
     def body(self, model: str) -> dict[str, Any]:
-        """What is asked: as many of the best tokens as leave one when the withheld ones are taken away."""
-        best = 1 + (len(self.withheld) if self.until else 0)
+        """What is asked: as many of the best tokens as leave two when the withheld ones are taken away."""
+        best = 2 + (len(self.withheld) if self.until else 0)
         rated = self.output[: len(self.output) - len(self.forced)]
         asked = {
             "model": model,
@@ -244,8 +244,11 @@ class Rating:
 
     def _score(self, at: int, token: int, row: Mapping[int, float]) -> Score:
         permitted = {each: value for each, value in row.items() if not (at < self.until and each in self.withheld)}
-        argmax = max(permitted, key=lambda each: permitted[each])
-        return Score(permitted[argmax] - row[token], permitted[argmax] if self.raw else None, argmax)
+        argmax, *others = sorted(permitted, key=lambda each: -permitted[each])
+        top = permitted[argmax]
+        return Score(
+            top - row[token], top if self.raw else None, argmax, top - permitted[others[0]] if others else None
+        )
 
 
 NO_RATING = (
