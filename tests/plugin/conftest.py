@@ -28,7 +28,14 @@ from pytest_specdec.record import Record, from_json
 PLUGINS = ("-p", "benchmark", "-p", "xdist", "-p", "pytest_specdec.plugin", "-p", "no:cacheprovider")
 USED_BY_EVERY_RUN = ("execnet", "faults", "rich.console", "rich.table", "scipy.special", "xdist.plugin")
 IMPORTED_BEFORE = ("-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning")
-OUTER_VARIABLES = ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT")
+OUTER_VARIABLES = (
+    "CI",
+    "GITHUB_ACTIONS",
+    "GITHUB_STEP_SUMMARY",
+    "PYTEST_ADDOPTS",
+    "PYTEST_XDIST_WORKER",
+    "PYTEST_XDIST_WORKER_COUNT",
+)
 
 INI = """
 [pytest]

@@ -57,12 +57,6 @@ def test_it(specdec, spec_engine, scenario):
     assert project.run().parseoutcomes() in ({"failed": 1}, {"skipped": 1})
 
 
-def test_a_gate_that_is_never_called_is_warned_of(project: Project) -> None:
-    """A test that forgot its gate measures nothing and passes: pytest-benchmark's own warning stays."""
-    project.tests("def test_it(specdec, spec_engine, scenario): ...\n")
-    assert project.run().parseoutcomes() == {"passed": 1, "warnings": 1}
-
-
 def test_params_are_the_ids(project: Project) -> None:
     """Short strings that --benchmark-group-by and a reader of the JSON can use; no object's repr, no path."""
     project.tests(BOTH_ARMS)

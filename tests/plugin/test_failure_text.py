@@ -82,6 +82,34 @@ def test_an_engine_fault_is_one_line(project: Project) -> None:
     assert [line for line in failure(project, "dies") if line] == ["the fake engine died while decoding"]
 
 
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("wrong token", "divergent: 2 divergent, 2 identical of 4 generations on short"),
+        ("dies", "the fake engine died"),
+    ],
+)
+def test_summary_and_annotation_have_the_reason_in_their_line(
+    project: Project, monkeypatch: pytest.MonkeyPatch, fault: str, reason: str
+) -> None:
+    """As a job's page shows them; in CI pytest cuts no line."""
+    for name in ("CI", "GITHUB_ACTIONS"):
+        monkeypatch.setenv(name, "true")
+    project.tests(f'@pytest.mark.specdec(gamma=3, speculative_options={{"fault": "{fault}"}})\n' + SPECULATIVE)
+    result = project.run()
+    result.stdout.fnmatch_lines([f"::error file=test_it.py,line=*::{reason}*"])
+    result.stdout.fnmatch_lines([f"FAILED test_it.py::test_red* - Failed: {reason}*"])
+
+
+def test_a_test_that_cannot_be_collected_has_its_reason_in_the_summary(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the test's name."""
+    monkeypatch.setenv("CI", "true")
+    project.tests("@pytest.mark.specdec(gama=3)\n" + SPECULATIVE)
+    project.run().stdout.fnmatch_lines(["ERROR test_it.py - Failed: test_it.py::test_red: *unknown key 'gama'*"])
+
+
 def test_a_missed_limit_names_figure_limit_and_file(project: Project) -> None:
     """The scenario's own demand."""
     project.scenario((project.path / "scenarios/short.toml").read_text() + "min_speedup = 3.0\n")

@@ -41,6 +41,12 @@ def test_scenarios_of_a_folder_multiply_out(project: Project) -> None:
     assert project.ids() == ["test_it[t-draft_model-g3-again]", "test_it[t-draft_model-g3-short]"]
 
 
+def test_targets_of_a_mark_multiply_out(project: Project) -> None:
+    """As drafts do."""
+    project.tests('@pytest.mark.specdec(target=("a", "b"))\ndef test_it(specdec, ar_engine, scenario): ...\n')
+    assert project.ids() == ["test_it[a-target-short]", "test_it[b-target-short]"]
+
+
 def test_the_same_engine_twice_is_one_test(project: Project) -> None:
     """A repetition on the command line measures nothing new."""
     project.tests(SPECULATIVE)
@@ -101,7 +107,7 @@ def test_target_only_fixtures_ignore_what_concerns_speculation(project: Project)
 def test_several_backends_multiply_out(project: Project) -> None:
     """spec_engine runs on each engine that is named, and the ids tell them apart."""
     project.tests(SPECULATIVE)
-    ids = project.ids("--specdec-engine=fake,mine")
+    ids = project.ids("--specdec-engine=fake,vllm")
     assert (len(ids), len(set(ids))) == (2, 2)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree
 
 import pytest
 from _pytest.config import ExitCode
@@ -69,6 +71,21 @@ def test_a_red_gate_is_red_on_a_worker_too(project: Project) -> None:
     result.assert_outcomes(failed=1)
     rows = [line for line in result.outlines if line.strip().startswith("short") and "divergent" in line]
     assert len(rows) == 1
+
+
+def test_reports_name_tests_as_they_are_run_and_hold_no_figure_of_time(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One job summary, names that can be given to pytest again, and nothing that looks measured."""
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(project.path / "summary.md"))
+    project.tests(TWO_TARGETS)
+    project.run_apart("-n", "2", "--junit-xml=out.xml")
+    cases = [*ElementTree.parse(project.path / "out.xml").iter("testcase")]
+    assert sorted(case.attrib["name"] for case in cases) == sorted(project.ids())
+    found = {each.attrib["name"] for case in cases for each in case.iter("property")}
+    assert {"specdec.gate", "specdec.acceptance_rate"} <= found
+    assert [name for name in found if re.search("_s$|second|speedup|joule", name)] == []
+    assert (project.path / "summary.md").read_text().count("## Speculative decoding") == 1
 
 
 @pytest.mark.parametrize("options", [("-n", "0"), ("-p", "no:xdist")])

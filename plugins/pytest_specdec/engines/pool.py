@@ -18,14 +18,12 @@ from typing import TYPE_CHECKING
 from pytest_specdec.engines.engine import Description, Engine
 from pytest_specdec.engines.model_files import refuse_other_tokenizer
 from pytest_specdec.engines.server.plan import SERVED
-from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.engines.spec import IN_WORKERS, EngineSpec
 from pytest_specdec.errors import EngineDied, EngineError, SpecdecError
 from pytest_specdec.settings import Settings
 
 if TYPE_CHECKING:
     from pytest_specdec.progress import Doing
-
-IN_WORKERS = ("vllm", "transformers")
 
 
 def start(spec: EngineSpec, settings: Settings, doing: Doing = nullcontext) -> Engine:

@@ -96,8 +96,16 @@ def parse(reference: str) -> Recipe | None:
     if body == SMOLLM2:
         return SmolLM2Recipe(**_values(reference, query, PARAMETERS[SMOLLM2]))
     if not reference.startswith(CONSTRUCTED):
+        _refuse_near_miss(reference, body.partition(":")[0])
         return None
     return _parse_constructed(reference, body.removeprefix(CONSTRUCTED), query)
+
+
+def _refuse_near_miss(reference: str, scheme: str) -> None:
+    """No path or hub id has a colon or a question mark after a word like ours."""
+    hint = did_you_mean(scheme, (CONSTRUCTED.rstrip(":"), SMOLLM2)) if scheme != reference else ""
+    if hint and "/" not in scheme:
+        raise ModelError(f"model reference {reference!r}: unknown model {scheme!r}; {hint}")
 
 
 def _parse_constructed(reference: str, body: str, query: str) -> Constructed:

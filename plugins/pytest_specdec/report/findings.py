@@ -130,8 +130,9 @@ def error_lines(records: Sequence[Record]) -> list[str]:
 
 def _annotation(record: Record) -> str:
     outcome, place = record.verdict.outcome, record.place
-    failures = record.baseline.failures if record.baseline else ()
-    said = "; ".join(failures) or (f"red, though its output is {outcome}" if record.passes else outcome)
+    failures = record.failures or (record.baseline.failures if record.baseline else ())
+    reasons = [each.partition("\n")[0] for each in failures or filter(None, (record.verdict.detail,))]
+    said = "; ".join(reasons) or (f"red, though its output is {outcome}" if record.passes else outcome)
     where = f"file={_property(place.file)},line={place.line},title={_property(name_of(record))}"
     return f"::error {where}::{_data(said)}"
 

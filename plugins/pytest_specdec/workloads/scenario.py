@@ -25,7 +25,7 @@ from pydantic import (
     field_validator,
 )
 
-from pytest_specdec.errors import ConfigurationError
+from pytest_specdec.errors import ConfigurationError, did_you_mean
 from pytest_specdec.workloads.load import Above0, ClosedLoad, Load, Objectives, OpenLoad, trace_fault
 from pytest_specdec.workloads.mistakes import all_mistakes, invalid, key
 from pytest_specdec.workloads.sources import Source
@@ -388,6 +388,21 @@ def load_scenario(
     return scenario
 
 
+def load_scenarios(
+    paths: Iterable[str | Path], overrides: Mapping[str, Any], said_by: Mapping[str, str], read: Mapping[Path, Scenario]
+) -> dict[Path, Scenario]:
+    """Check every file of `discover(paths)` that is not `read` yet. Raises ConfigurationError with all mistakes."""
+    scenarios, mistakes = {}, []
+    for path in discover(paths):
+        try:
+            scenarios[path] = read.get(path) or load_scenario(path, overrides, said_by)
+        except ConfigurationError as error:
+            mistakes.append(str(error))
+    if mistakes:
+        raise ConfigurationError("\n".join(mistakes))
+    return scenarios
+
+
 def _overridden(file: TomlFile, keys: Mapping[str, Any], said_by: Mapping[str, str]) -> TomlFile:
     left_out = {"concurrency"} if "load" in keys else set()
     kept = {key: value for key, value in file.values.items() if key not in left_out}
@@ -415,7 +430,8 @@ def discover(paths: Iterable[str | Path]) -> list[Path]:
 
 def _files(path: Path) -> list[Path]:
     if not path.exists():
-        raise ConfigurationError(f"{path}: no such file or folder: name a scenario file or a folder of them")
+        hint = did_you_mean(path.name, (each.name for each in path.parent.glob("*")))
+        raise ConfigurationError(f"{path}: no such file or folder: {hint} name a scenario file or a folder of them")
     if not path.is_dir():
         return [path]
     files = sorted(path.glob("*.toml"))
