@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pytest_specdec.engines.spec import EngineSpec
     from pytest_specdec.progress import Doing
     from pytest_specdec.record import Record
+    from pytest_specdec.report.decision import Decision
     from pytest_specdec.run.plan import PlannedGate
 
 MARKS = (
@@ -66,7 +67,6 @@ BY_TARGET = "specdec_by_target"
 GROUP = re.compile("@[0-9a-f]{12}$")
 EFFECTIVE = pytest.StashKey[list[str]]()
 INTERRUPTION = pytest.StashKey[Interruption]()
-PLAIN_WIDTH = 120
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -478,10 +478,22 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 @pytest.hookimpl(optionalhook=True, wrapper=True)
 def pytest_benchmark_group_stats(config: pytest.Config, benchmarks: list[Any]) -> Any:
-    """Rank only what is stored."""
-    withheld = config.stash[WITHHELD]
-    benchmarks[:] = [bench for bench in benchmarks if bench["fullname"] not in withheld]
+    """Rank only what is stored, and gates only where pytest-benchmark's table is asked for or has more to tell."""
+    withheld, both = config.stash[WITHHELD], config.stash[SETTINGS].table == "both" or _more_in_their_table(config)
+    benchmarks[:] = [
+        bench for bench in benchmarks if bench["fullname"] not in withheld and (both or not _is_gate(bench))
+    ]
     return (yield)
+
+
+def _more_in_their_table(config: pytest.Config) -> bool:
+    """Whether pytest-benchmark compares, profiles or draws, all of which it does with its table."""
+    asked = ("benchmark_compare", "benchmark_compare_fail", "benchmark_histogram", "benchmark_cprofile")
+    return any(config.getoption(name, None) not in (None, False, "", []) for name in asked)
+
+
+def _is_gate(bench: Any) -> bool:
+    return "specdec" in bench.get("extra_info", {})
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -541,29 +553,33 @@ def _partial(config: pytest.Config, records: list[Record]) -> str:
 
 
 def _tell_gates(terminalreporter: Any, config: pytest.Config, records: list[Record]) -> None:
-    from pytest_specdec.report.findings import change_notes, worst
-    from pytest_specdec.report.table import footnotes, print_table
+    from pytest_specdec.report.decision import USE, headline, write_lines
+    from pytest_specdec.report.findings import change_notes, decisions_on, present_run, worst
+    from pytest_specdec.report.table import footnotes, print_table, screen_width
 
+    write, width = terminalreporter.write_line, screen_width()
     terminalreporter.section("speculative decoding: is it exact, is it faster")
-    screen = terminalreporter._tw
-    width = screen.fullwidth if screen.hasmarkup else max(screen.fullwidth, PLAIN_WIDTH)
     quiet, verbose = config.option.verbose < 0, config.option.verbose > 0
-    print_table(records, width, terminalreporter.write_line, screen.hasmarkup)
-    for note in [*([] if quiet else footnotes(records)), *change_notes(records, verbose), *worst(records)]:
-        terminalreporter.write_line(note)
-    _tell_github(records, _partial(config, records), terminalreporter.write_line)
+    shown = print_table(records, width, write, terminalreporter._tw.hasmarkup)
+    write(headline(records))
+    decisions = decisions_on([present_run(records, config.rootpath)])
+    for line, outcome in write_lines(decisions, width):
+        write(line, green=outcome == USE, yellow=outcome not in ("", USE))
+    for note in [*([] if quiet else footnotes(records, shown)), *change_notes(records, verbose), *worst(records)]:
+        write(note)
+    _tell_github(records, decisions, _partial(config, records), write)
     judged = [record for record in records if record.judged]
     if judged and not any(record.throughput.seconds.value for record in judged):
-        terminalreporter.write_line(f"nothing was measured: {len(judged)} gates judged correctness only", yellow=True)
+        write(f"nothing was measured: {len(judged)} gates judged correctness only", yellow=True)
 
 
-def _tell_github(records: list[Record], partial: str, write: Callable[[str], None]) -> None:
+def _tell_github(records: list[Record], decisions: list[Decision], partial: str, write: Callable[[str], None]) -> None:
     """In GitHub Actions: a job summary in its file, and an annotation for each red gate."""
     from pytest_specdec.report.findings import error_lines, markdown
 
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         with Path(summary).open("a", encoding="utf-8") as file:
-            file.write(markdown(records, partial))
+            file.write(markdown(records, decisions, partial))
     if os.environ.get("GITHUB_ACTIONS") == "true":
         for line in error_lines(records):
             write(line)

@@ -287,6 +287,12 @@ class Settings:
     repro_seconds: float = _option(
         "SECONDS", "limit for making a bug report's request small; default 120", _seconds, 120.0
     )
+    table: str = _option(
+        "NAME",
+        "ours (default): of gates the table of verdicts alone, or both: pytest-benchmark's table too",
+        _one_of("ours", "both"),
+        "ours",
+    )
     report: str | None = _option("FILE", "write a report of this session, red gates too: FILE.html, .md, .csv or .json")
     plan: bool = _option(
         "yes|no",

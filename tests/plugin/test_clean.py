@@ -90,7 +90,7 @@ def test_params_of_others_are_left_alone(project: Project) -> None:
 def test_grouping_by_a_parameter_shows_its_label(project: Project) -> None:
     """pytest-benchmark's own option, as a reader would use it."""
     project.tests(BOTH_ARMS)
-    result = project.run("--benchmark-group-by=param:scenario")
+    result = project.run("--specdec-table=both", "--benchmark-group-by=param:scenario")
     result.stdout.fnmatch_lines(["*benchmark 'scenario=short': 3 tests*"])
 
 

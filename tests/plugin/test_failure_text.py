@@ -44,6 +44,8 @@ def test_gap_and_floor_are_told(project: Project) -> None:
     lines = failure(project, "wrong token")
     found = line_with(lines, "request 0, round 0")
     assert "token 3 is 8 below the target's argmax 9 (128 ULPs); 3 of 8 tokens are beyond the floor" in found
+    assert found.startswith("request 0, round 0 and 1 more: divergent: ")
+    assert len([line for line in lines if line.startswith("request 0, ")]) == 1
     floor = line_with(lines, "noise floor")
     assert floor.startswith("noise floor 3 ULPs (bfloat16): over 32 target-only tokens")
 
@@ -113,5 +115,5 @@ def test_a_missed_limit_names_figure_limit_and_file(project: Project) -> None:
     project.scenario((project.path / "scenarios/short.toml").read_text() + "min_speedup = 3.0\n")
     project.tests("@pytest.mark.specdec(gamma=2)\n" + SPECULATIVE)
     missed = next(line for line in project.run().outlines if line.startswith("speedup"))
-    assert missed.startswith("speedup 1.52 is below min_speedup = 3 of ")
+    assert missed.startswith("speedup 1.52× is below min_speedup = 3 of ")
     assert "scenarios/short.toml; " in missed

@@ -248,7 +248,10 @@ def test_github_gets_a_summary_and_annotations(saved: Project, monkeypatch: pyte
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(saved.path / "summary.md"))
     result = saved.run(GATE, ROUNDS)
     result.stdout.fnmatch_lines(["::error file=test_it.py,line=*,title=t fake draft_model*::tokens_per_second*"])
-    assert "| scenario | target |" in (saved.path / "summary.md").read_text()
+    summary = (saved.path / "summary.md").read_text()
+    assert "| scenario | target |" in summary
+    assert "\n2 exact, 1 faster\n" in summary
+    assert "- **short · fake · t bf16 · fake**: use γ = 3 (draft_model d): " in summary
 
 
 def test_quiet_keeps_the_table_and_drops_the_footnotes(saved: Project) -> None:

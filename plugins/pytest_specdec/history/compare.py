@@ -339,20 +339,21 @@ def in_words(change: ChangePart) -> str:
     limit = f", threshold {change.threshold}" if change.threshold else ""
     apart = f", sessions ±{100 * change.sessions_differ:.1f} %" if change.sessions_differ else ""
     told = "" if change.outcome == Outcome.SHOWN.value else f": {change.outcome}"
-    return f"{values} ({interval_in_words(change)}{apart}{limit}){told}{_remedy(change)}"
+    return f"{values} ({interval_in_words(change)}{apart}{limit}){told}{remedy(change)}"
 
 
 def interval_in_words(change: ChangePart) -> str:
     """E.g. "−9.8 % [−10.9, −8.7]"."""
     if change.change is None:
         return "from zero"
-    middle = f"{_percent(change.change)} %"
+    middle = f"{in_percent(change.change)} %"
     if change.low is None or change.high is None:
         return middle
-    return f"{middle} [{_percent(change.low)}, {_percent(change.high)}]"
+    return f"{middle} [{in_percent(change.low)}, {in_percent(change.high)}]"
 
 
-def _remedy(change: ChangePart) -> str:
+def remedy(change: ChangePart) -> str:
+    """What is to be said beside the outcome, after a semicolon: why there is no interval, or what would decide."""
     if change.outcome != Outcome.INCONCLUSIVE.value:
         return f"; {change.why}" if change.why else ""
     why = f"; {change.why}" if change.why else ""
@@ -374,5 +375,6 @@ def _short(figure: float) -> str:
     return f"{figure:.4g}"
 
 
-def _percent(share: float) -> str:
+def in_percent(share: float) -> str:
+    """A share as the reader knows it: "−9.8"."""
     return f"{100 * share:+.1f}".replace("-", "−")

@@ -19,7 +19,16 @@ from typing import Any, Protocol
 
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.history.compare import Outcome, compare_figure, in_words, own_width, sample_of
-from pytest_specdec.history.saved import SavedRun, UnreadableRun, read_run, read_text, run_id, run_of, saved_paths
+from pytest_specdec.history.saved import (
+    SavedRun,
+    UnreadableRun,
+    paths_in,
+    read_run,
+    read_text,
+    run_id,
+    run_of,
+    saved_paths,
+)
 from pytest_specdec.history.sessions import MOST
 from pytest_specdec.record import GREEN, Record
 from pytest_specdec.record.parts import BaselinePart, ChangePart
@@ -152,9 +161,11 @@ def baselines(named: str, storage: Path) -> Baselines:
 
 
 def run_path(named: str, storage: Path) -> Path:
-    """The file of a run that is named by its number, by "machine/number" or by its path."""
+    """The file of a run that is named by its number, "machine/number" or path; of a folder, that of the newest."""
     if Path(named).is_file():
         return Path(named)
+    if Path(named).is_dir():
+        return paths_in(Path(named))[-1]
     machine, _, number = named.rpartition("/")
     numbered = [
         path for path in saved_paths(storage) if run_id(path) == number.zfill(4) and machine in ("", path.parent.name)

@@ -239,8 +239,9 @@ def advice(model: ModelPart) -> str:
     best = model.best_gamma_latency.value
     if predicted is None or alpha is None or cost is None or best is None:
         return f"the model gives no advice: {model.predicted.reason}"
+    known = f"at acceptance {alpha:.2f} and a draft step of c = {cost:.3g} target steps"
     told = [
-        f"at acceptance {alpha:.2f} and draft cost c = {cost:.3g} the model predicts {predicted:.3g}",
+        f"{known} the model predicts {predicted:.3g}×",
         best_for("latency", best),
     ]
     if model.best_gamma_energy.value is not None:

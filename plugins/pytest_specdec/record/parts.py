@@ -5,6 +5,7 @@ What may be missing is a `Figure`: its value, or null with the reason.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -380,6 +381,14 @@ class SpeedupPart:
     steady_interval: Annotated[Figure[Interval], "", "its 95 % interval over the rounds"] = NOTHING
     model: Annotated[ModelPart, "", "what the model says of it"] = field(default_factory=ModelPart)
     decomposition: Annotated[Figure[Decomposition], "", "what it is made of"] = NOTHING
+
+    @property
+    def standing(self) -> str:
+        """Beside the target alone: faster, slower, or undecided by its interval; empty where there is no ratio."""
+        if self.ratio.value is None:
+            return ""
+        low, high = self.interval.value or (0.0, math.inf)
+        return "faster" if low > 1 else "slower" if high < 1 else "undecided"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -108,14 +108,15 @@ def check_limits(record: Record, scenario: Scenario) -> list[str]:
     if not record.acceptance.drafts.value:
         return []
     acceptance, energy, path = record.acceptance, record.energy.over_target.value, scenario.path
+    length = acceptance.mean_accepted_length.value
     least = {
-        "speedup": (record.speedup.ratio.value, scenario.min_speedup, f"; {advice(record.speedup.model)}"),
-        "acceptance_rate": (acceptance.rate.value, scenario.min_acceptance_rate, ""),
-        "mean_accepted_length": (acceptance.mean_accepted_length.value, scenario.min_mean_accepted_length, ""),
+        "speedup": (record.speedup.ratio.value, "×", scenario.min_speedup, f"; {advice(record.speedup.model)}"),
+        "acceptance_rate": (acceptance.rate.value, "", scenario.min_acceptance_rate, ""),
+        "mean_accepted_length": (length, " tokens", scenario.min_mean_accepted_length, ""),
     }
     words = [
-        f"{name} {value:.3g} is below min_{name} = {limit:g} of {path}{more}"
-        for name, (value, limit, more) in least.items()
+        f"{name} {value:.3g}{unit} is below min_{name} = {limit:g} of {path}{more}"
+        for name, (value, unit, limit, more) in least.items()
         if limit is not None and value is not None and value < limit
     ]
     most = scenario.max_energy_ratio

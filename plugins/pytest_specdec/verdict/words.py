@@ -31,9 +31,10 @@ def describe_verdict(verdict: Verdict, workload: str) -> str:
     if verdict.floor.insane:
         lines.append(f"the calibration failed: {verdict.floor.insane}")
     lines += verdict.drafts
-    lines += [line for finding in verdict.findings[:SHOWN] for line in describe_finding(finding)]
-    if len(verdict.findings) > SHOWN:
-        lines.append(f"… and {len(verdict.findings) - SHOWN} more")
+    found = _by_request(verdict.findings)
+    lines += [line for alike in found[:SHOWN] for line in describe_finding(alike[0], len(alike) - 1)]
+    if len(found) > SHOWN:
+        lines.append(f"… and {len(found) - SHOWN} more")
     lines += _floor(verdict)
     if verdict.outcome in ADVICE:
         lines.append(f"what to try: {_advice(verdict)}")
@@ -45,9 +46,22 @@ def _advice(verdict: Verdict) -> str:
     return TARGET_WRONG if first is not None and first.target_wrong else ADVICE[verdict.outcome]
 
 
-def describe_finding(finding: Finding) -> list[str]:
+def _by_request(findings: Sequence[Finding]) -> list[list[Finding]]:
+    """What a request shows in one round, and in others in the same words."""
+    told: dict[tuple[int, str, int | None], list[Finding]] = {}
+    for finding in findings:
+        told.setdefault((finding.request, finding.detail, finding.position), []).append(finding)
+    return list(told.values())
+
+
+def place_of(request: int, round: int, more: int) -> str:
+    """Where a finding was made. `more`: in how many other rounds it was made too."""
+    return f"request {request}, round {round}" + (f" and {more} more" if more else "")
+
+
+def describe_finding(finding: Finding, more: int = 0) -> list[str]:
     """One finding, with a window of tokens of both sides around the first difference."""
-    lines = [f"request {finding.request}, round {finding.round}: {finding.outcome.value}: {finding.detail}"]
+    lines = [f"{place_of(finding.request, finding.round, more)}: {finding.outcome.value}: {finding.detail}"]
     if finding.position is not None:
         lines.append(f"  first difference at token {finding.position}")
         for side, tokens in zip(finding.sides, (finding.expected, finding.seen), strict=True):

@@ -251,5 +251,5 @@ def test_an_engine_that_does_not_stream_has_no_decomposition() -> None:
 
 def test_advice_names_the_gammas_that_would_be_better() -> None:
     said = advice(speedup_part(fake(4, 1.0), fake(0), [fake(2, 1.0)]).model)
-    assert "draft cost c = 1 the model predicts" in said
+    assert "a draft step of c = 1 target steps the model predicts" in said
     assert said.endswith("best for latency is not to speculate; this γ pays from acceptance 1.00 on")

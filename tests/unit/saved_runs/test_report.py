@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made import figure, merge
+from made import figure, merge, save
 
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.history.saved import SavedRun
+from pytest_specdec.history.saved import SavedRun, read_run
 from pytest_specdec.metrics.speedup import ONE_GAMMA
 from pytest_specdec.record import Figure as Kept
 from pytest_specdec.record import Record, from_json
-from pytest_specdec.report import format_of, write_report
+from pytest_specdec.report import format_of, gates, write_report
 from pytest_specdec.report import write as writing
 from pytest_specdec.report.content import gather
 from pytest_specdec.report.curves import energy, rates, speedup
 from pytest_specdec.report.drawing import MOST_LINES, Figure, Line, readable
-from pytest_specdec.report.gates import Gate, gates_of, newest
+from pytest_specdec.report.gates import Gate, gates_of, newest, read_runs
 
 EVIL = "</td><script>alert('γ')</script><img src=x onerror=alert(1)>|**a**`b`[c](javascript:1)$x$_y"
 SUFFIXES = {"html": "html", "markdown": "md", "csv": "csv", "json": "json"}
@@ -206,6 +206,17 @@ def test_the_page_has_this_structure(page: str) -> None:
     ]
 
 
+def test_the_decision_stands_at_the_top(tmp_path: Path) -> None:
+    """In every format for people, before any table; what is slower is no green row."""
+    interval = {"interval": figure([1.3, 1.5])}, {"ratio": figure(0.8), "interval": figure([0.7, 0.9])}
+    runs = [run(1, record(0), record(4, speedup=interval[0]), record(2, speedup=interval[1]))]
+    page, text = write(runs, tmp_path, "html"), write(runs, tmp_path, "markdown")
+    for told, table in ((page, "<table"), (text, "| engine")):
+        decision = told.index("use γ = 4 (draft")
+        assert told.index("3 exact, 1 faster, 1 slower") < decision < told.index(table)
+    assert [row.gate for row in gather(runs).rows] == ["green", "slower", "green"]
+
+
 @OF_THE_PAGE
 def test_a_red_gate_shows_both_sides_around_the_difference(full: list[SavedRun], page: str) -> None:
     """The tokens that differ are marked, and its speed is not shown."""
@@ -320,6 +331,25 @@ def history_of(count: int) -> list[SavedRun]:
         run(number, *(record(gamma, engine={"versions": {"vllm": f"0.{number // 20}"}}) for gamma in range(5)))
         for number in range(count)
     ]
+
+
+def test_of_runs_that_are_not_shown_only_what_is_drawn_is_read(tmp_path: Path) -> None:
+    """The report is the same as over whole runs, and the work on each older run is a fraction."""
+    paths = [save(tmp_path, number, {f"t.py::test_{gamma}": record(gamma) for gamma in range(3)}) for number in (1, 2)]
+    runs = read_runs(paths)
+    assert [each.records[1].latency.itl_s.p50 for each in runs] == [None, 0.01]
+    assert gather(runs) == gather([read_run(path) for path in paths])
+
+
+def test_of_very_many_runs_some_are_read_and_every_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Evenly from the newest back, and an old one where nothing later has its engine."""
+    monkeypatch.setattr(gates, "MOST_RUNS", 4)
+    paths = [save(tmp_path, number, {"t.py::test_it": record(9 if number == 3 else 1)}) for number in range(1, 13)]
+    assert sorted(each.id for each in read_runs(paths)) == ["0003", "0006", "0009", "0012"]
+    monkeypatch.setattr(gates, "MOST_RUNS", 3)
+    assert sorted(each.id for each in read_runs(paths)) == ["0003", "0004", "0008", "0012"]
 
 
 def test_of_each_configuration_the_newest_run_counts() -> None:
@@ -477,7 +507,7 @@ def test_lines_and_words_stand_out_from_the_page(theme: int) -> None:
     blocks = re.findall(r":root \{(.*?)\}", style.read_text(), re.DOTALL)
     colours = dict(re.findall(r"--([\w-]+): (#\w{6})", blocks[theme]))
     page = luminance(colours["page"])
-    for name in [f"line-{number}" for number in range(1, 7)] + ["ink", "soft", "red", "green"]:
+    for name in [f"line-{number}" for number in range(1, 7)] + ["ink", "soft", "red", "green", "slower"]:
         ours = luminance(colours[name])
         contrast = (max(page, ours) + 0.05) / (min(page, ours) + 0.05)
         assert contrast >= (3 if name.startswith("line") else 4.5), (name, contrast)
