@@ -430,8 +430,9 @@ def discover(paths: Iterable[str | Path]) -> list[Path]:
 
 def _files(path: Path) -> list[Path]:
     if not path.exists():
-        hint = did_you_mean(path.name, (each.name for each in path.parent.glob("*")))
-        raise ConfigurationError(f"{path}: no such file or folder: {hint} name a scenario file or a folder of them")
+        beside = [each.name for each in path.parent.glob("*")]
+        remedy = did_you_mean(path.name, beside, "name a scenario file or a folder of them")
+        raise ConfigurationError(f"{path}: no such file or folder: {remedy}")
     if not path.is_dir():
         return [path]
     files = sorted(path.glob("*.toml"))
