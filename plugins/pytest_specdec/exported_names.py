@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.settings import BY_NAME, OPTIONS, Found, Settings, Texts, parse_switch, whole
+from pytest_specdec.settings import BY_NAME, Found, Settings, Texts, parse_switch, whole
 
 DTYPES = {"half": "float16", "float": "float32", "float16": "float16", "float32": "float32", "bfloat16": "bfloat16"}
 ARMS = {"speculative": "speculative", "target_ar": "target"}
@@ -260,23 +260,9 @@ def _without_effect(exported: Exported, said: Mapping[str, Any]) -> None:
 
 def effective_configuration(settings: Settings, exported: Exported, environment: Mapping[str, str]) -> list[str]:
     """Every setting with its value and the place that it came from, one a line; then what has no effect."""
-    rows = [row for option in OPTIONS for row in _rows(option.name, settings)]
+    rows = settings.rows()
     if devices := environment.get("CUDA_VISIBLE_DEVICES"):
         rows.append(("GPUs of the engines", devices, "CUDA_VISIBLE_DEVICES"))
     width = max(len(name) for name, _, _ in rows)
     lines = [f"  {name:{width}} = {value}  ({place})" for name, value, place in rows]
     return ["speculative decoding: settings, and where each comes from", *lines, *(f"  {r}" for r in exported.remarks)]
-
-
-def _rows(name: str, settings: Settings) -> list[tuple[str, str, str]]:
-    value = getattr(settings, name)
-    if isinstance(value, Mapping):
-        places = settings.places(name)
-        return [(f"{name}.{key}", _format(each), places[key]) for key, each in value.items()]
-    return [(name, _format(value), settings.origins[name])]
-
-
-def _format(value: Any) -> str:
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "-"}[value]
-    return ", ".join(map(str, value)) or "-" if isinstance(value, tuple) else str(value)

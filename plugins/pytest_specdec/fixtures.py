@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import pytest
 
-from pytest_specdec.errors import ConfigurationError, SpecdecError, Unsupported
+from pytest_specdec.errors import SpecdecError, Unsupported
 from pytest_specdec.settings import Settings
 
 if TYPE_CHECKING:
@@ -27,9 +29,12 @@ if TYPE_CHECKING:
     from pytest_specdec.history.history import Baselines, RegressionGate
     from pytest_specdec.progress import Progress
     from pytest_specdec.record import Record
+    from pytest_specdec.run.plan import PlannedGate
     from pytest_specdec.run.session import Session
     from pytest_specdec.workloads.scenario import Scenario
 
+SPECDEC = "  specdec: "
+CLEAR = "\r\x1b[2K"
 ENGINE_FIXTURES = {
     "vllm_spec": ("vllm", True),
     "vllm_ar": ("vllm", False),
@@ -40,8 +45,11 @@ ENGINE_FIXTURES = {
     "ar_engine": (None, False),
 }
 SETTINGS = pytest.StashKey[Settings]()
+SCENARIOS = pytest.StashKey["dict[Path, Scenario]"]()
+GATED = pytest.StashKey[str]()
 WITHHELD = pytest.StashKey[set[str]]()
 BASELINES = pytest.StashKey["Baselines"]()
+PLANNED = pytest.StashKey["list[PlannedGate]"]()
 PROPERTY = "specdec"
 
 
@@ -90,8 +98,6 @@ def _demands(items: list[pytest.Item]) -> tuple[list[EngineSpec], list[int]]:
 
 
 def _starter(config: pytest.Config, progress: Progress) -> Callable[[EngineSpec], Engine]:
-    import time
-
     settings, hook = config.stash[SETTINGS], config.hook.pytest_specdec_start_engine
 
     def start(spec: EngineSpec) -> Engine:
@@ -144,7 +150,12 @@ def _progress(config: pytest.Config) -> Iterator[Progress]:
     with capture.global_and_fixture_disabled():
         screen = _screen()
     with screen as file:
-        yield Progress(partial(_say, reporter, file))
+        lives = file.isatty() and os.environ.get("TERM") != "dumb"
+        draw = partial(_draw, reporter, file) if lives else None
+        progress = Progress(partial(_say, reporter, file), draw=draw)
+        planned: list[PlannedGate] = config.stash.get(PLANNED, [])
+        progress.gates = {gate.test: gate.seconds for gate in planned}
+        yield progress
 
 
 def _screen() -> AbstractContextManager[TextIO]:
@@ -156,11 +167,19 @@ def _screen() -> AbstractContextManager[TextIO]:
     return os.fdopen(number, "w", encoding=sys.stdout.encoding, errors="backslashreplace")
 
 
+def _draw(reporter: Any, screen: TextIO, text: str) -> None:
+    """Write over the line that was drawn before, or leave it blank."""
+    begun, reporter.currentfspath = bool(reporter.currentfspath), None
+    room = shutil.get_terminal_size().columns - len(SPECDEC) - 1
+    screen.write("\n" * begun + CLEAR + (f"{SPECDEC}{text[:room]}" if text else ""))
+    screen.flush()
+
+
 def _say(reporter: Any, screen: TextIO, text: str) -> None:
     """A line of its own, also where pytest has begun one with the test's name."""
     begun, reporter.currentfspath = bool(reporter.currentfspath), None
-    line = reporter.config.get_terminal_writer().markup(f"  specdec: {text}", cyan=True)
-    screen.write("\n" * begun + line + "\n")
+    line = reporter.config.get_terminal_writer().markup(f"{SPECDEC}{text}", cyan=True)
+    screen.write("\n" * begun + CLEAR * screen.isatty() + line + "\n")
     screen.flush()
 
 
@@ -185,15 +204,8 @@ ar_engine = _engine("An engine of the backend that --specdec-engine names, targe
 
 @pytest.fixture(scope="session")
 def scenario(request: pytest.FixtureRequest) -> Scenario:
-    """One scenario file, read."""
-    from pytest_specdec.workloads.scenario import load_scenario
-
-    settings = request.config.stash[SETTINGS]
-    try:
-        return load_scenario(request.param, settings.set, settings.places("set"))
-    except ConfigurationError as error:
-        problem = str(error)
-    pytest.fail(problem, pytrace=False)
+    """One scenario file, as it was read when the tests were collected."""
+    return request.config.stash[SCENARIOS][request.param]
 
 
 @pytest.fixture
@@ -204,21 +216,26 @@ def specdec(
     from pytest_specdec.record import to_json
     from pytest_specdec.report.findings import flat
     from pytest_specdec.run.gate import Gate
+    from pytest_specdec.run.plan import SECONDS
+
+    began = time.monotonic()
 
     def keep(record: Record) -> None:
         told = to_json(record)
-        benchmark.extra_info["specdec"] = told
+        benchmark.extra_info |= {"specdec": told, SECONDS: round(time.monotonic() - began, 1)}
         request.node.user_properties.append((PROPERTY, json.dumps(told, sort_keys=True)))
         request.node.user_properties.extend(flat(record))
 
     benchmark.params = _label_params(benchmark.params)
     gate = Gate(specdec_session, benchmark, keep)
-    gated: list[str] = []
+    gated = request.node.stash
 
     def check(engine: EngineSpec, scenario: Scenario) -> Record:
-        if gated:
-            pytest.fail(f"specdec() measures once a test, and has measured {gated[0]}: parametrize", pytrace=False)
-        gated.append(engine.label)
+        _refuse_other_arguments(engine, scenario)
+        if GATED in gated:
+            pytest.fail(f"specdec() measures once a test, and has measured {gated[GATED]}: parametrize", pytrace=False)
+        gated[GATED] = engine.label
+        specdec_session.progress.begin_gate(request.node.nodeid)
         try:
             return gate(engine, scenario)
         except SpecdecError as error:
@@ -229,6 +246,16 @@ def specdec(
         pytest.fail(str(problem), pytrace=False)
 
     return check
+
+
+def _refuse_other_arguments(engine: Any, scenario: Any) -> None:
+    from pytest_specdec.engines.spec import EngineSpec
+    from pytest_specdec.workloads.scenario import Scenario
+
+    if not (isinstance(engine, EngineSpec) and isinstance(scenario, Scenario)):
+        hint = " in this order" if isinstance(scenario, EngineSpec) and isinstance(engine, Scenario) else ""
+        found = f"{type(engine).__name__} and {type(scenario).__name__}"
+        pytest.fail(f"specdec() takes an engine and a scenario{hint}, not {found}", pytrace=False)
 
 
 def _label_params(params: dict[str, Any] | None) -> dict[str, Any] | None:

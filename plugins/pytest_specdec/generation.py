@@ -6,10 +6,14 @@ judged are the tokens that are measured. All values are plain, immutable and cro
 
 from __future__ import annotations
 
+from array import array
+from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import index
 from typing import Any
+
+FINISHED = ("length", "stop")
 
 
 @dataclass(frozen=True)
@@ -25,13 +29,13 @@ class Generation:
     """One request's answer.
 
     `prompt_ids`: the prompt as the engine saw it. `token_ids`: the delivered tokens, in order; stop and EOS tokens are
-    part of it where the engine delivers them. `finish_reason`: "length", "stop", or what else the engine says. `text`:
-    None when the engine did not detokenise. `chunks`: arrival times, relative to the start of the run; their token
-    counts sum to `len(token_ids)` where the engine streams, and are empty where it does not. `started_s`: seconds after
-    the run began at which the request was submitted; None where the engine does not tell. `scheduled_s`: seconds after
-    the run began at which it was due; None where no moment was set. `error`: why there is no whole answer, if there is
-    none. `draft_tokens`, `accepted_tokens`: proposed and accepted for this request; None where the engine does not
-    count by request.
+    part of it where the engine delivers them. `finish_reason`: "length", "stop", or what else the engine says; None
+    where it says nothing. `text`: None when the engine did not detokenise. `chunks`: arrival times, relative to the
+    start of the run; their token counts sum to `len(token_ids)` where the engine streams, and are empty where it does
+    not. `started_s`: seconds after the run began at which the request was submitted; None where the engine does not
+    tell. `scheduled_s`: seconds after the run began at which it was due; None where no moment was set. `error`: why
+    there is no whole answer, if there is none. `draft_tokens`, `accepted_tokens`: proposed and accepted for this
+    request; None where the engine does not count by request.
     """
 
     prompt_ids: tuple[int, ...]
@@ -49,6 +53,13 @@ class Generation:
         """Plain whole numbers, also from an engine that gives NumPy's."""
         for name in ("prompt_ids", "token_ids"):
             object.__setattr__(self, name, tuple(map(index, getattr(self, name))))
+
+    @property
+    def failure(self) -> str | None:
+        """Why there is no whole answer: its error, or a finish reason that no answer has which was left to its end."""
+        if self.error is None and self.finish_reason not in (None, *FINISHED):
+            return f"the engine ended it by {self.finish_reason!r} after {len(self.token_ids)} tokens"
+        return self.error
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Generation:
@@ -144,14 +155,41 @@ class Score:
 
     `gap`: the target's highest logit minus this token's logit, 0.0 when the token is the argmax. `top`: the highest
     logit itself, from which the ULP at that magnitude follows; None where the engine reports log
-    probabilities only. `argmax`: the token that the target prefers.
+    probabilities only. `argmax`: the token that the target prefers. `runner_up`: the highest logit minus the second
+    highest; None where the engine does not tell.
     """
 
     gap: float
     top: float | None
     argmax: int
+    runner_up: float | None = None
 
 
 def scores_from_wire(wire: Sequence[Sequence[Sequence[Any]]]) -> tuple[tuple[Score, ...], ...]:
-    """A worker's rows of (gap, top, argmax), one row a sequence, as scores."""
-    return tuple(tuple(Score(gap, top, argmax) for gap, top, argmax in row) for row in wire)
+    """A worker's rows of (gap, top, argmax, runner-up), one row a sequence, as scores."""
+    return tuple(tuple(Score(*told) for told in row) for row in wire)
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The target's highest logits at one place of an answer, among the tokens permitted there, from high to low.
+
+    `ids`: their tokens. `place`: where among them the emitted token stands; None where it does not. `whole`: whether
+    these are all tokens of the model.
+    """
+
+    logits: Sequence[float]
+    ids: Sequence[int]
+    place: int | None
+    whole: bool
+
+
+def rankings_from_wire(wire: Sequence[Sequence[Sequence[Any]]]) -> tuple[tuple[Ranking, ...], ...]:
+    """A worker's rows of (logits, ids, place, whole), the first two as 32-bit numbers in base64, as rankings."""
+    return tuple(
+        tuple(
+            Ranking(array("f", b64decode(logits)), array("i", b64decode(ids)), place, whole)
+            for logits, ids, place, whole in row
+        )
+        for row in wire
+    )

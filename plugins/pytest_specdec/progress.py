@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
@@ -41,13 +41,31 @@ class Progress:
         say: Callable[[str], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
         ticker: MakeTicker = Ticker,
+        draw: Callable[[str], None] | None = None,
     ) -> None:
-        """`say` prints one line, on any thread; without it nothing is said, and no thread runs."""
-        self._say, self._clock = say, clock
+        """`say` prints one line, on any thread; without it nothing is said, and no thread runs.
+
+        `draw` writes over the line that it wrote before, on a terminal; there what lasts has one line that lives.
+        """
+        self._say, self._clock, self._draw = say, clock, draw
+        self.gates: Mapping[str, float | None] = {}
+        self._gate = ""
+        self._due: float | None = None
         self._ticker = ticker(LOOKS_S, self._look)
         self._lock = threading.Lock()
         self._said = clock()
         self._now: Activity | None = None
+
+    def begin_gate(self, test: str) -> None:
+        """From now on this is the gate, of `gates`: for each test the seconds that it took before, None: not known."""
+        names = list(self.gates)
+        if test not in names:
+            return
+        at = names.index(test)
+        ahead = [self.gates[name] for name in names[at:]]
+        known = [seconds for seconds in ahead if seconds is not None]
+        self._gate = f"gate {at + 1} of {len(names)}, "
+        self._due = self._clock() + sum(known) if len(known) == len(ahead) else None
 
     def announce(self, text: str) -> None:
         """Say this now."""
@@ -86,9 +104,18 @@ class Progress:
             yield
         finally:
             self._ticker.stop()
+            self._draw_line("")
 
     def _look(self) -> None:
         """Say what is being done if nothing has been said for a while."""
         activity, now = self._now, self._clock()
-        if activity is not None and now - self._said >= SILENCE_S:
+        if activity is not None and self._draw is not None:
+            left = "" if self._due is None else f", about {max(0.0, self._due - now):.0f} s left"
+            self._draw_line(f"{self._gate}{activity.describe(now)}{left}")
+        elif activity is not None and now - self._said >= SILENCE_S:
             self.announce(activity.describe(now))
+
+    def _draw_line(self, text: str) -> None:
+        with self._lock:
+            if self._draw is not None:
+                self._draw(text)

@@ -22,6 +22,7 @@ NEEDS = ("gpu", "cpu", "multi_gpu", "vllm", "transformers")
 FAIL_ON = ("missing", "inconclusive")
 LATEST = "latest"
 ARMS = ("speculative", "target")
+DTYPES = ("bfloat16", "float16", "float32")
 SWITCHED = {"yes": True, "true": True, "on": True, "1": True, "no": False, "false": False, "off": False, "0": False}
 
 
@@ -32,7 +33,8 @@ def _names(text: str) -> tuple[str, ...]:
 def _one_of(*known: str) -> Callable[[str], str]:
     def read(text: str) -> str:
         if text not in known:
-            raise ValueError(f"{text!r} is none of {', '.join(known)}")
+            hint = did_you_mean(text, known, "none is near")
+            raise ValueError(f"{text!r} is none of {', '.join(known)}; {hint}")
         return text
 
     return read
@@ -199,6 +201,7 @@ class Settings:
     dtype: str | None = _option(
         "NAME",
         "dtype of weights and activations; default bfloat16, or float32 on a processor that only emulates bfloat16",
+        _one_of(*DTYPES),
     )
     max_model_len: int | None = _option("TOKENS", "longest prompt plus output; default: the model's own", _positive)
     engine_options: Mapping[str, Any] = _option(
@@ -285,7 +288,27 @@ class Settings:
     repro_seconds: float = _option(
         "SECONDS", "limit for making a bug report's request small; default 120", _seconds, 120.0
     )
+    table: str = _option(
+        "NAME",
+        "ours (default): of gates the table of verdicts alone, or both: pytest-benchmark's table too",
+        _one_of("ours", "both"),
+        "ours",
+    )
     report: str | None = _option("FILE", "write a report of this session, red gates too: FILE.html, .md, .csv or .json")
+    plan: bool = _option(
+        "yes|no",
+        "say which gates there are, on which engines and for how long, and stop",
+        parse_switch,
+        False,
+        switch=True,
+    )
+    allow_empty: bool = _option(
+        "yes|no",
+        "let a session pass in CI (environment CI) though all of its tests were skipped",
+        parse_switch,
+        False,
+        switch=True,
+    )
     env: bool = _option(
         "yes|no",
         "take settings from names that benchmark scripts export, as TARGET_MODEL; print all settings with their origin",
@@ -321,6 +344,25 @@ class Settings:
             origins |= places
         return cls(**values, origins=origins)
 
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Every setting, and each key of one that is a table: its name, its value in words, the place it came from."""
+        return [row for option in OPTIONS for row in self._rows(option.name)]
+
+    def _rows(self, name: str) -> list[tuple[str, str, str]]:
+        value = getattr(self, name)
+        if isinstance(value, Mapping):
+            places = self.places(name)
+            return [(f"{name}.{key}", _told(each), places[key]) for key, each in value.items()]
+        return [(name, _told(value), self.origins[name])]
+
+    def differing(self) -> str:
+        """What differs from the defaults, in one line: each with its value and its place; empty if nothing does."""
+        defaults = {option.name: _told(option.default) for option in OPTIONS}
+        differ = [row for row in self.rows() if row[1] != defaults.get(row[0])]
+        return "; ".join(
+            f"{name} = {value} ({place.partition(' in the ')[2] or place})" for name, value, place in differ
+        )
+
     def warnings(self) -> list[str]:
         """A warning for each setting that was given under its old name."""
         pairs = [each for option in OPTIONS for each in zip(option.names[-1].places, option.places, strict=True)]
@@ -340,6 +382,12 @@ BY_NAME = {
     if "option" in each.metadata
 }
 OPTIONS = tuple(BY_NAME.values())
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "-"}[value]
+    return ", ".join(map(str, value)) or "-" if isinstance(value, tuple) else str(value)
 
 
 def _in(environment: Mapping[str, str], option: Option) -> tuple[str, str | None]:

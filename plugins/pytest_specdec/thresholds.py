@@ -15,6 +15,7 @@ from pytest_specdec.errors import did_you_mean
 
 TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 RATES = {"tokens/s": 1.0}
+REQUESTS = {"requests/s": 1.0}
 TOKENS = {"tokens": 1.0}
 JOULES = {"mJ": 1e-3, "J": 1.0}
 BYTES = {"bytes": 1.0, "MB": 1e6, "MiB": 2.0**20, "GB": 1e9, "GiB": 2.0**30}
@@ -26,24 +27,30 @@ WRITTEN = re.compile(r"(?P<number>[0-9.]+(?:e-?[0-9]+)?)\s*(?P<unit>\S*)")
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure that can be gated. `units`: those of an absolute threshold, as multiples of the record's own unit."""
+    """A figure that can be gated.
+
+    `units`: those of an absolute threshold, as multiples of the record's own unit. `shown_in`: the one it is shown in.
+    """
 
     name: str
     more_is_better: bool
     units: Mapping[str, float]
+    shown_in: str = ""
 
 
 def _metrics() -> Iterator[Metric]:
-    yield Metric("tokens_per_second", True, RATES)
-    yield Metric("speedup", True, NO_UNITS)
-    yield Metric("joules_per_token", False, JOULES)
+    yield Metric("tokens_per_second", True, RATES, "tokens/s")
+    yield Metric("speedup", True, NO_UNITS, "×")
+    yield Metric("joules_per_token", False, JOULES, "J")
     yield Metric("acceptance_rate", True, NO_UNITS)
-    yield Metric("mean_accepted_length", True, TOKENS)
+    yield Metric("mean_accepted_length", True, TOKENS, "tokens")
     for latency in LATENCIES:
         for percent in PERCENTILES:
-            yield Metric(f"{latency}_p{percent}", False, TIMES)
-    yield Metric("peak_gpu_bytes", False, BYTES)
-    yield Metric("peak_host_bytes", False, BYTES)
+            yield Metric(f"{latency}_p{percent}", False, TIMES, "ms")
+    yield Metric("peak_gpu_bytes", False, BYTES, "GiB")
+    yield Metric("peak_host_bytes", False, BYTES, "GiB")
+    yield Metric("goodput", True, NO_UNITS)
+    yield Metric("saturation_per_second", True, REQUESTS, "requests/s")
 
 
 METRICS = {metric.name: metric for metric in _metrics()}
@@ -74,16 +81,22 @@ class Threshold:
         return cls(metric, most, relative, amount)
 
 
-SHOWN = tuple(Threshold(METRICS[name], 0.0, True, "", gates=False) for name in USUAL)
+def shown(name: str) -> Threshold:
+    """No threshold: the change of this metric is shown, and fails nothing."""
+    return Threshold(METRICS[name], 0.0, True, "", gates=False)
+
+
+SHOWN = tuple(map(shown, USUAL))
 
 
 def _metric_named(name: str) -> Metric:
     if name in METRICS:
         return METRICS[name]
-    raise ValueError(f"unknown metric {name!r}; {did_you_mean(name, METRICS, f'known: {_names()}')}")
+    raise ValueError(f"unknown metric {name!r}; {did_you_mean(name, METRICS, f'known: {metric_names()}')}")
 
 
-def _names() -> str:
+def metric_names() -> str:
+    """All of them, in a line."""
     latencies = "|".join(LATENCIES)
     plain = [name for name in METRICS if not name.startswith(LATENCIES)]
     return f"{', '.join(plain)}, ({latencies})_p({'|'.join(map(str, PERCENTILES))})"

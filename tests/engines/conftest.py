@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pytest_specdec.engines.host import WorkerEngine, backend_source
 from pytest_specdec.engines.spec import EngineSpec
-from pytest_specdec.generation import Run, Score
+from pytest_specdec.generation import Ranking, Run, Score
 from pytest_specdec.settings import Settings
 from pytest_specdec.workloads.workload import Request, Workload
 
@@ -49,6 +49,10 @@ class Mutant:
         """As the worker does."""
         return self._worker.encode_messages(conversations)
 
+    def decode(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> Sequence[str | None]:
+        """As the worker does."""
+        return self._worker.decode(requests, outputs)
+
     def prepare(self, workload: Workload) -> None:
         """Become this mutant, and send the requests."""
         self._worker.become(self.spec.speculative_options.get("fault"))
@@ -65,6 +69,12 @@ class Mutant:
     def score(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> tuple[tuple[Score, ...], ...]:
         """As the worker does."""
         return self._worker.score(requests, outputs)
+
+    def rank(
+        self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], most: int
+    ) -> tuple[tuple[Ranking, ...], ...]:
+        """As the worker does."""
+        return self._worker.rank(requests, outputs, most)
 
     def park(self) -> None:
         """As the worker does."""

@@ -17,13 +17,8 @@ import pytest
 pair = dict(target="constructed:tiny", draft="constructed:tiny:draft", gamma=2, max_model_len=512)
 
 
-@pytest.mark.specdec(**{**pair, "target": "/no/such/model"})
-def test_missing_path(specdec, vllm_spec, scenario):
-    specdec(vllm_spec, scenario)
-
-
-@pytest.mark.specdec(**{**pair, "draft": "constructed:tiny:draft?vocab=900"})
-def test_other_vocabulary(specdec, vllm_spec, scenario):
+@pytest.mark.specdec(**{**pair, "target": "./empty"})
+def test_empty_folder(specdec, vllm_spec, scenario):
     specdec(vllm_spec, scenario)
 
 
@@ -34,11 +29,6 @@ def test_dead_drafter(specdec, vllm_spec, scenario):
 
 @pytest.mark.specdec(**{**pair, "scenario": "long_prompt.toml"})
 def test_prompt_too_long(specdec, vllm_spec, scenario):
-    specdec(vllm_spec, scenario)
-
-
-@pytest.mark.specdec(**{**pair, "scenario": "typo.toml"})
-def test_typo(specdec, vllm_spec, scenario):
     specdec(vllm_spec, scenario)
 
 
@@ -68,12 +58,12 @@ def said(tmp_path_factory):
         "test_inner.py": SUITE,
         "short.toml": SCENARIO,
         "long_prompt.toml": SCENARIO.replace("length = 8", "length = 500"),
-        "typo.toml": SCENARIO.replace("max_tokens", "max_tokns"),
         "after.toml": SCENARIO,
         "endless.toml": SCENARIO.replace("max_tokens = 24", "max_tokens = 480").replace("count = 2", "count = 64"),
     }
     for name, text in files.items():
         (folder / name).write_text(text)
+    (folder / "empty").mkdir()
     command = [sys.executable, "-m", "pytest", "-p", "pytest_specdec.plugin", "-p", "no:cacheprovider", "-rA", "-v"]
     command += ["--specdec-scenario", "short.toml", "--specdec-rounds", "1", "test_inner.py"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=3600, check=False).stdout
@@ -87,11 +77,9 @@ def outcome(said, test):
 @pytest.mark.parametrize(
     ("test", "message"),
     [
-        ("test_missing_path", "engine model-target (vllm) failed while loading"),
-        ("test_other_vocabulary", "the draft has another tokenizer than the target: token 900 is 't900' and missing"),
+        ("test_empty_folder", "engine empty-target (vllm) failed while loading"),
         ("test_dead_drafter", "nothing was drafted in 48 tokens: the engine decoded without speculation"),
         ("test_prompt_too_long", "500 + 24 tokens exceed the engine's context of 512"),
-        ("test_typo", "did you mean 'max_tokens'?"),
         ("test_killed", "died while run"),
     ],
 )

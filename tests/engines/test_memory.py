@@ -1,12 +1,15 @@
 """Engines against the pair with memory, whose every token depends on what stands up to 24 positions back in the cache.
 
-Tokens are equal to the known ones and counters to the foretold ones: no tie, no tolerance.
+Tokens are equal to the known ones and counters to the foretold ones: no tie, no tolerance. Thorough runs ask for ten
+thousand tokens of every engine in both dtypes, after prompts that end in every place of a block.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import pytest
 
@@ -49,74 +52,101 @@ def prompts_that_hold_their_answers(count: int) -> list[list[int]]:
     return [[*ids, *expected_continuation(TARGET, ids, TOKENS + GAMMA), *ids] for ids in begun]
 
 
-PROMPTS = random_prompts([REACH + 1 + 9 * number for number in range(16)])  # the shortest that there are, and longer
-MANY = random_prompts([REACH + 1 + number for number in range(160)])
+class Asked(NamedTuple):
+    """How many prompts, and in which dtype."""
+
+    count: int
+    dtype: str
+
+    @property
+    def prompts(self) -> list[list[int]]:
+        """From the shortest that there may be on, each a token longer."""
+        return random_prompts([REACH + 1 + number for number in range(self.count)])
 
 
-def decode_known(session: Session, engine: EngineSpec, prompts: Sequence[Sequence[int]]) -> Run:
+SIZES = [
+    Asked(16, "float32"),
+    *(pytest.param(Asked(160, dtype), marks=pytest.mark.thorough) for dtype in ("float32", "bfloat16")),
+]
+
+
+@pytest.fixture(params=SIZES, ids=lambda asked: f"{asked.count}-{asked.dtype}")
+def asked(request: pytest.FixtureRequest) -> Asked:
+    """A few prompts, and in thorough runs many."""
+    return Asked(*request.param)
+
+
+def decode_known(session: Session, engine: EngineSpec, dtype: str, prompts: Sequence[Sequence[int]]) -> Run:
     """A run of which every token is the known one."""
     asked = Workload("memory", tuple(Request(tuple(ids), TOKENS) for ids in prompts), concurrency=8)
-    with session.pool.using(engine) as loaded:
+    with session.pool.using(replace(engine, dtype=dtype)) as loaded:
         run = one_pass(loaded, asked)
     known = [tuple(expected_continuation(TARGET, ids, TOKENS)) for ids in prompts]
     assert [generation.token_ids for generation in run.generations] == known
     return run
 
 
-def test_vllm_alone(specdec_session: Session, vllm_ar: EngineSpec) -> None:
+def test_vllm_alone(specdec_session: Session, vllm_ar: EngineSpec, asked: Asked) -> None:
     """Every one of the tokens."""
-    decode_known(specdec_session, vllm_ar, PROMPTS)
+    decode_known(specdec_session, vllm_ar, asked.dtype, asked.prompts)
 
 
-def test_vllm_with_a_drafter(specdec_session: Session, vllm_spec: EngineSpec) -> None:
+def test_vllm_with_a_drafter(specdec_session: Session, vllm_spec: EngineSpec, asked: Asked) -> None:
     """Every counter too."""
-    run = decode_known(specdec_session, vllm_spec, PROMPTS)
-    assert run.speculation == expected_speculation(TARGET, DRAFT, PROMPTS, TOKENS, GAMMA)
+    run = decode_known(specdec_session, vllm_spec, asked.dtype, asked.prompts)
+    assert run.speculation == expected_speculation(TARGET, DRAFT, asked.prompts, TOKENS, GAMMA)
 
 
 @pytest.mark.specdec(method="ngram", draft=None)
-def test_vllm_by_ngrams(specdec_session: Session, vllm_spec: EngineSpec) -> None:
+def test_vllm_by_ngrams(specdec_session: Session, vllm_spec: EngineSpec, asked: Asked) -> None:
     """What is looked up is always right."""
-    prompts = prompts_that_hold_their_answers(len(PROMPTS))
-    run = decode_known(specdec_session, vllm_spec, prompts)
+    prompts = prompts_that_hold_their_answers(asked.count)
+    run = decode_known(specdec_session, vllm_spec, asked.dtype, prompts)
     assert run.speculation == expected_speculation(TARGET, TARGET, prompts, TOKENS, GAMMA)
 
 
 @pytest.mark.specdec(method="eagle", draft=HEAD)
-def test_vllm_with_an_eagle_head(specdec_session: Session, vllm_spec: EngineSpec) -> None:
+def test_vllm_with_an_eagle_head(specdec_session: Session, vllm_spec: EngineSpec, asked: Asked) -> None:
     """The head's acceptance shows that its own cache is right."""
-    run = decode_known(specdec_session, vllm_spec, PROMPTS)
-    assert run.speculation == expected_speculation(TARGET, HEAD, PROMPTS, TOKENS, GAMMA)
+    run = decode_known(specdec_session, vllm_spec, asked.dtype, asked.prompts)
+    assert run.speculation == expected_speculation(TARGET, HEAD, asked.prompts, TOKENS, GAMMA)
 
 
-def test_transformers_alone(specdec_session: Session, transformers_ar: EngineSpec) -> None:
+def test_transformers_alone(specdec_session: Session, transformers_ar: EngineSpec, asked: Asked) -> None:
     """Every one of the tokens."""
-    decode_known(specdec_session, transformers_ar, PROMPTS)
+    decode_known(specdec_session, transformers_ar, asked.dtype, asked.prompts)
 
 
-def test_transformers_with_a_drafter(specdec_session: Session, transformers_spec: EngineSpec) -> None:
+def test_transformers_with_a_drafter(specdec_session: Session, transformers_spec: EngineSpec, asked: Asked) -> None:
     """Every counter too, as Transformers counts."""
-    run = decode_known(specdec_session, transformers_spec, PROMPTS)
-    assert run.speculation == expected_assistance(TARGET, DRAFT, PROMPTS, TOKENS, GAMMA)
+    run = decode_known(specdec_session, transformers_spec, asked.dtype, asked.prompts)
+    assert run.speculation == expected_assistance(TARGET, DRAFT, asked.prompts, TOKENS, GAMMA)
 
 
 @pytest.mark.specdec(method="prompt_lookup", draft=None, speculative_options={"max_matching_ngram_size": 5})
-def test_transformers_by_lookup_in_the_prompt(specdec_session: Session, transformers_spec: EngineSpec) -> None:
+def test_transformers_by_lookup(specdec_session: Session, transformers_spec: EngineSpec, asked: Asked) -> None:
     """What is looked up is always right; the answer ends with a whole step."""
-    prompts = prompts_that_hold_their_answers(len(PROMPTS))
-    run = decode_known(specdec_session, transformers_spec, prompts)
+    prompts = prompts_that_hold_their_answers(asked.count)
+    run = decode_known(specdec_session, transformers_spec, asked.dtype, prompts)
     assert run.speculation == expected_assistance(TARGET, TARGET, prompts, TOKENS, GAMMA)
 
 
-@pytest.mark.thorough
-def test_ten_thousand_tokens_of_vllm(specdec_session: Session, vllm_spec: EngineSpec) -> None:
-    """Prompts of every length from the shortest on, so that every place of a block is an end."""
-    run = decode_known(specdec_session, vllm_spec, MANY)
-    assert run.speculation == expected_speculation(TARGET, DRAFT, MANY, TOKENS, GAMMA)
+def words(tokens: Sequence[int]) -> str:
+    """What ordinary tokens read as after a prompt."""
+    return "".join(f" t{token}" for token in tokens)
 
 
-@pytest.mark.thorough
-def test_ten_thousand_tokens_of_transformers(specdec_session: Session, transformers_spec: EngineSpec) -> None:
-    """The same prompts."""
-    run = decode_known(specdec_session, transformers_spec, MANY)
-    assert run.speculation == expected_assistance(TARGET, DRAFT, MANY, TOKENS, GAMMA)
+def test_vllm_stops_at_a_text_within_a_step(specdec_session: Session, vllm_spec: EngineSpec) -> None:
+    """Ids end with the token that completes the stop text, the text before it; the tokenizer reads the same."""
+    prompts = Asked(16, "float32").prompts
+    known = [expected_continuation(TARGET, ids, TOKENS) for ids in prompts]
+    stops = [f"t{answer[10 + number]}" for number, answer in enumerate(known)]
+    asked = [Request(tuple(ids), TOKENS, stop=(stop,)) for ids, stop in zip(prompts, stops, strict=True)]
+    with specdec_session.pool.using(replace(vllm_spec, dtype="float32")) as engine:
+        answers = one_pass(engine, Workload("stopped", tuple(asked), concurrency=8)).generations
+        read = engine.decode(asked, [answer.token_ids for answer in answers])
+    ends = [next(n for n in range(1, TOKENS) if stop in words(ids[:n])) for ids, stop in zip(known, stops, strict=True)]
+    right = [tuple(ids[:end]) for ids, end in zip(known, ends, strict=True)]
+    assert [(each.token_ids, each.finish_reason) for each in answers] == [(ids, "stop") for ids in right]
+    assert list(read) == [words(ids) for ids in right]
+    assert [each.text for each in answers] == [text.partition(stop)[0] for text, stop in zip(read, stops, strict=True)]

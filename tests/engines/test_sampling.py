@@ -9,14 +9,14 @@ one truth.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 
 import pytest
 
-from pytest_specdec.engines.engine import Engine
+from pytest_specdec.engines.engine import Engine, one_pass
 from pytest_specdec.engines.host import WorkerEngine, backend_source
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.models import resolve
@@ -24,13 +24,16 @@ from pytest_specdec.run.session import Session
 from pytest_specdec.verdict.sampling import (
     Drawing,
     KnownTarget,
+    RatedVerdict,
     SamplingOutcome,
     SamplingPlan,
     SamplingVerdict,
     judge_sampling,
+    rate_rounds,
     rescore,
 )
-from pytest_specdec.workloads.workload import Request
+from pytest_specdec.verdict.sampling.rated import MOST
+from pytest_specdec.workloads.workload import Request, Workload
 
 VOCABULARY = 64
 TEMPERATURE = 1.5
@@ -53,6 +56,29 @@ def load(config):
     kernels._expand_kernel_impl = expand
     return load_stock(config)
 """
+
+SPECULATIVE_SAMPLING = """
+def load_stock(config, load=load):
+    return load(config)
+
+def load(config):
+    import transformers.generation.utils as utils
+
+    source, (old, new) = inspect.getsource(utils._speculative_sampling), {change!r}
+    if source.count(old) != 1:
+        raise ValueError(f"this version has {{source.count(old)}} times {{old!r}}; adapt the fault")
+    exec(source.replace(old, new), utils.__dict__)
+    return load_stock(config)
+"""
+FAULTS = {
+    "acceptance too lax": ("is_accepted = r_i <= probability_ratio", "is_accepted = r_i / 2 <= probability_ratio"),
+    "residual from the target": ("torch.clamp((p_n_plus_1 - q_n_plus_1), min=0)", "p_n_plus_1.clone()"),
+    "bonus token from the drafter": ("        p_prime = p_n_plus_1\n    t =", "        p_prime = q[:, -1]\n    t ="),
+    "temperature ignored in verification": (
+        "p = new_logits.softmax(dim=-1)",
+        "p = (1.5 * new_logits).softmax(dim=-1)",
+    ),
+}
 
 pytestmark = [
     pytest.mark.specdec(
@@ -85,6 +111,90 @@ def verdict_on(
     assert draw.speculation is not None
     assert 0 < draw.speculation.accepted_tokens < draw.speculation.draft_tokens
     return verdict
+
+
+def of_measured_tokens(
+    session: Session,
+    enter: Callable[[], AbstractContextManager[Engine]],
+    target: EngineSpec,
+    tokens: int = 48,
+    **filters: float,
+) -> RatedVerdict:
+    """What 16 answers of this engine say, rated by the target alone."""
+    sampling = {"temperature": TEMPERATURE, **filters}
+    requests = [Request((3 + first, *PROMPT[1:]), tokens, sampling={**sampling, "seed": first}) for first in range(16)]
+    with enter() as engine:
+        run = one_pass(engine, Workload("w", tuple(requests), CONCURRENCY))
+    with session.pool.using(target) as alone:
+        rated = rate_rounds(partial(alone.rank, most=MOST), requests, [run], target.dtype)
+    assert rated is not None
+    return RatedVerdict.of(rated, repeats=False)
+
+
+@contextmanager
+def changed(session: Session, spec: EngineSpec, change: str) -> Iterator[Engine]:
+    """This engine with a change to its source, in a worker of its own."""
+    settings = session.settings
+    find, source = partial(resolve, cache=settings.cache), backend_source(spec.backend) + change
+    engine = WorkerEngine(spec, settings.load_timeout, settings.timeout, find, source)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+@pytest.mark.specdec(gamma=2)
+def test_measured_tokens_of_transformers_are_the_targets(
+    specdec_session: Session, transformers_ar: EngineSpec, transformers_spec: EngineSpec
+) -> None:
+    """All of them are rated, and a drafter that is wrong on a fifth of the tokens changes nothing."""
+    enter = partial(specdec_session.pool.using, transformers_spec)
+    verdict = of_measured_tokens(specdec_session, enter, transformers_ar)
+    assert verdict.outcome.passes, verdict.in_words()
+    assert (verdict.evidence.tokens, verdict.unrated) == (16 * 48, ())
+    assert verdict.detects is not None
+    assert verdict.detects < 0.2
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "filters", [{"top_p": 0.8}, {"top_k": 5}, {"min_p": 0.05}, {"top_p": 0.9, "min_p": 0.01}], ids=str
+)
+@pytest.mark.specdec(gamma=2)
+def test_filters_of_transformers_are_those_that_are_rated(
+    specdec_session: Session, transformers_ar: EngineSpec, transformers_spec: EngineSpec, filters: dict[str, float]
+) -> None:
+    """No token is impossible, and those that a filter leaves have the probabilities that are expected."""
+    enter = partial(specdec_session.pool.using, transformers_spec)
+    verdict = of_measured_tokens(specdec_session, enter, transformers_ar, **filters)
+    assert verdict.outcome.passes, verdict.in_words()
+    assert verdict.evidence.tokens > 700
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("change", FAULTS.values(), ids=FAULTS.keys())
+@pytest.mark.specdec(gamma=2)
+def test_faults_of_speculative_sampling_in_transformers_are_different(
+    specdec_session: Session, transformers_ar: EngineSpec, transformers_spec: EngineSpec, change: tuple[str, str]
+) -> None:
+    """Told by measured tokens alone."""
+    enter = partial(changed, specdec_session, transformers_spec, SPECULATIVE_SAMPLING.format(change=change))
+    verdict = of_measured_tokens(specdec_session, enter, transformers_ar, tokens=54)
+    assert verdict.outcome is SamplingOutcome.DIFFERENT, verdict.statement()
+
+
+@pytest.mark.thorough
+@pytest.mark.specdec(gamma=2)
+def test_measured_tokens_of_vllm_are_the_targets_with_one_kernel_repaired(
+    specdec_session: Session, vllm_ar: EngineSpec, vllm_spec: EngineSpec
+) -> None:
+    """Rated by vLLM itself; as it comes it is different, see below."""
+    repaired = partial(changed, specdec_session, vllm_spec, REPAIR)
+    verdict = of_measured_tokens(specdec_session, repaired, vllm_ar)
+    assert verdict.outcome.passes, verdict.in_words()
+    assert verdict.evidence.tokens == 16 * 48
+    stock = of_measured_tokens(specdec_session, partial(specdec_session.pool.using, vllm_spec), vllm_ar)
+    assert stock.outcome is SamplingOutcome.DIFFERENT, stock.statement()
 
 
 SMALL = SamplingPlan.for_gamma(1, samples=500, looks=1, total_variation=0.2)
@@ -143,11 +253,6 @@ def test_vllm_with_that_kernel_repaired_is_consistent(
 ) -> None:
     """With 0.1 of total variation within sight at every position up to the bonus token."""
     target = known_target(specdec_session, transformers_ar)
-    settings = specdec_session.settings
-    find, repaired = partial(resolve, cache=settings.cache), backend_source("vllm") + REPAIR
-    engine = WorkerEngine(vllm_spec, settings.load_timeout, settings.timeout, find, repaired)
-    try:
+    with changed(specdec_session, vllm_spec, REPAIR) as engine:
         verdict = verdict_on(lambda: nullcontext(engine), target, LARGE)
-    finally:
-        engine.close()
     assert verdict.passes, verdict.in_words()

@@ -91,9 +91,14 @@ def never_red(session, spec, prompts, max_tokens: int, concurrency: int) -> None
 
 
 def judge_variation(engine, variation: Workload, reference: Reference, workload: Workload) -> Verdict:
+    """At a batch size of its own each is held against near-ties of that, as a gate would be."""
     order = [workload.requests.index(request) for request in variation.requests]
-    calibration = replace(reference.calibration, certified=tuple(reference.calibration.certified[at] for at in order))
-    return judge(variation, calibration, [one_pass(engine, variation)], engine.score)
+    run = one_pass(engine, variation)
+    floor = reference.calibration.floor
+    if variation.concurrency != workload.concurrency:
+        floor = calibrate(engine, variation, run, 0, time.perf_counter).calibration.floor
+    certified = tuple(reference.calibration.certified[at] for at in order)
+    return judge(variation, replace(reference.calibration, certified=certified, floor=floor), [run], engine.score)
 
 
 def tell(label: str, workload: Workload, reference: Reference, verdicts: dict[str, Verdict]) -> None:
@@ -134,7 +139,7 @@ SECTION = """## {label}
 
 {requests} prompts of {max_tokens} tokens, concurrency {concurrency}, {floor.dtype}; {versions}; {machine}.
 
-Calibration: {floor.tokens} tokens, {floor.near_ties} of them not the argmax, largest gap {floor.gap:.4g} logits;
+Calibration: {floor.tokens} tokens, {floor.near_ties} of them not the argmax, largest gap {floor.largest:.4g} ULPs;
 {floor.disagreements} of {floor.compared} prompts differ at batch 1; tokens by gap in ULPs: {histogram}.
 
 | target-only against itself | verdict | answers | largest gap | near-ties | p |

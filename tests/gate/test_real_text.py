@@ -51,6 +51,14 @@ def test_vllm_ngram_bfloat16(specdec, vllm_spec, scenario):
 
 
 @thorough
+@pytest.mark.specdec(scenario="scenarios/stopped.toml")
+def test_vllm_ngram_up_to_a_stop_text(specdec, vllm_spec, scenario):
+    """Text is that of the ids up to the stop text, also where a character takes several tokens."""
+    record = specdec(vllm_spec, scenario)
+    assert record.throughput.tokens < record.throughput.rounds * 4 * 24
+
+
+@thorough
 @pytest.mark.specdec(draft="smollm2?layers=4", method="draft_model", scenario="scenarios/rejected.toml")
 def test_transformers_poor_drafter(specdec, transformers_spec, scenario):
     """A drafter cut from the target's first layers is nearly always rejected, and the output must not suffer."""

@@ -15,16 +15,24 @@ from tests.mutants.trial import RED
 from pytest_specdec.engines.fake import FAULTS
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.verdict.equivalence import Outcome
+from pytest_specdec.verdict.sampling import SamplingOutcome
 
-DIVERGENT, LENGTH = Outcome.DIVERGENT.value, Outcome.LENGTH.value
+DIVERGENT, LENGTH, TEXT = Outcome.DIVERGENT.value, Outcome.LENGTH.value, Outcome.TEXT.value
 INPUTS, ERROR = Outcome.INPUTS_DIFFER.value, Outcome.ENGINE_ERROR.value
 UNDECIDABLE = Outcome.UNDECIDABLE.value
+DIFFERENT, MEASURED = SamplingOutcome.DIFFERENT.value, "measured tokens are not distributed as the target's"
 SPECULATION, BOTH_ARMS = "speculation", "both arms"
 ENDING, EXACT, SMALL = {"eos_rate": 0.04}, {"near_tie_rate": 0.0}, {"vocabulary": 31}
+BINADES = {"binades": 4}
+AT_TEMPERATURE = "at a temperature"
 PLAIN = {"count": 8, "max_tokens": 48, "concurrency": 4, "rounds": 2, "warmup_rounds": 0}
 WARMED = {**PLAIN, "warmup_rounds": 1}
 ENDS = {**PLAIN, "ignore_eos": False}
+STOPPED, NEVER_STOPPED = {**PLAIN, "stop": ["7>"]}, {**PLAIN, "stop": ["none of these"]}
 TEN_THOUSAND = {**PLAIN, "count": 40, "max_tokens": 250, "rounds": 1}
+FIVE_THOUSAND = {**TEN_THOUSAND, "max_tokens": 128}
+SAMPLED = {**PLAIN, "count": 16, "max_tokens": 64, "sampling": {"temperature": 1.0}}
+WARM = {**SAMPLED, "sampling": {"temperature": 1.5}}
 LONG = {**PLAIN, "count": 2, "max_tokens": 280, "concurrency": 2, "rounds": 1}
 
 
@@ -93,7 +101,30 @@ CASES = (
     Case("bonus token doubled", DIVERGENT, "tokens are beyond the floor"),
     Case("EOS passed over", LENGTH, "continued past EOS at", ENDS, options=ENDING),
     Case("max_tokens overshot", LENGTH, "more than max_tokens = 48"),
-    Case("stop text's tail kept", LENGTH, "text equal, ids differ", {**PLAIN, "stop": ["7>"]}),
+    Case("stop text's tail kept", LENGTH, "text equal, ids differ", STOPPED),
+    Case("cut off, without a reason", LENGTH, "ended without a finish reason after", ENDS, options=ENDING),
+    Case("cut off, says abort", ERROR, "the engine ended it by 'abort' after"),
+    Case("cut off, says error", ERROR, "the engine ended it by 'error' after"),
+    Case("cut off, says length", LENGTH, "not after max_tokens = 48", ENDS, options=ENDING),
+    Case("cut off, says stop", LENGTH, "which is no stop token", ENDS, options=ENDING),
+    Case(
+        "cut off, says stop",
+        LENGTH,
+        "on no stop token and no stop text",
+        NEVER_STOPPED,
+        variant="where a stop text was asked for",
+    ),
+    Case(
+        "cut off, says stop",
+        DIVERGENT,
+        "below the target's argmax",
+        ENDS,
+        options={**ENDING, "keeps_ends": False},
+        variant="by an engine that leaves EOS out and says so",
+    ),
+    Case("EOS left out", LENGTH, "which is no stop token", ENDS, options=ENDING),
+    Case("text alone wrong", TEXT, "text differs from that of its ids at character 0", STOPPED),
+    Case("stop text in the text", TEXT, "text differs from that of its ids", STOPPED),
     Case(
         "min_tokens released late",
         LENGTH,
@@ -109,7 +140,7 @@ CASES = (
         {**ENDS, "min_tokens": 6},
         BOTH_ARMS,
         {"eos_rate": 0.2, "near_tie_rate": 0.0, "close_rate": 1.0},
-        variant="by three ULPs",
+        variant="by eight ULPs",
     ),
     Case(
         "wrong where an end was withheld",
@@ -153,7 +184,27 @@ CASES = (
     Case("wrong in company", DIVERGENT, "first difference at token 9"),
     Case("stale prefix cache", DIVERGENT, "round 1: divergent"),
     Case("wrong past position 256", DIVERGENT, "tokens are beyond the floor", LONG),
-    Case("runner-up once", DIVERGENT, "is 0.1875 below the target's argmax", TEN_THOUSAND, options=SMALL),
+    Case("runner-up once", DIVERGENT, "is 0.5 below the target's argmax", TEN_THOUSAND, options=SMALL),
+    Case(
+        "runner-up once, and the target strays once",
+        DIVERGENT,
+        "; 1 of 250 tokens are beyond the floor",
+        TEN_THOUSAND,
+        BOTH_ARMS,
+        SMALL,
+    ),
+    Case(
+        "lossy acceptance", DIVERGENT, "tokens are beyond the floor", options={**BINADES, "close_rate": 0.1}, alpha=0.0
+    ),
+    Case("fp8 cache in one arm", DIVERGENT, "tokens are beyond the floor", options=BINADES),
+    Case(
+        "near-ties to the draft",
+        DIVERGENT,
+        "near-ties",
+        {**TEN_THOUSAND, "max_tokens": 64},
+        options={**SMALL, **BINADES, "near_tie_rate": 0.1},
+        alpha=0.0,
+    ),
     Case("empty output", LENGTH, "0 tokens delivered"),
     Case("NaN in speculation", DIVERGENT, "token 5 is 8 below the target's argmax"),
     Case("NaN logits", UNDECIDABLE, "the target's own logits are not numbers", where=BOTH_ARMS),
@@ -164,13 +215,41 @@ CASES = (
     Case("stops early", LENGTH, "47 tokens delivered where 48 were asked for"),
     Case("dies", ERROR, "the fake engine died while decoding"),
     Case("wrong finish reason", LENGTH, "finished by 'stop'"),
-    Case("every near-tie flipped", DIVERGENT, "near-ties", {**TEN_THOUSAND, "max_tokens": 64}, options=SMALL),
+    Case("every near-tie flipped", DIVERGENT, "near-ties", FIVE_THOUSAND, options=SMALL),
     Case(
         "wrong residual",
-        "different",
-        "different",
-        {**PLAIN, "sampling": {"temperature": 2.0}},
+        DIFFERENT,
+        "is not distributed as the target's",
+        {**PLAIN, "count": 1, "concurrency": 1, "sampling": {"temperature": 2.0}},
         options={**EXACT, "vocabulary": 8},
         alpha=0.0,
+        variant="seen in samples drawn anew",
+    ),
+    *(
+        Case(fault, outcome, says, scenario, options=SMALL, alpha=0.3, variant=AT_TEMPERATURE)
+        for fault, outcome, says, scenario in (
+            ("max_tokens overshot", LENGTH, "more than max_tokens = 64", SAMPLED),
+            ("padded id", LENGTH, "token 5 is 32, and the vocabulary has 31 tokens", SAMPLED),
+            ("wrong finish reason", LENGTH, "finished by 'stop'", SAMPLED),
+            ("answers swapped", DIFFERENT, MEASURED, SAMPLED),
+            ("NaN in speculation", DIFFERENT, MEASURED, SAMPLED),
+            ("wrong past position 256", DIFFERENT, "tokens from 256 on", {**LONG, "sampling": {"temperature": 1.0}}),
+            ("acceptance too lax", DIFFERENT, MEASURED, SAMPLED),
+            ("wrong residual", DIFFERENT, MEASURED, SAMPLED),
+            ("bonus token from the drafter", DIFFERENT, "place 4 of a burst", SAMPLED),
+            ("temperature ignored in verification", DIFFERENT, MEASURED, WARM),
+        )
+    ),
+    *(
+        Case(fault, LENGTH, says, scenario, where, {**SMALL, "eos_rate": 0.04}, 0.3, AT_TEMPERATURE)
+        for fault, says, scenario, where in (
+            ("EOS passed over", "continued past EOS at", {**SAMPLED, "ignore_eos": False}, SPECULATION),
+            (
+                "min_tokens ignored",
+                "fewer than min_tokens = 24",
+                {**SAMPLED, "ignore_eos": False, "min_tokens": 24},
+                BOTH_ARMS,
+            ),
+        )
     ),
 )

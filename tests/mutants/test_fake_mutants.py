@@ -18,6 +18,7 @@ from pytest_specdec.engines.fake import FAULTS, clock
 from pytest_specdec.run.session import Session
 from pytest_specdec.workloads.scenario import load_scenario
 
+pytestmark = pytest.mark.xdist_group("mutants")  # each is tried once, by one worker
 TITLE = "On the fake engine"
 NOT_THE_GATES = {"does not load", "unsupported"}
 OF_SEVERAL_GATES = {"nothing accepted after a wake"}
@@ -148,7 +149,7 @@ def test_flips_among_few_tokens_cannot_be_told_from_noise(run_case: Try) -> None
 
 
 def test_the_table_of_kills_is_up_to_date(run_case: Try, find_shipped: Callable[[Case], str]) -> None:
-    """docs/evidence/mutants.md has what this suite found; MUTANTS=write rewrites it."""
+    """docs/evidence/mutants.md has what each mutant was killed by, as found above; MUTANTS=write rewrites it."""
     table = section(
         Kill(case.name, case.broken, case.where, case.outcome, run_case(case, True).outcome, find_shipped(case))
         for case in CASES

@@ -2,32 +2,40 @@
 
 The project has an ini file that names the fake engine and its clock, a scenario of two prompts, and a conftest that
 registers the faults of tests/mutants and notes each engine as it is loaded. `run` starts pytest in it within this
-process; `run_apart` in a process of its own, where imports, the environment or pytest-xdist matter.
+process; `run_apart` in a fork of another, where signals, threads or pytest-xdist matter; `run_afresh` by an interpreter
+of its own, where imports or hashing do. Each costs several times what the one before it does.
 """
 
 from __future__ import annotations
 
-import gc
-import importlib
 import json
 import os
 import pkgutil
-import platform
+import subprocess
+import sys
 import textwrap
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_benchmark.plugin
+from _pytest.config import default_plugins
+from tests.plugin.forks import prepared
 
 import pytest_specdec
 from pytest_specdec.record import Record, from_json
 
 PLUGINS = ("-p", "benchmark", "-p", "xdist", "-p", "pytest_specdec.plugin", "-p", "no:cacheprovider")
-USED_BY_EVERY_RUN = ("rich.table", "scipy.special")
-OUTER_VARIABLES = ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT")
+USED_BY_EVERY_RUN = ("execnet", "faults", "rich.console", "rich.table", "scipy.special", "xdist.plugin")
+IMPORTED_BEFORE = ("-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning")
+OUTER_VARIABLES = (
+    "CI",
+    "GITHUB_ACTIONS",
+    "GITHUB_STEP_SUMMARY",
+    "PYTEST_ADDOPTS",
+    "PYTEST_XDIST_WORKER",
+    "PYTEST_XDIST_WORKER_COUNT",
+)
 
 INI = """
 [pytest]
@@ -69,12 +77,45 @@ pytestmark = pytest.mark.specdec(target="t", draft="d", scenario="scenarios/shor
 """
 
 
+class Forks:
+    """A process that runs pytest in forks of itself."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, Path(__file__).with_name("forks.py"), *_needed_by_runs()]
+        path = os.pathsep.join([str(FAULTS), os.environ["PYTHONPATH"]])
+        environment = {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True)
+
+    def run(self, folder: Path, options: tuple[str, ...]) -> pytest.RunResult:
+        """Run pytest there."""
+        files = [folder / name for name in ("stdout", "stderr")]
+        for file in files:
+            file.write_text("")
+        told = {
+            "folder": str(folder),
+            "environment": dict(os.environ),
+            "options": [*options, *IMPORTED_BEFORE],
+            "files": [*map(str, files)],
+        }
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps(told), file=self._process.stdin, flush=True)
+        status = int(self._process.stdout.readline())
+        return pytest.RunResult(status, *(file.read_text().splitlines() for file in files), duration=0.0)
+
+    def close(self) -> None:
+        """End it."""
+        self._process.communicate()
+
+
 class Project:
     """The inner project: files go in, a run's result, its JSON and its loads come out."""
 
-    def __init__(self, pytester: pytest.Pytester) -> None:
+    def __init__(self, pytester: pytest.Pytester, forks: Callable[[], Forks]) -> None:
         self.path = pytester.path
         self._pytester = pytester
+        self._forks = forks
         self.write("pytest.ini", INI)
         self.scenario(SCENARIO)
         self.conftest("")
@@ -103,7 +144,11 @@ class Project:
         return self._pytester.runpytest_inprocess(*PLUGINS, *options)
 
     def run_apart(self, *options: str) -> pytest.RunResult:
-        """Run pytest here, in a process of its own."""
+        """Run pytest here, in a forked process."""
+        return self._forks().run(self.path, (*PLUGINS, *options))
+
+    def run_afresh(self, *options: str) -> pytest.RunResult:
+        """Run pytest here, by a new interpreter."""
         return self._pytester.runpytest_subprocess(*PLUGINS, *options)
 
     def ids(self, *options: str) -> list[str]:
@@ -141,28 +186,33 @@ def _refuse(constant: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def _imported_once() -> None:
+def _prepared() -> Iterator[None]:
     """Runs within this process forget what they imported; what most of them need stays: this package, above all."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(FAULTS)
+        with prepared(_needed_by_runs()):
+            yield
+
+
+def _needed_by_runs() -> list[str]:
     ours = [module.name for module in pkgutil.walk_packages(pytest_specdec.__path__, "pytest_specdec.")]
-    for name in (*USED_BY_EVERY_RUN, *(name for name in ours if not name.endswith("__main__"))):
-        importlib.import_module(name)
-    # Each run collects garbage some ten times: what is here by now is not looked at again.
-    gc.collect()
-    gc.freeze()
+    pytests = [f"_pytest.{name}" for name in default_plugins]
+    return [*pytests, *USED_BY_EVERY_RUN, *(name for name in ours if not name.endswith("__main__"))]
 
 
 @pytest.fixture(scope="session")
-def _asked_once() -> Iterator[None]:
-    """pytest-benchmark asks git, hg and file in other processes whenever it starts: here it knows after the first."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pytest_benchmark.plugin, "get_tag", cache(pytest_benchmark.plugin.get_tag))
-        patch.setattr(platform, "architecture", cache(platform.architecture))
-        yield
+def _forks() -> Iterator[Forks]:
+    forks = Forks()
+    yield forks
+    forks.close()
 
 
 @pytest.fixture
 def project(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, _imported_once: None, _asked_once: None
+    pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+    _prepared: None,
 ) -> Project:
     """An empty project, out of reach of this run's settings; its runs have this run's package and no other plugins."""
     for name in [name for name in os.environ if name.startswith("SPECDEC_") or name in OUTER_VARIABLES]:
@@ -170,4 +220,4 @@ def project(
     root = str(Path(pytest_specdec.__file__).parents[1])
     monkeypatch.setenv("PYTHONPATH", root, prepend=os.pathsep)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    return Project(pytester)
+    return Project(pytester, lambda: request.getfixturevalue("_forks"))

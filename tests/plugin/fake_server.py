@@ -140,7 +140,8 @@ def rate(body: dict[str, Any]) -> dict[str, Any]:
     """Each prompt token beside the choice of the map, as logits."""
     ids = body["prompt"]
     rows = [
-        {str(token): {"logprob": 0.0}} | {str(following(before)): {"logprob": SURE}} for before, token in pairs(ids)
+        {"0": {"logprob": 0.0}, str(token): {"logprob": 0.0}} | {str(following(before)): {"logprob": SURE}}
+        for before, token in pairs(ids)
     ]
     return {"model": body["model"], "choices": [{"text": "", "prompt_logprobs": [None, *rows]}]}
 

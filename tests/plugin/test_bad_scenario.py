@@ -1,4 +1,4 @@
-"""A mistake in a scenario file is told with file, line and key; the tests of other scenarios run."""
+"""A mistake in a scenario file is told with file, line and key, before anything is loaded."""
 
 from __future__ import annotations
 
@@ -15,26 +15,35 @@ def test_it(specdec, ar_engine, scenario):
 SOURCE = 'source = { format = "ids", prompts = [[5, 9], [8, 12, 4]] }\n'
 
 
-def outcome(project: Project, bad: str) -> list[str]:
-    """What is said of a scenario; the sound one beside it passes, and there is no traceback."""
+def refused(project: Project, bad: str) -> list[str]:
+    """What is said of a scenario while tests are collected; the sound one beside it waits."""
     project.scenario(bad, name="bad")
     project.tests(BOTH_SCENARIOS)
     result = project.run()
-    assert result.parseoutcomes() in ({"passed": 1, "failed": 1}, {"passed": 1, "errors": 1})
+    assert (result.parseoutcomes(), project.loads()) == ({"errors": 1}, [])
+    return result.outlines
+
+
+def outcome(project: Project, bad: str) -> list[str]:
+    """What is said of a scenario that only its engine refuses; the sound one passes, and there is no traceback."""
+    project.scenario(bad, name="bad")
+    project.tests(BOTH_SCENARIOS)
+    result = project.run()
+    assert result.parseoutcomes() == {"passed": 1, "failed": 1}
     assert [line for line in result.outlines if "During handling of" in line or line.startswith(("E ", ">"))] == []
     return result.outlines
 
 
 def test_a_misspelt_key_is_told_with_its_line_and_a_suggestion(project: Project) -> None:
     """The file, the line, the key as written, and the key that was meant."""
-    lines = outcome(project, SOURCE + "max_tokens = 8\nconcurency = 2\n")
+    lines = refused(project, SOURCE + "max_tokens = 8\nconcurency = 2\n")
     said = next(line for line in lines if "bad.toml:3: unknown key 'concurency'" in line)
     assert "did you mean 'concurrency'?" in said
 
 
 def test_a_bad_value_is_told_with_its_line(project: Project) -> None:
     """And with what would do."""
-    lines = outcome(project, SOURCE + "max_tokens = 0\n")
+    lines = refused(project, SOURCE + "max_tokens = 0\n")
     assert [line for line in lines if "bad.toml:2: max_tokens" in line and "1 or more" in line] != []
 
 

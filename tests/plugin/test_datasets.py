@@ -37,14 +37,14 @@ def test_conversations_are_encoded_by_the_target_and_recorded(project: Project) 
 
 
 def test_answers_as_long_as_the_trace_says(project: Project) -> None:
-    """Three and five tokens of two requests, in each of three rounds."""
+    """Three and five tokens of two requests, in each of four rounds."""
     trace = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03,9,3\n2023-11-16 18:17:04,6,5\n"
     project.write("scenarios/trace.csv", trace)
     source = 'source = { format = "azure", path = "trace.csv" }\noutput_length = "source"'
     project.scenario(f"{source}\nmax_tokens = 8\n")
     project.tests(ONE)
     record = project.records()[TEST]
-    assert (record.gate, record.throughput.tokens, record.workload.prompt_tokens.total) == ("green", 3 * (3 + 5), 15)
+    assert (record.gate, record.throughput.tokens, record.workload.prompt_tokens.total) == ("green", 4 * (3 + 5), 15)
 
 
 def test_a_prompt_of_one_token_that_the_engine_lengthens_is_red(project: Project) -> None:

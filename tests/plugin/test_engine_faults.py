@@ -131,8 +131,11 @@ def test_an_engine_that_refuses_to_load_skips_with_its_reason(project: Project) 
     assert project.loads() == ENGINES_ONCE
 
 
-def test_an_unknown_engine_names_the_hook(project: Project) -> None:
-    """Nobody answers to the name: the error lists the engines there are, and how others come."""
+def test_an_engine_that_no_plugin_answers_to_names_the_hook(project: Project) -> None:
+    """Where another plugin starts engines: the error lists those of this package, and how others come."""
+    project.conftest(
+        "@pytest.hookimpl(specname='pytest_specdec_start_engine')\ndef pytest_start_mine(spec):\n    return None\n"
+    )
     project.tests(TARGET_ONLY)
     result = project.run("--specdec-engine=vlm")
     result.assert_outcomes(failed=1)

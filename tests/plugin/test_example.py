@@ -1,4 +1,4 @@
-"""The example project does what its README says: run apart, as a user would, with nothing but the package."""
+"""The example project does what its README says: run as a user would, with nothing but the package."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read_records(example: Project) -> list[dict[str, Any]]:
 
 def test_a_sound_engine_is_green(example: Project) -> None:
     """The target alone and each γ, with figures that pytest-benchmark keeps."""
-    result = example.run_apart("test_exact.py", "--benchmark-json=out.json")
+    result = example.run_afresh("test_exact.py", "--benchmark-json=out.json")
     result.assert_outcomes(passed=3)
     assert result.ret == pytest.ExitCode.OK
     assert [(each["gate"], each["verdict"]["outcome"], each["asked"]["gamma"]) for each in read_records(example)] == [
@@ -46,5 +46,5 @@ def test_a_faulty_engine_is_red(example: Project) -> None:
     result = example.run_apart("test_faulty.py", "--benchmark-json=out.json")
     result.assert_outcomes(failed=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["divergent: * of 32 generations on numbers", "  first difference at token *"])
+    result.stdout.fnmatch_lines(["divergent: * of 40 generations on numbers", "  first difference at token *"])
     assert read_records(example) == []

@@ -41,7 +41,7 @@ def settings_in(lines: list[str]) -> set[str]:
 
 def test_without_the_flag_they_change_nothing(modes: Project) -> None:
     """Somebody else's TARGET_MODEL is not ours."""
-    lines = modes.run().outlines
+    lines = modes.run("--specdec-engine=vllm").outlines
     assert any("no target model: give --specdec-target MODEL" in line for line in lines)
     assert "speculative decoding: settings, and where each comes from" not in lines
 

@@ -42,10 +42,12 @@ def test_both_sides_stand_in_a_window_around_the_first_difference(project: Proje
 def test_gap_and_floor_are_told(project: Project) -> None:
     """How far the target rates the token below its own choice, and how far it strays itself."""
     lines = failure(project, "wrong token")
-    found = line_with(lines, "request 0, round 0")
-    assert "token 3 is 8 below the target's argmax 9; 3 of 8 tokens are beyond the floor" in found
+    found = line_with(lines, "request 0, warm-up round -2")
+    assert "token 3 is 8 below the target's argmax 9 (128 ULPs); 3 of 8 tokens are beyond the floor" in found
+    assert found.startswith("request 0, warm-up round -2 and 3 more: divergent: ")
+    assert len([line for line in lines if line.startswith("request 0, ")]) == 1
     floor = line_with(lines, "noise floor")
-    assert floor.startswith("noise floor 0.125 logits (bfloat16): over 32 target-only tokens")
+    assert floor.startswith("noise floor 3 ULPs (bfloat16): over 32 target-only tokens")
 
 
 def test_divergence_says_what_to_try(project: Project) -> None:
@@ -80,10 +82,38 @@ def test_an_engine_fault_is_one_line(project: Project) -> None:
     assert [line for line in failure(project, "dies") if line] == ["the fake engine died while decoding"]
 
 
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("wrong token", "divergent: 4 divergent, 4 identical of 8 generations on short"),
+        ("dies", "the fake engine died"),
+    ],
+)
+def test_summary_and_annotation_have_the_reason_in_their_line(
+    project: Project, monkeypatch: pytest.MonkeyPatch, fault: str, reason: str
+) -> None:
+    """As a job's page shows them; in CI pytest cuts no line."""
+    for name in ("CI", "GITHUB_ACTIONS"):
+        monkeypatch.setenv(name, "true")
+    project.tests(f'@pytest.mark.specdec(gamma=3, speculative_options={{"fault": "{fault}"}})\n' + SPECULATIVE)
+    result = project.run()
+    result.stdout.fnmatch_lines([f"::error file=test_it.py,line=*::{reason}*"])
+    result.stdout.fnmatch_lines([f"FAILED test_it.py::test_red* - Failed: {reason}*"])
+
+
+def test_a_test_that_cannot_be_collected_has_its_reason_in_the_summary(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the test's name."""
+    monkeypatch.setenv("CI", "true")
+    project.tests("@pytest.mark.specdec(gama=3)\n" + SPECULATIVE)
+    project.run().stdout.fnmatch_lines(["ERROR test_it.py - Failed: test_it.py::test_red: *unknown key 'gama'*"])
+
+
 def test_a_missed_limit_names_figure_limit_and_file(project: Project) -> None:
     """The scenario's own demand."""
     project.scenario((project.path / "scenarios/short.toml").read_text() + "min_speedup = 3.0\n")
     project.tests("@pytest.mark.specdec(gamma=2)\n" + SPECULATIVE)
     missed = next(line for line in project.run().outlines if line.startswith("speedup"))
-    assert missed.startswith("speedup 1.52 is below min_speedup = 3 of ")
+    assert missed.startswith("speedup 1.52× is below min_speedup = 3 of ")
     assert "scenarios/short.toml; " in missed

@@ -35,7 +35,7 @@ def pytest_unconfigure(config):
 def list_imports(project: Project, *options: str) -> set[str]:
     """The modules that a run in a process of its own has at its end."""
     project.conftest(NOTES_MODULES)
-    result = project.run_apart(*options)
+    result = project.run_afresh(*options)
     assert result.ret == 0
     return set((project.path / "modules.txt").read_text().splitlines())
 

@@ -123,7 +123,10 @@ def test_it(specdec, ar_engine, scenario):
     specdec(ar_engine, scenario)
 """
 WORKER = """
+from xdist.workermanage import NodeManager
 from pytest_specdec.engines.host import WorkerEngine
+
+NodeManager.EXIT_TIMEOUT = 0.5  # a worker that waits for its engine is killed then
 
 IN_XDIST_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 if not IN_XDIST_WORKER:

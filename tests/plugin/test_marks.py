@@ -150,6 +150,45 @@ def test_every_mark_is_registered(project: Project, machine: Machine) -> None:
     project.run("--strict-markers").assert_outcomes(skipped=1)
 
 
+def test_the_closing_lines_say_why_without_being_asked(project: Project, machine: Machine) -> None:
+    """Skips of others stay as quiet as they were; with -rN all do."""
+    project.tests("@pytest.mark.gpu\ndef test_it():\n    pass\n")
+    assert [line for line in project.run().outlines if "1] " in line and "no NVIDIA GPU: NVML lists" in line] != []
+    assert "no NVIDIA GPU" not in project.run("-rN").stdout.str()
+    project.tests("@pytest.mark.skip(reason='not today')\ndef test_it():\n    pass\n")
+    assert "not today" not in project.run().stdout.str()
+
+
+ALL_SKIPPED = "nothing ran: every test was skipped"
+
+
+@pytest.mark.parametrize(
+    ("ci", "options", "ended"),
+    [
+        ("", (), (0, ALL_SKIPPED)),
+        ("true", (), (1, ALL_SKIPPED + "; in CI that fails without --specdec-allow-empty")),
+        ("true", ("--specdec-allow-empty",), (0, ALL_SKIPPED)),
+    ],
+)
+@pytest.mark.usefixtures("machine")
+def test_a_session_in_which_all_was_skipped_says_so(
+    project: Project, monkeypatch: pytest.MonkeyPatch, ci: str, options: tuple[str, ...], ended: tuple[int, str]
+) -> None:
+    """And fails in CI, where nobody reads a green run."""
+    monkeypatch.setenv("CI", ci)
+    project.tests("@pytest.mark.gpu\ndef test_it():\n    pass\n")
+    result = project.run(*options)
+    assert (int(result.ret), *(line for line in result.outlines if line.startswith("nothing ran"))) == ended
+
+
+def test_a_session_in_which_something_ran_is_not_empty(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little."""
+    monkeypatch.setenv("CI", "true")
+    project.tests("@pytest.mark.thorough\ndef test_it():\n    pass\n\ndef test_other():\n    pass\n")
+    result = project.run()
+    assert (int(result.ret), ALL_SKIPPED in result.stdout.str()) == (0, False)
+
+
 def test_a_thorough_test_waits_to_be_asked_for(project: Project) -> None:
     """Skipped by name with the option that runs it; with the option it runs."""
     project.tests("@pytest.mark.thorough\ndef test_long():\n    pass\n", header="import pytest\n")

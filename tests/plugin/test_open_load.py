@@ -139,7 +139,9 @@ def test_a_failed_request_makes_the_gate_red_and_is_counted(project: Project) ->
     result = project.run()
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*engine error: 2 engine error, 22 identical of 24 generations on short*"])
-    result.stdout.fnmatch_lines(["*request 0, round 0: engine error: the request failed: 503 busy*"])
+    result.stdout.fnmatch_lines(
+        ["*request 0, warm-up round -1 and 1 more: engine error: the request failed: 503 busy*"]
+    )
     result.stdout.fnmatch_lines(["failed: short, t bfloat16 fake draft_model: 1 of 12 requests: 1 × 503 busy"])
     assert "goodput 0" not in result.stdout.str()
 

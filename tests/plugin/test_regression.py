@@ -24,13 +24,29 @@ def test_spec(specdec, spec_engine, scenario):
 SPEC = "test_it.py::test_spec[t-draft_model-g3-short]"
 GATE = "--specdec-fail=tokens_per_second:5%"
 ROUNDS = "--specdec-rounds=6"
+DEFAULT_ROUNDS = """
+source = { format = "ids", prompts = [[5, 9], [8, 12, 4]] }
+max_tokens = 8
+concurrency = 2
+"""
+
+
+@pytest.fixture(scope="module")
+def stored() -> dict[Path, str]:
+    """The file of the one saved run of two gates, once it is there; all tests begin with it."""
+    return {}
 
 
 @pytest.fixture
-def saved(project: Project) -> Project:
+def saved(project: Project, stored: dict[Path, str]) -> Project:
     """A project with one saved run of two gates."""
     project.tests(TWO)
-    project.run("--benchmark-autosave", ROUNDS).assert_outcomes(passed=2)
+    if not stored:
+        project.run("--benchmark-autosave", ROUNDS).assert_outcomes(passed=2)
+        stored.update({path.relative_to(project.path): path.read_text() for path in list_stored(project)})
+    for path, text in stored.items():
+        (project.path / path).parent.mkdir(parents=True, exist_ok=True)
+        (project.path / path).write_text(text)
     return project
 
 
@@ -48,11 +64,11 @@ def rewrite(project: Project, change: Callable[[dict[str, Any]], object], number
     path.write_text(json.dumps(content, indent=4))
 
 
-def faster(record: dict[str, Any]) -> None:
+def faster(record: dict[str, Any], share: float = 0.9) -> None:
     """As if the baseline run had taken nine tenths of the time."""
     rounds = record["throughput"]["per_round"]
-    rounds["seconds"] = [0.9 * each for each in rounds["seconds"]]
-    record["throughput"]["tokens_per_second"]["value"] /= 0.9
+    rounds["seconds"] = [share * each for each in rounds["seconds"]]
+    record["throughput"]["tokens_per_second"]["value"] /= share
 
 
 def test_the_same_again_passes_and_says_so(saved: Project) -> None:
@@ -69,7 +85,7 @@ def test_a_slower_run_fails_the_test_with_its_figures(saved: Project) -> None:
     result.assert_outcomes(failed=2)
     assert result.ret == ExitCode.TESTS_FAILED
     said = result.stdout.str()
-    assert "(−10.0 % [−10.0, −10.0], threshold 5%): worse, against run 0001" in said
+    assert "(−10.0 % [−10.0, −10.0], sessions ±9.0 %, threshold 5%): worse, against run 0001" in said
     assert "identical, worse" in said
     assert any(line.startswith("worst: t fake") for line in result.outlines)
 
@@ -147,12 +163,40 @@ def test_a_truncated_or_foreign_baseline_is_a_named_error_never_a_silent_pass(sa
     cut.stdout.fnmatch_lines(["*0001_*.json: is cut off or no JSON*"])
 
 
-def test_few_rounds_are_inconclusive_and_fail_by_choice(saved: Project) -> None:
-    """Two rounds decide nothing; it is said what would."""
+def test_few_rounds_are_inconclusive_and_fail(saved: Project) -> None:
+    """Two rounds decide nothing, and nothing passes that they do not decide; it is said what would."""
     result = saved.run(GATE, "--specdec-rounds=2")
-    result.assert_outcomes(passed=2)
+    result.assert_outcomes(failed=2)
     result.stdout.fnmatch_lines(["*inconclusive; 2 rounds give no interval: at least 4 are needed on each side*"])
-    saved.run(GATE, "--specdec-rounds=2", "--specdec-fail-on=inconclusive").assert_outcomes(failed=2)
+
+
+def test_the_default_number_of_rounds_finds_an_engine_that_is_half_as_fast(project: Project) -> None:
+    """As README has it: a run is saved, the engine gets slower, the test fails."""
+    project.scenario(DEFAULT_ROUNDS)
+    project.tests(TWO)
+    project.run("--benchmark-autosave").assert_outcomes(passed=2)
+    rewrite(project, lambda record: faster(record, 0.65))
+    result = project.run(GATE)
+    result.assert_outcomes(failed=2)
+    assert "(−35.0 % [−35.0, −35.0], sessions ±9.0 %, threshold 5%): worse" in result.stdout.str()
+
+
+def test_what_sessions_may_differ_by_is_inconclusive_and_fails_by_choice(saved: Project) -> None:
+    """7 % slower than one earlier run: beyond the threshold, and no more than two sessions of the same code differ."""
+    rewrite(saved, lambda record: faster(record, 0.93))
+    result = saved.run(GATE, ROUNDS)
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["*inconclusive; beyond *; one earlier run cannot tell how far sessions differ*"])
+    saved.run(GATE, ROUNDS, "--specdec-fail-on=inconclusive").assert_outcomes(failed=2)
+
+
+def test_the_last_runs_of_the_same_versions_are_the_baseline_together(saved: Project) -> None:
+    """Their mean, and how far they differ among themselves; a run of other versions is none of them."""
+    for _ in range(3):
+        saved.run("--benchmark-autosave", ROUNDS)
+    rewrite(saved, lambda record: record["engine"].update(versions={"fake": "0"}), number=1)
+    (change,) = saved.records(GATE, ROUNDS)["test_spec[t-draft_model-g3-short]"].baseline.changes
+    assert (change.sessions, change.outcome) == (3, "better or same")
 
 
 def test_a_faster_wrong_run_is_a_failure_and_is_not_compared(saved: Project) -> None:
@@ -204,7 +248,10 @@ def test_github_gets_a_summary_and_annotations(saved: Project, monkeypatch: pyte
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(saved.path / "summary.md"))
     result = saved.run(GATE, ROUNDS)
     result.stdout.fnmatch_lines(["::error file=test_it.py,line=*,title=t fake draft_model*::tokens_per_second*"])
-    assert "| scenario | target |" in (saved.path / "summary.md").read_text()
+    summary = (saved.path / "summary.md").read_text()
+    assert "| scenario | target |" in summary
+    assert "\n2 exact, 1 faster\n" in summary
+    assert "- **short · fake · t bf16 · fake**: use γ = 3 (draft_model d): " in summary
 
 
 def test_quiet_keeps_the_table_and_drops_the_footnotes(saved: Project) -> None:

@@ -19,6 +19,8 @@ NEW = (
     "asked.load",
     "asked.scenario_digest",
     "engine.details.counting",
+    "engine.details.keeps_ends",
+    "engine.details.dtype",
     "load.goodput.at_best",
     "target_alone.tokens_per_second",
     "target_alone.draft_tokens",
@@ -27,14 +29,21 @@ NEW = (
     "acceptance.tokens_per_draft",
     "acceptance.undrafted_steps",
     "verdict.counts",
-    "verdict.findings",
-    "failures",
+    "target_alone.drift",
+    "throughput.steady_",
+    "speedup.steady_",
     "hardware",
+    "failures",
+    "verdict.calibration",
+    "verdict.findings",
+    "verdict.limits",
+    "verdict.near_ties",
+    "verdict.noise_floor",
+    "verdict.sampling.",
 )
-"""What schema 1 did not tell of a gate that an engine's fault ended, or whose speed-up was null; another machine.
-
-Warm-up rounds were not judged then, so there are more answers, findings and words of failures now.
-"""
+"""What schema 1 did not tell of a gate that an engine's fault ended, or whose speed-up was null; another machine; how
+far and how often a sound engine strays, and the words of it, which count ULPs since; what is sampled anew, which was
+more when nothing else was judged; a drift that was between other rounds; warm-up rounds, which were not judged."""
 
 REWORDED = (
     ("suspect: ", "hint: "),

@@ -37,6 +37,12 @@ AFTER_12 = (46, 48, 54, 72, 26, 88, 74, 32)
 Start = Callable[..., ServedEngine]
 
 
+@pytest.fixture(autouse=True)
+def not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server of which a request failed is looked at once: most of these go on."""
+    monkeypatch.setattr(server_engine, "DYING_SECONDS", 0.0)
+
+
 @pytest.fixture
 def start() -> Iterator[Start]:
     """Starts fake servers, and ends them after the test."""
@@ -81,8 +87,8 @@ def test_the_target_alone_is_the_same_command_without_speculation(start: Start) 
     assert run.speculation == Speculation(0, 0, 0, (0, 0))
     assert [chunk.tokens for chunk in run.generations[1].chunks] == [1] * 8
     (scores,) = engine.score([SOUND], [[*AFTER_12[:7], 4]])
-    assert scores[0] == Score(0.0, 10.0, AFTER_12[0])
-    assert scores[7] == Score(10.0, 10.0, AFTER_12[7])
+    assert scores[0] == Score(0.0, 10.0, AFTER_12[0], 10.0)
+    assert scores[7] == Score(10.0, 10.0, AFTER_12[7], 10.0)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +138,7 @@ def test_a_request_that_hangs_is_named_and_the_other_counts(start: Start) -> Non
 
 
 @pytest.fixture
-def watched_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def watched_to_its_end(not_watched: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server of which a request failed is given time to end: in these tests it does."""
     monkeypatch.setattr(server_engine, "DYING_SECONDS", AMPLE)
 

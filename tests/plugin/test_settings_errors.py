@@ -81,21 +81,74 @@ def test_a_mark_without_a_key_is_refused(project: Project) -> None:
 def test_a_missing_target_names_option_and_mark(project: Project) -> None:
     """Either remedy will do."""
     project.tests(SPECULATIVE, header="import pytest\n")
-    lines = collection_error(project, "--specdec-scenario=scenarios/short.toml")
+    lines = collection_error(project, "--specdec-engine=vllm", "--specdec-scenario=scenarios/short.toml")
     assert has_message(lines, "no target model: give --specdec-target MODEL, or @pytest.mark.specdec(target=…)")
 
 
 def test_a_missing_scenario_names_option_and_mark(project: Project) -> None:
     """A gate without a workload is no gate."""
     project.tests(SPECULATIVE, header="import pytest\n")
-    lines = collection_error(project, "--specdec-target=t", "--specdec-draft=d")
+    lines = collection_error(project, "--specdec-engine=vllm", "--specdec-target=t", "--specdec-draft=d")
     assert has_message(lines, "no scenario: give --specdec-scenario FILE, or @pytest.mark.specdec(scenario=…)")
 
 
 def test_a_scenario_that_does_not_exist_is_named(project: Project) -> None:
-    """By its path."""
+    """By its path, with the file that is near."""
     project.tests('@pytest.mark.specdec(scenario="scenarios/shrt.toml")\n' + SPECULATIVE)
-    assert has_message(collection_error(project), "scenarios/shrt.toml: no such file or folder")
+    message = "scenarios/shrt.toml: no such file or folder: did you mean 'short.toml'?"
+    assert has_message(collection_error(project), message)
+
+
+@pytest.mark.parametrize(
+    ("mark", "message"),
+    [
+        ("specdec(target=3)", "@pytest.mark.specdec: target=3: expected a text or a list of them"),
+        ("specdec(gamma='3')", "@pytest.mark.specdec: gamma='3': expected a number of tokens, 1 or more, or a list"),
+        ("specdec(options=[1])", "@pytest.mark.specdec: options=[1]: expected a table"),
+        ("specdec(dtype='fp16')", "unknown dtype 'fp16'; did you mean 'float16'?"),
+        ("specdec(target='constructed:tyni')", "unknown preset 'tyni'; did you mean 'tiny'?"),
+        ("specdec(target='constructd:tiny')", "unknown model 'constructd'; did you mean 'constructed'?"),
+        (
+            "engine('vlm')",
+            "@pytest.mark.engine('vlm') must name one of: vllm, transformers, fake; did you mean 'vllm'?",
+        ),
+        ("multi_gpu('two')", "@pytest.mark.multi_gpu('two') must say how many GPUs, e.g. multi_gpu(2)"),
+    ],
+)
+def test_a_mark_that_cannot_be_meant_is_refused_before_anything_is_loaded(
+    project: Project, mark: str, message: str
+) -> None:
+    """A gate that could run stands before it, and waits."""
+    project.tests(SPECULATIVE + f"\n@pytest.mark.{mark}\n" + SPECULATIVE.replace("test_it", "test_wrong"))
+    assert has_message(collection_error(project), message)
+
+
+@pytest.mark.parametrize("draft", ["constructed:tiny:draft?vocab=900", "constructed:small:draft", "smollm2"])
+def test_a_draft_of_another_tokenizer_is_refused_before_it_is_made(project: Project, draft: str) -> None:
+    """Both models are named."""
+    project.tests(f'@pytest.mark.specdec(target="constructed:tiny", draft="{draft}")\n' + SPECULATIVE)
+    lines = collection_error(project)
+    assert has_message(lines, "the draft has another tokenizer than the target: 1024 tokens and ")
+    assert has_message(lines, f"(target constructed:tiny, draft {draft})")
+
+
+def test_a_model_folder_that_does_not_exist_is_named(project: Project) -> None:
+    """For engines that read it on this machine."""
+    project.tests('@pytest.mark.specdec(target="/no/such/model")\ndef test_it(specdec, vllm_ar, scenario): ...\n')
+    assert has_message(collection_error(project), "/no/such/model: no such model: name a folder, a hub id, or")
+
+
+def test_an_engine_that_nobody_has_is_refused_with_a_suggestion(project: Project) -> None:
+    """Where another plugin starts engines, it alone knows its names."""
+    project.tests(SPECULATIVE)
+    assert has_message(collection_error(project, "--specdec-engine=vlm"), "unknown engine 'vlm'; did you mean 'vllm'?")
+
+
+def test_a_dtype_of_the_command_line_is_refused_with_a_suggestion(project: Project) -> None:
+    """As any value that an option does not have."""
+    project.tests(SPECULATIVE)
+    said = usage_error(project, "--specdec-dtype=fp16")
+    assert "'fp16' is none of bfloat16, float16, float32; did you mean 'float16'?" in said
 
 
 def test_a_missing_engine_names_the_option(project: Project) -> None:

@@ -46,7 +46,7 @@ def pytest_start_short_lived(spec):
 
 def list_left(project: Project, *options: str) -> tuple[list[str], list[str], list[str]]:
     """The names of the tests in the JSON, in the storage, and in the table of pytest-benchmark."""
-    result = project.run("--benchmark-json=out.json", "--benchmark-autosave", *options)
+    result = project.run("--benchmark-json=out.json", "--benchmark-autosave", "--specdec-table=both", *options)
     stored = next((project.path / ".benchmarks").rglob("*.json"))
     return names(project, "out.json"), names(project, str(stored)), read_ranking(result)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree
 
 import pytest
 from _pytest.config import ExitCode
@@ -71,6 +73,21 @@ def test_a_red_gate_is_red_on_a_worker_too(project: Project) -> None:
     assert len(rows) == 1
 
 
+def test_reports_name_tests_as_they_are_run_and_hold_no_figure_of_time(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One job summary, names that can be given to pytest again, and nothing that looks measured."""
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(project.path / "summary.md"))
+    project.tests(TWO_TARGETS)
+    project.run_apart("-n", "2", "--junit-xml=out.xml")
+    cases = [*ElementTree.parse(project.path / "out.xml").iter("testcase")]
+    assert sorted(case.attrib["name"] for case in cases) == sorted(project.ids())
+    found = {each.attrib["name"] for case in cases for each in case.iter("property")}
+    assert {"specdec.gate", "specdec.acceptance_rate"} <= found
+    assert [name for name in found if re.search("_s$|second|speedup|joule", name)] == []
+    assert (project.path / "summary.md").read_text().count("## Speculative decoding") == 1
+
+
 @pytest.mark.parametrize("options", [("-n", "0"), ("-p", "no:xdist")])
 def test_without_workers_it_measures_as_usual(project: Project, options: tuple[str, ...]) -> None:
     """pytest-xdist switched off, or not there at all."""
@@ -95,7 +112,9 @@ def test_another_distribution_is_left_alone(project: Project) -> None:
     """Who asks for --dist loadfile has a reason; the plugin groups only where pytest-xdist's default would scatter."""
     project.conftest("def pytest_report_header(config):\n    return f'distribution {config.option.dist}'\n")
     project.tests("def test_plain():\n    pass\n")
-    project.run_apart("-n", "1", "--dist", "loadfile").stdout.fnmatch_lines(["distribution loadfile"])
+    for options, distribution in ((), "loadgroup"), (("--dist", "loadfile"), "loadfile"):
+        result = project.run("-n", "1", "--collect-only", *options)
+        result.stdout.fnmatch_lines([f"distribution {distribution}"])
 
 
 def test_a_measuring_run_does_not_say_that_nothing_was_measured(project: Project) -> None:

@@ -23,6 +23,10 @@ class Terminal:
     def say(self, text: str) -> None:
         self.lines.append((self.now, text))
 
+    def draw(self, text: str) -> None:
+        """The line that lives, as it is now."""
+        self.drawn = text
+
     def ticker(self, interval: float, action: Callable[[], None]) -> Terminal:
         """This is the ticker too."""
         self.interval, self.action = interval, action
@@ -131,3 +135,22 @@ def test_a_thread_ticks_and_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     with Progress(lambda _: lines.release()).during("t decodes short"):
         assert [lines.acquire(timeout=60) for _ in range(2)] == [True, True]
     assert "specdec ticker" not in [thread.name for thread in threading.enumerate()]
+
+
+@pytest.mark.parametrize(
+    ("gates", "drawn"),
+    [
+        ({"first": 5.0, "second": 10.0, "third": 20.0}, "gate 2 of 3, decodes, round 2, 6 s, about 24 s left"),
+        ({"first": 5.0, "second": 10.0, "third": None}, "gate 2 of 3, decodes, round 2, 6 s"),
+        ({}, "decodes, round 2, 6 s"),
+    ],
+)
+def test_on_a_terminal_one_line_lives(terminal: Terminal, gates: dict[str, float | None], drawn: str) -> None:
+    """Which gate it is, what is being done, and what is left of all gates if each has run before; then it is blank."""
+    progress = Progress(terminal.say, lambda: terminal.now, terminal.ticker, terminal.draw)
+    progress.gates = gates
+    progress.begin_gate("second")
+    with progress.during("decodes", lambda: "round 2"):
+        terminal.wait(6)
+        assert terminal.drawn == drawn
+    assert (terminal.drawn, terminal.said) == ("", [])

@@ -1,23 +1,50 @@
 """Which engines a test runs on, and the order of tests that loads each engine once.
 
-What marks say comes first, what they leave open comes from the settings. Several marks, drafts, methods and values of γ
-multiply out; target-only fixtures take what concerns the target and ignore the rest, so that both arms of a test file
-can share one mark.
+What marks say comes first, what they leave open comes from the settings. Several marks, targets, drafts, methods and
+values of γ multiply out; target-only fixtures take what concerns the target and ignore the rest, so that both arms of a
+test file can share one mark. What can be known to be wrong is refused here, before anything is loaded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from pytest_specdec.engines.model_files import refuse_wrong_models
 from pytest_specdec.engines.server.plan import SERVED, what_a_server_decides, with_server
 from pytest_specdec.engines.spec import NO_SPECULATION, EngineSpec
 from pytest_specdec.errors import ConfigurationError, did_you_mean
-from pytest_specdec.settings import Settings
+from pytest_specdec.settings import DTYPES, Settings
 
 LOOKUP = {"vllm": "ngram", "transformers": "prompt_lookup"}
+FAKE = "fake"
+ENGINES = (*LOOKUP, SERVED, FAKE)
+FAKE_TARGET = "arithmetic"
 MARK_KEYS = frozenset(each.name for each in fields(EngineSpec)) - {"backend"} | {"scenario"}
+
+
+def _each(*types: type) -> Callable[[Any], bool]:
+    return lambda value: all(isinstance(each, types) for each in _several(value))
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int) and value > 0
+
+
+_TEXT = ("a text", lambda value: isinstance(value, (str, os.PathLike)))
+_TEXTS = ("a text or a list of them", _each(str))
+_TABLE = ("a table", lambda value: isinstance(value, Mapping))
+EXPECTED: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    **dict.fromkeys(("target", "draft", "method"), _TEXTS),
+    **dict.fromkeys(("dtype", "python", "reference_python", "gateway"), _TEXT),
+    **dict.fromkeys(("options", "speculative_options", "environment", "server"), _TABLE),
+    "scenario": ("a path or a list of them", _each(str, os.PathLike)),
+    "gamma": ("a number of tokens, 1 or more, or a list of them", lambda value: all(map(_number, _several(value)))),
+    "max_model_len": ("a number of tokens, 1 or more", _number),
+}
+"""What a key of the mark may hold besides None; what is not here is checked by who reads it."""
 
 
 def choose_engines(
@@ -27,8 +54,10 @@ def choose_engines(
     specs: list[EngineSpec] = []
     for mark in marks or [{}]:
         refuse_unknown_keys(mark)
-        base = _base(backend, mark, settings)
-        specs += _speculative(base, mark, settings) if speculates else [base.target_only()]
+        refuse_wrong_values(mark)
+        for target in _several(mark.get("target", settings.target)):
+            base = _base(backend, target, mark, settings)
+            specs += _speculative(base, mark, settings) if speculates else [base.target_only()]
     return list(dict.fromkeys(specs))
 
 
@@ -40,8 +69,37 @@ def refuse_unknown_keys(mark: Mapping[str, Any]) -> None:
             raise ConfigurationError(f"@pytest.mark.specdec: unknown key {key!r}; {hint}")
 
 
-def _base(backend: str, mark: Mapping[str, Any], settings: Settings) -> EngineSpec:
-    target = mark.get("target", settings.target)
+def refuse_wrong_values(mark: Mapping[str, Any]) -> None:
+    """A value of another kind than its key's is an error, with what would do."""
+    for key, value in mark.items():
+        expected, holds = EXPECTED.get(key, ("", bool))
+        if expected and value is not None and not holds(value):
+            raise ConfigurationError(f"@pytest.mark.specdec: {key}={value!r}: expected {expected}")
+
+
+def refuse_impossible(specs: Iterable[EngineSpec], others_add_engines: bool, cache: str | None) -> None:
+    """Raise ConfigurationError for an engine, dtype or model that is certain not to load, or to load for nothing.
+
+    `others_add_engines`: whether another plugin answers to names that are not known here.
+    """
+    for spec in specs:
+        for each in (spec, spec.target_only()):
+            if not others_add_engines:
+                _refuse_unknown(
+                    "engine", each.backend, ENGINES, "; others come by the hook pytest_specdec_start_engine"
+                )
+            _refuse_unknown("dtype", each.dtype, DTYPES)
+            refuse_wrong_models(each, cache)
+
+
+def _refuse_unknown(what: str, word: str, known: Sequence[str], more: str = "") -> None:
+    if word not in known:
+        hint = did_you_mean(word, known, "none is near")
+        raise ConfigurationError(f"unknown {what} {word!r}; {hint} (known: {', '.join(known)}{more})")
+
+
+def _base(backend: str, target: str | None, mark: Mapping[str, Any], settings: Settings) -> EngineSpec:
+    target = FAKE_TARGET if target is None and backend == FAKE else target
     if target is None:
         raise ConfigurationError("no target model: give --specdec-target MODEL, or @pytest.mark.specdec(target=…)")
     base = EngineSpec(

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError
-from pytest_specdec.generation import Run, Score
+from pytest_specdec.generation import Ranking, Run, Score
 from pytest_specdec.workloads.workload import Request, Workload
 
 
@@ -24,7 +24,8 @@ class Description:
     `context`: longest prompt plus output, in tokens. `versions`: package name to version. `device`: "cpu" or the GPU's
     name. `pid`: the worker's process id, None for an engine without a process. `parks`: whether parking gives memory
     up, so that the engine cannot run until it is woken. `configuration`: every setting as it is after loading, by the
-    engine's own names.
+    engine's own names. `details`: what else it says, such as `eos_token_ids`, and as
+    `keeps_ends` whether the EOS or stop token that ended an answer is among its ids.
     """
 
     vocabulary: int
@@ -53,6 +54,12 @@ class Engine(Protocol):
         the target has no chat template.
         """
 
+    def decode(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> Sequence[str | None]:
+        """The text of each output as it follows its prompt; None where no tokenizer tells it.
+
+        Special tokens are left out unless the request says `skip_special_tokens = false`.
+        """
+
     def prepare(self, workload: Workload) -> None:
         """Send the requests and the moments at which they are due; nothing is decoded yet."""
 
@@ -65,8 +72,14 @@ class Engine(Protocol):
     def score(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> tuple[tuple[Score, ...], ...]:
         """Rate each emitted token by one forward pass of this engine's model over prompt + output.
 
-        Where `min_tokens` withholds an end, tokens are rated among the others.
+        Where `min_tokens` withholds an end, tokens are rated among the others. An engine may have `score_in_steps`
+        besides, which takes the number of tokens of a step of verification and rates in such steps.
         """
+
+    def rank(
+        self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], most: int
+    ) -> tuple[tuple[Ranking, ...], ...] | None:
+        """As `score`, but with the `most` highest logits at each token; None where the engine does not tell them."""
 
     def park(self) -> None:
         """Give the device's memory up, but stay loaded."""

@@ -18,7 +18,7 @@ from pytest_specdec.engines.engine import Description
 from pytest_specdec.engines.process_group import GRACE_SECONDS, end_group, last_words, live_members
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineDied, EngineError, Unsupported
-from pytest_specdec.generation import Run, Score, scores_from_wire
+from pytest_specdec.generation import Ranking, Run, Score, rankings_from_wire, scores_from_wire
 from pytest_specdec.workloads.workload import Request, Workload
 
 
@@ -72,6 +72,14 @@ class WorkerEngine:
         told = [[dict(message) for message in conversation] for conversation in conversations]
         return [list(ids) for ids in self._call("encode_messages", told, *([template] if template else []))]
 
+    def decode(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> Sequence[str | None]:
+        """The text of each output as it follows its prompt, by the backend's tokenizer."""
+        asked = [
+            (list(request.prompt_ids), list(output), bool(request.sampling.get("skip_special_tokens", True)))
+            for request, output in zip(requests, outputs, strict=True)
+        ]
+        return list(self._call("decode", asked))
+
     def prepare(self, workload: Workload) -> None:
         """Send the requests, and when they are due."""
         requests = [request.wire() for request in workload.requests]
@@ -88,11 +96,27 @@ class WorkerEngine:
 
     def score(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> tuple[tuple[Score, ...], ...]:
         """Rate each emitted token by this engine's model alone, among the tokens that were permitted there."""
-        asked = [
+        return scores_from_wire(self._call("score", self._asked(requests, outputs)))
+
+    def score_in_steps(
+        self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], step: int
+    ) -> tuple[tuple[Score, ...], ...] | None:
+        """The same in passes over `step` tokens each; None where the backend cannot."""
+        if not self.description.details.get("rates_in_steps"):
+            return None
+        return scores_from_wire(self._call("score", self._asked(requests, outputs), step))
+
+    def rank(
+        self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], most: int
+    ) -> tuple[tuple[Ranking, ...], ...]:
+        """The `most` highest logits at each emitted token, among the tokens that were permitted there."""
+        return rankings_from_wire(self._call("rank", self._asked(requests, outputs), most))
+
+    def _asked(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> list[Any]:
+        return [
             (list(request.prompt_ids), list(output), self._withheld(request))
             for request, output in zip(requests, outputs, strict=True)
         ]
-        return scores_from_wire(self._call("score", asked))
 
     def _withheld(self, request: Request) -> tuple[int, list[int]]:
         """How many tokens at the start must not be ends, and which ids are ends."""

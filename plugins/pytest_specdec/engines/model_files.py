@@ -1,19 +1,23 @@
 """What a model's own files say, with nothing loaded: its token ids, its ends, and whether a draft speaks its language.
 
 Two models can share a tokenizer and still differ in the size of their vocabulary, which is padding and harmless; or
-they can give one id two meanings, which no engine survives unharmed. Where a model is not a local folder with a
-tokenizer.json, nothing is compared, and that is said.
+they can give one id two meanings, which no engine survives unharmed. Where a model is no local folder with a
+tokenizer.json, and none that was fetched from the hub before, nothing is compared, and that is said.
 """
 
 from __future__ import annotations
 
+import functools
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_specdec.errors import EngineError
+from pytest_specdec.engines.spec import IN_WORKERS, EngineSpec
+from pytest_specdec.errors import ConfigurationError, EngineError
+from pytest_specdec.models import SmolLM2Recipe, parse, where
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,7 @@ class ModelFacts:
     model_vocabulary: int | None = None
     context: int | None = None
     eos_token_ids: tuple[int, ...] = ()
+    dtype: str | None = None
 
     @classmethod
     def of(cls, model: str, said: Mapping[str, Any]) -> ModelFacts:
@@ -40,6 +45,7 @@ class ModelFacts:
             model_vocabulary=size,
             context=said.get("context") or config.get("max_position_embeddings"),
             eos_token_ids=tuple(said.get("eos_token_ids") or sorted(set(_flat(ends)))),
+            dtype=config.get("dtype") or config.get("torch_dtype"),
         )
 
 
@@ -67,17 +73,64 @@ def refuse_other_tokenizer(target: str, draft: str) -> str:
     """What the comparison says. Raises EngineError, naming both, where an id has two meanings."""
     compared = compare_tokenizers(target, draft)
     if compared.fatal:
-        raise EngineError(
-            f"the draft has another tokenizer than the target: {compared.told} (target {target}, draft {draft}); "
-            "choose a draft of the target's own family"
-        )
+        raise EngineError(_another_tokenizer(compared.told, target, draft))
     return compared.told
 
 
+def _another_tokenizer(told: str, target: str, draft: str) -> str:
+    return (
+        f"the draft has another tokenizer than the target: {told} (target {target}, draft {draft}); "
+        "choose a draft of the target's own family"
+    )
+
+
+def refuse_wrong_models(spec: EngineSpec, cache: str | None) -> None:
+    """Raise ConfigurationError for a path that does not exist, or a draft of another tokenizer; nothing is made.
+
+    `cache`: where made models are kept. Of an engine on another machine nothing is known here.
+    """
+    models = [model for model in (spec.target, spec.draft) if model is not None]
+    for model in models:
+        parse(model)
+        if spec.backend in IN_WORKERS and spec.gateway is None and _is_missing_path(model):
+            remedy = "name a folder, a hub id, or a reference such as constructed:tiny"
+            raise ConfigurationError(f"{model}: no such model: {remedy}")
+    if spec.draft is not None and spec.gateway is None:
+        _refuse_other_tokenizer_unmade(spec.target, spec.draft, cache)
+
+
+def _is_missing_path(model: str) -> bool:
+    return model.startswith(("/", "./", "../", "~")) and not Path(model).expanduser().exists()
+
+
+@functools.cache
+def _refuse_other_tokenizer_unmade(target: str, draft: str, cache: str | None) -> None:
+    """The same as `refuse_other_tokenizer` for models that may not have been made yet."""
+    recipes = [parse(model) for model in (target, draft)]
+    sizes = [None if recipe is None or isinstance(recipe, SmolLM2Recipe) else recipe.vocab for recipe in recipes]
+    if None not in recipes and sizes[0] != sizes[1]:
+        told = [f"{size} tokens" if size else "SmolLM2's" for size in sizes]
+        raise ConfigurationError(_another_tokenizer(f"{told[0]} and {told[1]}", target, draft))
+    try:
+        refuse_other_tokenizer(where(target, cache), where(draft, cache))
+    except EngineError as error:
+        raise ConfigurationError(str(error)) from None
+
+
 def _read(model: str, name: str) -> dict[str, Any]:
-    """A file of the model's folder; empty where there is none."""
-    file = Path(model) / name
+    """A file of the model's folder, or of its snapshot in the hub's cache; empty where there is none."""
+    file = _folder(model) / name
     return dict(json.loads(file.read_text("utf-8"))) if file.is_file() else {}
+
+
+def _folder(model: str) -> Path:
+    """Its own folder; of a hub id, where Hugging Face's libraries keep it once it was fetched."""
+    home = os.environ.get("HF_HOME") or f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/huggingface"
+    hub = Path(os.environ.get("HF_HUB_CACHE") or f"{home}/hub").expanduser()
+    repository = hub / f"models--{model.replace('/', '--')}"
+    main = repository / "refs/main"
+    cached = not Path(model).exists() and main.is_file()
+    return repository / "snapshots" / main.read_text("utf-8").strip() if cached else Path(model)
 
 
 def _tokens(model: str) -> dict[int, str]:

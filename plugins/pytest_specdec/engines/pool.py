@@ -18,14 +18,12 @@ from typing import TYPE_CHECKING
 from pytest_specdec.engines.engine import Description, Engine
 from pytest_specdec.engines.model_files import refuse_other_tokenizer
 from pytest_specdec.engines.server.plan import SERVED
-from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.engines.spec import IN_WORKERS, EngineSpec
 from pytest_specdec.errors import EngineDied, EngineError, SpecdecError
 from pytest_specdec.settings import Settings
 
 if TYPE_CHECKING:
     from pytest_specdec.progress import Doing
-
-IN_WORKERS = ("vllm", "transformers")
 
 
 def start(spec: EngineSpec, settings: Settings, doing: Doing = nullcontext) -> Engine:
@@ -109,10 +107,17 @@ class Pool:
         self._awake = spec.key
         return self._engines[spec.key]
 
-    def beside(self, spec: EngineSpec) -> Engine | None:
-        """The target-only engine of this one if it is loaded and gives nothing up when parked, so that both can run."""
-        other = self._engines.get(self._place(spec.target_only()).key)
-        return other if spec.speculates and other is not None and not other.description.parks else None
+    def wake(self, spec: EngineSpec) -> bool:
+        """Make sure that this engine can run; whether it had to be woken. Raises EngineError.
+
+        Engines that give nothing up when parked can all run once they are loaded.
+        """
+        engine = self._engines.get(self._place(spec).key)
+        if engine is not None and not engine.description.parks:
+            return False
+        asleep = self._awake != self._place(spec).key
+        self.awake(spec)
+        return asleep
 
     def describe(self, spec: EngineSpec) -> Description | None:
         """What the engine of this specification said of itself; None while it is not loaded."""
@@ -121,11 +126,12 @@ class Pool:
 
     @contextmanager
     def using(self, spec: EngineSpec) -> Iterator[Engine]:
-        """`awake`, and an engine that dies in the block is forgotten, so that the next request gets a new one."""
+        """`awake`; if one dies in the block, this and the awake one are forgotten: the next request gets new ones."""
         try:
             yield self.awake(spec)
         except EngineDied:
-            self._forget(self._place(spec).key)
+            for key in {self._place(spec).key, self._awake or ""}:
+                self._forget(key)
             raise
 
     def close(self) -> None:

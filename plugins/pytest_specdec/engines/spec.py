@@ -13,6 +13,7 @@ from typing import Any
 NO_SPECULATION = "none"
 LONGEST_LABEL = 100
 CPU_ENVIRONMENT = {"TORCH_COMPILE_DISABLE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+IN_WORKERS = ("vllm", "transformers")
 PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 
 

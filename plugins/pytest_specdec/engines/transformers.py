@@ -19,6 +19,8 @@ from __future__ import annotations
 import gc
 import inspect
 import time
+from array import array
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -68,7 +70,7 @@ class Planned(NamedTuple):
     prompt_ids: list[int]
     max_tokens: int
     stop_ids: frozenset[int]
-    detokenise: bool
+    stop: tuple[str, ...]
     seed: int | None
 
 
@@ -397,11 +399,14 @@ class TransformersBackend:
     def _details(self) -> dict[str, Any]:
         return {
             "model_class": type(self._target).__name__,
+            "dtype": str(self._target.dtype).replace("torch.", ""),
+            "rates_in_steps": True,
             "model_vocabulary": vocabulary_of(self._target),
             "draft_context": context_of(self._draft) if self._draft is not None else None,
             "counting": counting(self._config),
             "attention": getattr(self._target.config, "_attn_implementation", None),
             "eos_token_ids": list(self._eos_ids),
+            "keeps_ends": True,
             "tokenizer": type(self._tokenizer).__name__ if self._tokenizer is not None else None,
             "prefix_caching": False,
             "concurrency": 1,
@@ -475,9 +480,9 @@ class TransformersBackend:
             **({"tokenizer": self._tokenizer} if request["stop"] else {}),
             **({"assistant_model": self._draft} if self._draft is not None else {}),
         }
-        prompt_ids, detokenise = list(request["prompt_ids"]), bool(request["stop"])
+        prompt_ids, stop = list(request["prompt_ids"]), tuple(request["stop"])
         seed = request["sampling"].get("seed")
-        return Planned(arguments, prompt_ids, request["max_tokens"], frozenset(stop_ids), detokenise, seed)
+        return Planned(arguments, prompt_ids, request["max_tokens"], frozenset(stop_ids), stop, seed)
 
     def _check(self, index: int, request: Mapping[str, Any]) -> None:
         prompt, size = request["prompt_ids"], vocabulary_of(self._target)
@@ -551,40 +556,108 @@ class TransformersBackend:
         arrived = sum(int(tokens) for _, tokens in decoded.chunks)
         if arrived != len(decoded.token_ids):
             raise RuntimeError(f"{arrived} tokens arrived, but {len(decoded.token_ids)} were returned")
+        text = self._text(planned, decoded.token_ids) if planned.stop else ""
         return {
             "prompt_ids": planned.prompt_ids,
             "token_ids": decoded.token_ids,
-            "finish_reason": finish_reason(planned, decoded.token_ids),
+            "finish_reason": finish_reason(planned, decoded.token_ids, text),
             "chunks": decoded.chunks,
-            "text": self._tokenizer.decode(decoded.token_ids, skip_special_tokens=True) if planned.detokenise else None,
+            "text": up_to(text, planned.stop) if planned.stop else None,
             "started_s": decoded.started_s,
         }
 
-    def score(
-        self, sequences: Sequence[tuple[Sequence[int], Sequence[int], tuple[int, Sequence[int]]]]
-    ) -> list[list[list[Any]]]:
-        """Per (prompt, output, withheld) and output token: [gap to the highest logit, highest logit, its token id].
+    def _text(self, planned: Planned, token_ids: list[int]) -> str:
+        """The text of an answer's ids, without a token that ended it."""
+        ended = bool(token_ids) and token_ids[-1] in planned.stop_ids
+        ids = token_ids[: len(token_ids) - ended]
+        told = text_after(self._tokenizer, planned.prompt_ids, ids)
+        return self._tokenizer.decode(ids, skip_special_tokens=True) if told is None else told
 
-        One forward pass of the target over prompt + output, logits in float32. `withheld` is (n, ids): before token n
-        these ids, the ends, are not permitted. Raises ValueError for an empty prompt.
+    def decode(self, sequences: Sequence[tuple[list[int], list[int], bool]]) -> list[str | None]:
+        """The text of each (prompt, output, whether special tokens are left out) after its prompt; None if not told."""
+        if self._tokenizer is None:
+            return [None] * len(sequences)
+        return [text_after(self._tokenizer, *each) for each in sequences]
+
+    def score(
+        self, sequences: Sequence[tuple[Sequence[int], Sequence[int], tuple[int, Sequence[int]]]], step: int = 0
+    ) -> list[list[list[Any]]]:
+        """Per (prompt, output, withheld) and output token: [gap to the highest logit, that logit, its id, runner-up].
+
+        The runner-up's gap, too, is told. One forward pass of the target over prompt + output, logits in float32; with
+        `step`, passes over that many tokens each, as verification takes them, the first with the prompt. `withheld` is
+        (n, ids): before token n these ids, the ends, are not permitted. Raises ValueError for an empty prompt.
         """
         return [
-            self._rate(list(prompt), list(output), withheld) if output else [] for prompt, output, withheld in sequences
+            self._rate(list(prompt), list(output), withheld, step) if output else []
+            for prompt, output, withheld in sequences
         ]
 
-    def _rate(self, prompt: list[int], output: list[int], withheld: tuple[int, Sequence[int]]) -> list[list[Any]]:
+    def _rate(
+        self, prompt: list[int], output: list[int], withheld: tuple[int, Sequence[int]], step: int
+    ) -> list[list[Any]]:
+        rows, tokens = self._logits(prompt, output, withheld, step)
+        (top, second), _ = (each.unbind(-1) for each in rows.topk(2, dim=-1))
+        argmax = rows.argmax(dim=-1)  # of equals the one that decoding takes
+        chosen = rows.gather(1, tokens.unsqueeze(1)).squeeze(1)
+        told = ((top - chosen).tolist(), top.tolist(), argmax.tolist(), (top - second).tolist())
+        return list(map(list, zip(*told)))  # noqa: B905 - Python 3.9
+
+    def rank(
+        self, sequences: Sequence[tuple[Sequence[int], Sequence[int], tuple[int, Sequence[int]]]], most: int
+    ) -> list[list[list[Any]]]:
+        """As `score`: [the `most` highest logits, their token ids, the output token's place among them, whether all].
+
+        Logits and ids are 32-bit numbers in base64. A token that is not among them has no place.
+        """
+        return [
+            self._rank(list(prompt), list(output), withheld, most) if output else []
+            for prompt, output, withheld in sequences
+        ]
+
+    def _rank(
+        self, prompt: list[int], output: list[int], withheld: tuple[int, Sequence[int]], most: int
+    ) -> list[list[Any]]:
+        rows, tokens = self._logits(prompt, output, withheld)
+        logits, ids = rows.topk(min(most, rows.shape[1]), dim=-1)
+        there = ids == tokens.unsqueeze(1)
+        places, whole = there.int().argmax(dim=-1).tolist(), most >= rows.shape[1]
+        return [
+            [in_base64("f", logits[at].tolist()), in_base64("i", ids[at].tolist()), places[at] if seen else None, whole]
+            for at, seen in enumerate(there.any(dim=-1).tolist())
+        ]
+
+    def _logits(
+        self, prompt: list[int], output: list[int], withheld: tuple[int, Sequence[int]], step: int = 0
+    ) -> tuple[Any, Any]:
+        """A row of logits for each output token, those withheld at minus infinity, and the tokens themselves."""
         import torch
 
         if not prompt:
             raise ValueError("the first output token cannot be rated after an empty prompt")
         ids = torch.tensor([prompt + output[:-1]], device=self._device)
         with torch.no_grad():
-            logits = self._target(input_ids=ids, use_cache=False, **self._last_rows(len(output))).logits
-        rows = logits[0, -len(output) :].float()
+            logits = self._logits_of_steps(ids, len(prompt), step) if step else self._logits_at_once(ids, len(output))
+        rows = logits[-len(output) :].float()
         rows[: withheld[0], list(withheld[1])] = float("-inf")
-        top, argmax = rows.max(dim=-1)
-        chosen = rows.gather(1, torch.tensor(output, device=rows.device).unsqueeze(1)).squeeze(1)
-        return list(map(list, zip((top - chosen).tolist(), top.tolist(), argmax.tolist())))  # noqa: B905 - Python 3.9
+        return rows, torch.tensor(output, device=rows.device)
+
+    def _logits_at_once(self, ids: Any, count: int) -> Any:
+        """Of the last `count` positions, in one pass."""
+        return self._target(input_ids=ids, use_cache=False, **self._last_rows(count)).logits[0]
+
+    def _logits_of_steps(self, ids: Any, prompt: int, step: int) -> Any:
+        """Step by step over the cached prefix; the prompt goes with the first drafts, as in assisted decoding."""
+        import torch
+
+        ends = [*range(prompt + step - 1, ids.shape[1], step), ids.shape[1]]
+        parts, begin, cache = [], 0, None
+        for end in ends:
+            rows = self._last_rows(end - max(begin, prompt - 1))
+            passed = self._target(input_ids=ids[:, begin:end], past_key_values=cache, use_cache=True, **rows)
+            parts.append(passed.logits[0])
+            begin, cache = end, passed.past_key_values
+        return torch.cat(parts)
 
     def _last_rows(self, count: int) -> dict[str, int]:
         """The argument that keeps the logits of the last `count` positions only, where the model has one."""
@@ -633,11 +706,20 @@ def no_second_bos(text: str, bos: str | None) -> dict[str, bool]:
 
 
 def sampling_fields(sampling: Mapping[str, Any]) -> dict[str, Any]:
-    """The sampling fields as Transformers wants them: a temperature means sampling, and temperature 0 means greedy."""
+    """The sampling fields as Transformers wants them: a temperature means sampling, and temperature 0 means greedy.
+
+    Unasked, Transformers would sample from the 50 likeliest tokens only.
+    """
     fields = {name: value for name, value in sampling.items() if name != "seed"}
     if fields.get("temperature") == 0:
         del fields["temperature"]
-    return {"do_sample": "temperature" in fields, **fields}
+    unfiltered = {"top_k": 0} if "temperature" in fields else {}
+    return {"do_sample": "temperature" in fields, **unfiltered, **fields}
+
+
+def in_base64(kind: str, values: Sequence[float]) -> str:
+    """32-bit numbers (`kind` "f" or "i") as text, since only text crosses to the gate."""
+    return b64encode(array(kind, values).tobytes()).decode()
 
 
 def late_stop(prompt_length: int, min_tokens: int, stop_ids: list[int], device: str) -> Any:
@@ -661,10 +743,21 @@ def knows_stop_text() -> bool:
     return hasattr(GenerationConfig(), "stop_strings")
 
 
-def finish_reason(planned: Planned, token_ids: Sequence[int]) -> str | None:
+def finish_reason(planned: Planned, token_ids: Sequence[int], text: str) -> str | None:
     """Why decoding ended: "stop" by a token or text, "length" at the limit, None where neither explains it."""
-    if token_ids and token_ids[-1] in planned.stop_ids:
+    if (token_ids and token_ids[-1] in planned.stop_ids) or any(stop in text for stop in planned.stop):
         return "stop"
-    if len(token_ids) >= planned.max_tokens:
-        return "length"
-    return "stop" if planned.detokenise else None
+    return "length" if len(token_ids) >= planned.max_tokens else None
+
+
+def text_after(tokenizer: Any, prompt: list[int], output: list[int], skip_special_tokens: bool = True) -> str | None:
+    """The output's text as it follows the prompt's; None where a character has begun in the prompt."""
+    how = {"skip_special_tokens": skip_special_tokens, "clean_up_tokenization_spaces": False}
+    before, whole = tokenizer.decode(prompt, **how), tokenizer.decode(prompt + output, **how)
+    return whole[len(before) :] if whole.startswith(before) and not before.endswith("\ufffd") else None
+
+
+def up_to(text: str, stops: Sequence[str]) -> str:
+    """The text before the first stop text."""
+    places = [at for stop in stops if (at := text.find(stop)) >= 0]
+    return text[: min(places)] if places else text

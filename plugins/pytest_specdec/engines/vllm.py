@@ -12,6 +12,8 @@ import os
 import re
 import sys
 import time
+from array import array
+from base64 import b64encode
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -130,8 +132,8 @@ def _count_by_request() -> dict[str, Any]:
 
 
 def _platform_arguments(speculates: bool) -> dict[str, Any]:
-    """Sleep mode and CUDA graphs need a GPU; raw logits let gaps be told in ULPs."""
-    scores = {} if speculates else {"logprobs_mode": "raw_logits"}
+    """Sleep mode and CUDA graphs need a GPU; raw logits let gaps be told in ULPs, as many of them as are asked for."""
+    scores: dict[str, Any] = {} if speculates else {"logprobs_mode": "raw_logits", "max_logprobs": -1}
     from vllm.platforms import current_platform
 
     if current_platform.is_cpu():
@@ -228,6 +230,7 @@ class VllmBackend:
             "model_vocabulary": model.get_vocab_size(),
             "dtype": str(model.dtype).removeprefix("torch."),
             "eos_token_ids": self._eos_token_ids(),
+            "keeps_ends": True,
             "block_size": getattr(cache, "block_size", None),
             "prefix_caching": getattr(cache, "enable_prefix_caching", None),
             "prefill_chunk": getattr(scheduler, "max_num_batched_tokens", None),
@@ -301,6 +304,12 @@ class VllmBackend:
             for each in conversations
         ]
         return [list(each["input_ids"] if hasattr(each, "keys") else each) for each in written]
+
+    def decode(self, sequences: list[tuple[list[int], list[int], bool]]) -> list[str | None]:
+        """The text of each (prompt, output, whether special tokens are left out) after its prompt; None if not told."""
+        if self._engine.model_config.skip_tokenizer_init:
+            return [None] * len(sequences)
+        return [_text_after(self._llm.get_tokenizer(), *each) for each in sequences]
 
     def _tokenizer(self) -> Any:
         if self._engine.model_config.skip_tokenizer_init:
@@ -393,15 +402,30 @@ class VllmBackend:
         return values
 
     def score(self, sequences: list[tuple[list[int], list[int], tuple[int, list[int]]]]) -> list[list[list[Any]]]:
-        """For each emitted token [gap, top logit, argmax] by prompt logprobs: one prefill over prompt + output.
+        """For each emitted token [gap, top logit, argmax, runner-up's gap] by prompt logprobs: one prefill over both.
 
         The third part of a sequence is (n, ids): before token n these ids, the ends, are not permitted.
         """
+        return [rating.rows(result) for rating, result in self._rate(sequences, 1)]
+
+    def rank(
+        self, sequences: list[tuple[list[int], list[int], tuple[int, list[int]]]], most: int
+    ) -> list[list[list[Any]]]:
+        """As `score`: [the `most` highest logits, their ids, the emitted token's place among them, whether all].
+
+        Logits and ids are 32-bit numbers in base64. A token that is not among them has no place.
+        """
+        size = int(self._engine.model_config.get_vocab_size())
+        return [rating.rankings(result, size) for rating, result in self._rate(sequences, min(most, size))]
+
+    def _rate(self, sequences: list[tuple[list[int], list[int], tuple[int, list[int]]]], most: int) -> Any:
+        """Each sequence as it was asked, beside vLLM's answer."""
         context = self._engine.model_config.max_model_len
-        asked = [_Rating(list(prompt), list(output), withheld, context) for prompt, output, withheld in sequences]
+        asked = [_Rating(list(prompt), list(output), withheld, context, most) for prompt, output, withheld in sequences]
         prompts = [{"prompt_token_ids": each.ids} for each in asked]
-        results = self._llm.generate(prompts, [each.sampling() for each in asked], use_tqdm=False)
-        return [each.rows(result) for each, result in zip(asked, results, strict=True)]
+        size = int(self._engine.model_config.get_vocab_size())
+        results = self._llm.generate(prompts, [each.sampling(size) for each in asked], use_tqdm=False)
+        return zip(asked, results, strict=True)
 
     def park(self) -> None:
         """Weights to host memory, KV cache dropped (vLLM's sleep level 1); nothing to do on a CPU."""
@@ -438,6 +462,14 @@ def _in_plain(value: Any) -> Any:
 def _no_second_bos(text: str, bos: str | None) -> dict[str, bool]:
     """The argument that keeps the tokenizer from adding to a text which a template has already begun with BOS."""
     return {"add_special_tokens": False} if bos and text.startswith(bos) else {}
+
+
+def _text_after(tokenizer: Any, prompt: list[int], output: list[int], skip_special_tokens: bool) -> str | None:
+    """The output's text as it follows the prompt's; None where a character has begun in the prompt."""
+    how = {"skip_special_tokens": skip_special_tokens}
+    how |= {"clean_up_tokenization_spaces": False} if hasattr(tokenizer, "clean_up_tokenization_spaces") else {}
+    before, whole = tokenizer.decode(prompt, **how), tokenizer.decode(prompt + output, **how)
+    return whole[len(before) :] if whole.startswith(before) and not before.endswith("\ufffd") else None
 
 
 class _Answer:
@@ -531,29 +563,62 @@ class _Rating:
     token is generated instead, forced, and its raw logits are read there.
     """
 
-    def __init__(self, prompt: list[int], output: list[int], withheld: tuple[int, list[int]], context: int) -> None:
-        self._output, (self._until, self._ends) = output, withheld
+    def __init__(
+        self, prompt: list[int], output: list[int], withheld: tuple[int, list[int]], context: int, most: int = 1
+    ) -> None:
+        self._output, (self._until, self._ends), self._most = output, withheld, most
         self._forced = output[-1:] if len(prompt) + len(output) >= context else []
         self.ids = prompt + output[: len(output) - len(self._forced)]
 
-    def sampling(self) -> Any:
-        """Ask for as many of the best tokens as leave one when the ends are taken away."""
+    def sampling(self, vocabulary: int) -> Any:
+        """Ask for as many of the best tokens as leave `most` when the ends are taken away."""
         from vllm import SamplingParams
 
-        best = 1 + (len(self._ends) if self._until else 0)
+        best = min(vocabulary, self._most + (len(self._ends) if self._until else 0))
         forced = {"logprobs": best, "allowed_token_ids": self._forced} if self._forced else {}
         return SamplingParams(
-            temperature=0.0, max_tokens=1, ignore_eos=True, prompt_logprobs=best, detokenize=False, **forced
+            temperature=0.0,
+            max_tokens=1,
+            ignore_eos=True,
+            prompt_logprobs=best,
+            detokenize=False,
+            flat_logprobs=self._most > 1,
+            **forced,
         )
 
     def rows(self, result: Any) -> list[list[Any]]:
-        """[gap, top logit, argmax] for each emitted token."""
+        """[gap, top logit, argmax, runner-up's gap] for each emitted token."""
         count = len(self._output) - len(self._forced)
         told = list(result.prompt_logprobs[-count:]) if count else []
         told += list(result.outputs[0].logprobs) if self._forced else []
         return [self._row(at, token, row) for at, (token, row) in enumerate(zip(self._output, told, strict=True))]
 
     def _row(self, at: int, token: int, row: Any) -> list[Any]:
-        permitted = [item for item in row.items() if not (at < self._until and item[0] in self._ends)]
-        argmax, best = max(permitted, key=lambda item: item[1].logprob)
-        return [best.logprob - row[token].logprob, best.logprob, argmax]
+        permitted = [item for item in row.items() if self._permits(at, item[0])]
+        (argmax, best), *others = sorted(permitted, key=lambda item: -item[1].logprob)
+        runner_up = best.logprob - others[0][1].logprob if others else None
+        return [best.logprob - row[token].logprob, best.logprob, argmax, runner_up]
+
+    def _permits(self, at: int, token: int) -> bool:
+        return not (at < self._until and token in self._ends)
+
+    def rankings(self, result: Any, vocabulary: int) -> list[list[Any]]:
+        """[logits, ids, place, whether all] for each emitted token, from lists that hold all positions in a row."""
+        first = len(self.ids) - (len(self._output) - len(self._forced))
+        told = [(result.prompt_logprobs, at) for at in range(first, len(self.ids))]
+        told += [(result.outputs[0].logprobs, 0)] if self._forced else []
+        return [self._ranking(at, *each, vocabulary) for at, each in enumerate(told)]
+
+    def _ranking(self, at: int, flat: Any, position: int, vocabulary: int) -> list[Any]:
+        """The first entry of a position is the emitted token's own, and the best follow."""
+        begin, end = flat.start_indices[position] + 1, flat.end_indices[position]
+        best = zip(flat.token_ids[begin:end], flat.logprobs[begin:end], strict=True)
+        kept = [(token, logit) for token, logit in best if self._permits(at, token)][: self._most]
+        ids, logits = [token for token, _ in kept], [logit for _, logit in kept]
+        place = ids.index(self._output[at]) if self._output[at] in ids else None
+        return [_in_base64("f", logits), _in_base64("i", ids), place, self._most >= vocabulary]
+
+
+def _in_base64(kind: str, values: Sequence[float]) -> str:
+    """32-bit numbers (`kind` "f" or "i") as text, since only text crosses to the gate."""
+    return b64encode(array(kind, values).tobytes()).decode()

@@ -1,8 +1,10 @@
-"""One figure against its baseline run: better or the same, worse, or not yet decided.
+"""One figure against earlier runs: better or the same, worse, or not yet decided.
 
-The change is judged by its interval, not by its middle. It is worse when the whole interval lies beyond
-the threshold, and good when the whole interval lies within it; else the rounds do not decide, and it is said how many
-would. A figure that has no value for each round is held against the plain threshold, and that is said too.
+The change is judged by the interval of its rounds (by resampling them) and by how far sessions of the same code differ
+(sessions.py). It is worse when the whole interval lies beyond the threshold and sessions do not explain it, and good
+when the whole interval lies within the threshold. Else it is inconclusive: for want of rounds where their scatter is
+the larger, and it is said how many would decide; else for want of sessions, which no round makes up for. A figure that
+has no value for each round is held against the plain threshold, and that is said too.
 """
 
 from __future__ import annotations
@@ -11,14 +13,16 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import partial
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
+from pytest_specdec.history.sessions import DETERMINED, mean_of, sessions_differ
+from pytest_specdec.metrics.interval import rounds_to_decide, stretch
+from pytest_specdec.metrics.load import SUSTAINED_SHARE
 from pytest_specdec.metrics.throughput import LATENCY_OF, seconds_of_line
 from pytest_specdec.record import Figure, Record, Spread
 from pytest_specdec.record.parts import ChangePart
-from pytest_specdec.thresholds import Metric, Threshold
+from pytest_specdec.thresholds import METRICS, Metric, Threshold
 
 if TYPE_CHECKING:
     import numpy
@@ -56,6 +60,8 @@ def _figure(record: Record, metric: Metric) -> Figure[float]:
         "mean_accepted_length": record.acceptance.mean_accepted_length,
         "peak_gpu_bytes": record.memory.peak_gpu_bytes,
         "peak_host_bytes": record.memory.peak_host_bytes,
+        "goodput": record.load.goodput.share,
+        "saturation_per_second": record.load.sweep.saturation_per_second,
     }
     return places[metric.name]
 
@@ -100,12 +106,17 @@ MAX_CELLS = 4_000_000
 
 @dataclass(frozen=True)
 class Sample:
-    """A figure over rounds. `figure`: its value over all of them. `rounds`: how many. `drawn`: for counts of shape
-    (resamples, rounds), how often each round was drawn, the figure of every resample, shape (resamples,)."""
+    """A figure over all rounds, and in `each`. `drawn`: for counts of shape (resamples, rounds), how often each round
+    was drawn, the figure of every resample, shape (resamples,)."""
 
     figure: float
-    rounds: int
+    each: Sequence[float]
     drawn: Callable[[Array], Array]
+
+    @property
+    def rounds(self) -> int:
+        """How many."""
+        return len(self.each)
 
 
 def ratio_of_totals(above: Sequence[float], below: Sequence[float], offset: float = 0.0) -> Sample | None:
@@ -116,7 +127,7 @@ def ratio_of_totals(above: Sequence[float], below: Sequence[float], offset: floa
     if len(over) != len(under) or not len(over) or under.min() <= 0:
         return None
     figure = offset + float(over.sum() / under.sum())
-    return Sample(figure, len(over), lambda counts: offset + (counts @ over) / (counts @ under))
+    return Sample(figure, (over / under).tolist(), lambda counts: offset + (counts @ over) / (counts @ under))
 
 
 def pooled_percentile(rounds: Sequence[Sequence[float]], percent: float) -> Sample | None:
@@ -130,7 +141,8 @@ def pooled_percentile(rounds: Sequence[Sequence[float]], percent: float) -> Samp
     values, round_of = pooled[order], numpy.repeat(numpy.arange(len(rounds)), list(map(len, rounds)))[order]
     share = percent / 100
     figure = float(numpy.quantile(values, share))
-    return Sample(figure, len(rounds), lambda counts: _percentiles(values, round_of, counts, share))
+    each = [float(numpy.quantile(values_of, share)) for values_of in rounds]
+    return Sample(figure, each, lambda counts: _percentiles(values, round_of, counts, share))
 
 
 def _percentiles(values: Array, round_of: Array, counts: Array, share: float) -> Array:
@@ -156,20 +168,18 @@ def _weigh(values: Array, weights: Array, share: float) -> Array:
     return result
 
 
-def changes(
-    now: Sample, base: Sample, *kinds: Callable[[Array, Array], Array]
-) -> tuple[tuple[float, float], ...] | None:
-    """For each `kind(now, base)` its interval at LEVEL, the same each time for the same rounds; None for too few."""
+def change_interval(now: Sample, base: Sample) -> tuple[float, float] | None:
+    """The interval of now over base at LEVEL, the same each time for the same rounds; None for too few."""
+    if min(now.rounds, base.rounds) < FEWEST:
+        return None
     import numpy
 
-    fewest = min(now.rounds, base.rounds)
-    if fewest < FEWEST:
-        return None
     source = numpy.random.default_rng(SEED)
-    drawn = [sample.drawn(_counts(source, sample.rounds)) for sample in (now, base)]
-    tail = expanded_tail(fewest)
-    bounds = [numpy.quantile(kind(*drawn), (tail, 1 - tail)) for kind in kinds]
-    return tuple((float(low), float(high)) for low, high in bounds)
+    ours, theirs = (sample.drawn(_counts(source, sample.rounds)) for sample in (now, base))
+    tail, wider = expanded_tail(min(now.rounds, base.rounds)), stretch(now.each, base.each)
+    middle = now.figure / base.figure
+    low, high = numpy.quantile(ours / theirs, (tail, 1 - tail))
+    return middle - wider * (middle - float(low)), middle + wider * (float(high) - middle)
 
 
 def own_width(sample: Sample) -> float | None:
@@ -181,7 +191,7 @@ def own_width(sample: Sample) -> float | None:
     drawn = sample.drawn(_counts(numpy.random.default_rng(SEED), sample.rounds))
     tail = expanded_tail(sample.rounds)
     low, high = numpy.quantile(drawn, (tail, 1 - tail))
-    return float((high - low) / 2 / sample.figure)
+    return stretch(sample.each) * float((high - low) / 2 / sample.figure)
 
 
 def _counts(source: numpy.random.Generator, rounds: int) -> Array:
@@ -196,9 +206,6 @@ def expanded_tail(rounds: int) -> float:
     return NormalDist().cdf(-math.sqrt(rounds / (rounds - 1)) * student)
 
 
-MOST_ROUNDS = 1000
-
-
 class Outcome(str, Enum):
     """What a gate says of one figure. SHOWN: nobody set a threshold. MISSING: one of the two runs lacks the figure."""
 
@@ -209,8 +216,17 @@ class Outcome(str, Enum):
     SHOWN = "shown"
 
 
-def compare_figure(now: Record, then: Record, threshold: Threshold) -> ChangePart | None:
-    """The change of one figure; None where neither run could have it, as the target alone has no acceptance."""
+def compare_figure(
+    now: Record, then: Record, threshold: Threshold, earlier: Sequence[Record] = ()
+) -> ChangePart | None:
+    """The change of one figure; None where neither run could have it, as the target alone has no acceptance.
+
+    `earlier`: records of sessions before `then` that measured the same with the same versions.
+    """
+    if _load_sets(now, threshold) or _load_sets(then, threshold):
+        instead = replace(threshold, metric=METRICS[UNDER_A_LOAD])
+        change = compare_figure(now, then, instead, earlier) if threshold.relative else None
+        return _add_why(change or _missing(now, then, instead, (None, None)), LOAD_SETS)
     metric = threshold.metric
     figures = figure_of(now, metric), figure_of(then, metric)
     if figures == (None, None) and not now.asked.speculates and metric.name in ACCEPTANCE:
@@ -218,12 +234,26 @@ def compare_figure(now: Record, then: Record, threshold: Threshold) -> ChangePar
     if figures[0] is None or figures[1] is None:
         return _missing(now, then, threshold, figures)
     samples = sample_of(now, metric), sample_of(then, metric)
-    if samples[0] is None or samples[1] is None:
+    if samples[0] is None or samples[1] is None or not samples[1].figure > 0:
         return _plain(figures[0], figures[1], threshold)
-    return _compare_samples(samples[0], samples[1], threshold)
+    before = [value for each in earlier if (value := figure_of(each, metric))]
+    return _compare_samples(samples[0], samples[1], threshold, before)
 
 
 ACCEPTANCE = ("acceptance_rate", "mean_accepted_length", "speedup")
+UNDER_A_LOAD = "e2e_p50"
+LOAD_SETS = f"the load sets tokens/s, so {UNDER_A_LOAD} is held against the threshold"
+
+
+def _load_sets(record: Record, threshold: Threshold) -> bool:
+    """Whether tokens/s are those of an open load that the engine keeps up with, whatever the engine."""
+    asked, completed = record.load.asked_per_second.value, record.load.completed_per_second.value
+    kept_up = bool(asked and completed and completed >= SUSTAINED_SHARE * asked)
+    return threshold.metric.name == "tokens_per_second" and kept_up
+
+
+def _add_why(change: ChangePart, why: str) -> ChangePart:
+    return replace(change, why="; ".join(each for each in (why, change.why) if each))
 
 
 def _change(threshold: Threshold, outcome: Outcome, now: float | None, then: float | None, why: str = "") -> ChangePart:
@@ -254,47 +284,51 @@ def _plain(now: float, then: float, threshold: Threshold) -> ChangePart:
     return _change(threshold, outcome, now, then, why)
 
 
-def _compare_samples(now: Sample, then: Sample, threshold: Threshold) -> ChangePart:
-    losses, ratios = changes(now, then, partial(_loss, threshold), _ratio) or (None, None)
-    rounds = min(now.rounds, then.rounds)
-    outcome, wanted = _decide(losses, _loss(threshold, now.figure, then.figure), threshold.most, rounds)
-    why = "" if ratios else f"{rounds} rounds give no interval: at least {FEWEST} are needed on each side"
-    return replace(
-        _change(threshold, outcome, now.figure, then.figure, why),
-        low=ratios[0] if ratios else None,
-        high=ratios[1] if ratios else None,
+def _compare_samples(now: Sample, then: Sample, threshold: Threshold, before: Sequence[float]) -> ChangePart:
+    sessions = [then.figure, *before]
+    base = mean_of(sessions)
+    differ = 0.0 if threshold.metric.name in DETERMINED else sessions_differ(sessions)
+    moved, rounds = then.figure / base, min(now.rounds, then.rounds)
+    known = change_interval(now, then)
+    why = "" if known else f"{rounds} rounds give no interval: at least {FEWEST} are needed on each side"
+    part = replace(
+        _change(threshold, Outcome.INCONCLUSIVE, now.figure, base, why),
+        low=known[0] * moved - 1 if known else None,
+        high=known[1] * moved - 1 if known else None,
         rounds=rounds,
-        wanted=wanted if threshold.gates else None,
+        sessions=len(sessions),
+        sessions_differ=differ,
     )
+    if not threshold.gates:
+        return part
+    return _decide(part, threshold, base) if known else replace(part, wanted=FEWEST)
 
 
-def _decide(losses: tuple[float, float] | None, middle: float, most: float, rounds: int) -> tuple[Outcome, int | None]:
-    """The outcome, and how many rounds would decide if it is inconclusive."""
-    if losses is None:
-        return Outcome.INCONCLUSIVE, FEWEST
-    low, high = losses
-    if low > most:
-        return Outcome.WORSE, None
+def _decide(part: ChangePart, threshold: Threshold, base: float) -> ChangePart:
+    """The outcome, and for want of what it is inconclusive; everything as shares of the base."""
+    most = threshold.most if threshold.relative else threshold.most / base
+    sign = -1 if threshold.metric.more_is_better else 1
+    middle, *bounds = (sign * (each or 0.0) for each in (part.change, part.low, part.high))
+    low, high, differ = min(bounds), max(bounds), part.sessions_differ or 0.0
     if high <= most:
-        return Outcome.GOOD, None
-    return Outcome.INCONCLUSIVE, _rounds_to_decide(high - low, abs(middle - most), rounds)
+        return replace(part, outcome=Outcome.GOOD.value)
+    if low > most and middle > math.hypot(middle - low, differ):
+        return replace(part, outcome=Outcome.WORSE.value)
+    half = (high - low) / 2
+    if low <= most and half > differ:
+        near = max(abs(middle - most), differ)
+        return replace(part, wanted=rounds_to_decide(half, near, part.rounds or 1))
+    return replace(part, why=WANT_SESSIONS if low > most else NEAR)
 
 
-def _rounds_to_decide(width: float, distance: float, rounds: int) -> int | None:
-    """Rounds a side after which half the interval is shorter than the way to the threshold; it shrinks as 1/√n."""
-    if distance * 2 * math.sqrt(MOST_ROUNDS) <= width * math.sqrt(rounds):
-        return None
-    return max(rounds + 1, math.ceil(rounds * (width / (2 * distance)) ** 2))
+WANT_SESSIONS = "beyond the threshold, and within what sessions of the same code differ"
+NEAR = "too near the threshold for rounds to decide, since sessions of the same code differ by more"
 
 
-def _loss(threshold: Threshold, now: Any, then: Any) -> Any:
+def _loss(threshold: Threshold, now: float, then: float) -> float:
     """How much worse, never mind which way is worse; a share of the baseline run or in the record's unit."""
     worse_by = then - now if threshold.metric.more_is_better else now - then
     return worse_by / then if threshold.relative else worse_by
-
-
-def _ratio(now: Any, then: Any) -> Any:
-    return now / then - 1
 
 
 def in_words(change: ChangePart) -> str:
@@ -303,33 +337,44 @@ def in_words(change: ChangePart) -> str:
         return f"{change.metric}: {change.outcome}: {change.why}"
     values = f"{change.metric} {_short(change.then)} → {_short(change.now)}"
     limit = f", threshold {change.threshold}" if change.threshold else ""
+    apart = f", sessions ±{100 * change.sessions_differ:.1f} %" if change.sessions_differ else ""
     told = "" if change.outcome == Outcome.SHOWN.value else f": {change.outcome}"
-    return f"{values} ({interval_in_words(change)}{limit}){told}{_remedy(change)}"
+    return f"{values} ({interval_in_words(change)}{apart}{limit}){told}{remedy(change)}"
 
 
 def interval_in_words(change: ChangePart) -> str:
     """E.g. "−9.8 % [−10.9, −8.7]"."""
     if change.change is None:
         return "from zero"
-    middle = f"{_percent(change.change)} %"
+    middle = f"{in_percent(change.change)} %"
     if change.low is None or change.high is None:
         return middle
-    return f"{middle} [{_percent(change.low)}, {_percent(change.high)}]"
+    return f"{middle} [{in_percent(change.low)}, {in_percent(change.high)}]"
 
 
-def _remedy(change: ChangePart) -> str:
+def remedy(change: ChangePart) -> str:
+    """What is to be said beside the outcome, after a semicolon: why there is no interval, or what would decide."""
     if change.outcome != Outcome.INCONCLUSIVE.value:
         return f"; {change.why}" if change.why else ""
-    if change.why:
-        return f"; {change.why} (--specdec-rounds {FEWEST} or more, here and for the baseline run)"
-    if change.wanted is None:
-        return f"; it is too near the threshold for {MOST_ROUNDS} rounds to decide"
-    return f"; about {change.wanted} rounds on each side would decide, there were {change.rounds}"
+    why = f"; {change.why}" if change.why else ""
+    if change.low is None:
+        return f"{why} (--specdec-rounds {FEWEST} or more, here and for the baseline run)"
+    if change.wanted is not None:
+        return f"{why}; about {change.wanted} rounds on each side would decide, there were {change.rounds}"
+    return why + (FROM_ONE if change.sessions == 1 else FROM_SEVERAL)
+
+
+FROM_ONE = (
+    "; one earlier run cannot tell how far sessions differ here: save more of them, or measure both versions in one "
+    "session (docs/history.md)"
+)
+FROM_SEVERAL = "; measure both versions in one session (docs/history.md)"
 
 
 def _short(figure: float) -> str:
     return f"{figure:.4g}"
 
 
-def _percent(share: float) -> str:
+def in_percent(share: float) -> str:
+    """A share as the reader knows it: "−9.8"."""
     return f"{100 * share:+.1f}".replace("-", "−")

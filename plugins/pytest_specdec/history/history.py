@@ -1,23 +1,35 @@
 """Which saved record a new one may be held against, where it comes from, and whether what has changed fails the test.
 
 Records compare where hardware, versions and options agree. A baseline is one saved run that is named, or the latest in
-the storage that has the measurement. Equality comes first: only a record whose own gate is green is compared with
-anything. What fails: a figure that is worse, and a baseline run that was refused; by choice (`--specdec-fail-on`) also
-one that is missing, or rounds that do not decide. All else is a note. Nothing is passed over in silence.
+the storage that has the measurement, with those before it of the same versions. Equality comes first: only a record
+whose own gate is green is compared with anything. What fails: a figure that is worse, one that more rounds would
+decide, and a baseline run that was refused; by choice (`--specdec-fail-on`) also one that is missing, or that only more
+sessions would decide. All else is a note. Nothing is passed over in silence.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.history.compare import Outcome, compare_figure, in_words, own_width, sample_of
-from pytest_specdec.history.saved import SavedRun, UnreadableRun, read_run, read_text, run_id, run_of, saved_paths
+from pytest_specdec.history.saved import (
+    SavedRun,
+    UnreadableRun,
+    paths_in,
+    read_run,
+    read_text,
+    run_id,
+    run_of,
+    saved_paths,
+)
+from pytest_specdec.history.sessions import MOST
 from pytest_specdec.record import GREEN, Record
 from pytest_specdec.record.parts import BaselinePart, ChangePart
 from pytest_specdec.thresholds import METRICS, SHOWN, Threshold
@@ -117,7 +129,7 @@ def _rate_width(record: Record) -> float | None:
 
 LATEST = "latest"
 WHOLE = "\n}"
-REMEMBERED = 16
+REMEMBERED = 32
 
 
 @dataclass(frozen=True)
@@ -125,7 +137,7 @@ class Found:
     """What the search gave: a baseline run with its record, or a problem in words.
 
     `refused`: whether there was something and it was refused, or there was nothing. `passed_over`: newer runs that hold
-    the measurement and were refused, by name.
+    the measurement and were refused, by name. `earlier`: records of older runs with the same versions and options.
     """
 
     run: SavedRun | None = None
@@ -133,6 +145,7 @@ class Found:
     problem: str = ""
     refused: bool = False
     passed_over: tuple[str, ...] = ()
+    earlier: tuple[Record, ...] = ()
 
 
 class Baselines(Protocol):
@@ -148,9 +161,11 @@ def baselines(named: str, storage: Path) -> Baselines:
 
 
 def run_path(named: str, storage: Path) -> Path:
-    """The file of a run that is named by its number, by "machine/number" or by its path."""
+    """The file of a run that is named by its number, "machine/number" or path; of a folder, that of the newest."""
     if Path(named).is_file():
         return Path(named)
+    if Path(named).is_dir():
+        return paths_in(Path(named))[-1]
     machine, _, number = named.rpartition("/")
     numbered = [
         path for path in saved_paths(storage) if run_id(path) == number.zfill(4) and machine in ("", path.parent.name)
@@ -184,7 +199,7 @@ class OneRun:
 
 
 class LatestRuns:
-    """The newest run in a storage that holds the measurement and may be its baseline run."""
+    """The newest run in a storage that holds the measurement and may be its baseline run, and those before it."""
 
     def __init__(self, storage: Path) -> None:
         self._storage = storage
@@ -193,15 +208,23 @@ class LatestRuns:
         """From the newest run back; what was refused on the way is told."""
         refused: list[str] = []
         missing: list[str] = []
+        runs = runs_that_may_hold(now, test, self._storage)
         try:
-            for run in runs_that_may_hold(now, test, self._storage):
+            for run in runs:
                 found = find_in_run(run, now, test)
                 if found.record is not None:
-                    return Found(found.run, found.record, passed_over=tuple(refused))
+                    earlier = tuple(_like(found.record, (find_in_run(each, now, test) for each in runs)))
+                    return replace(found, passed_over=tuple(refused), earlier=earlier)
                 (refused if found.refused else missing).append(found.problem)
         except UnreadableRun as error:
             return Found(problem=str(error), refused=True, passed_over=tuple(refused))
         return _none(self._storage, refused, missing)
+
+
+def _like(record: Record, older: Iterable[Found]) -> Iterator[Record]:
+    """Records of the last sessions before this one that differ from it in no version or option."""
+    same = (each.record for each in older if each.record and circumstances(each.record) == circumstances(record))
+    return islice(same, MOST - 1)
 
 
 def _none(storage: Path, refused: Sequence[str], missing: Sequence[str]) -> Found:
@@ -273,10 +296,14 @@ class RegressionGate:
             failures=failures,
         )
 
+    def wants_rounds(self, now: Record, test: str) -> bool:
+        """Whether more rounds would decide a figure that these do not."""
+        return any(map(_wants_rounds, self._changes(now, self.baselines.find(now, test))))
+
     def _changes(self, now: Record, found: Found) -> tuple[ChangePart, ...]:
         if found.record is None:
             return ()
-        each = (compare_figure(now, found.record, threshold) for threshold in self.thresholds or SHOWN)
+        each = (compare_figure(now, found.record, threshold, found.earlier) for threshold in self.thresholds or SHOWN)
         return tuple(change for change in each if change is not None)
 
     def _about(self, found: Found) -> list[str]:
@@ -286,9 +313,14 @@ class RegressionGate:
         return [f"no baseline run: {found.problem}"]
 
     def _fails(self, change: ChangePart) -> bool:
-        return change.outcome == Outcome.WORSE.value or change.outcome in self.fail_on
+        return change.outcome == Outcome.WORSE.value or _wants_rounds(change) or change.outcome in self.fail_on
+
+
+def _wants_rounds(change: ChangePart) -> bool:
+    return change.outcome == INCONCLUSIVE and change.wanted is not None
 
 
 def _words(change: ChangePart, found: Found) -> str:
     run = found.run.id if found.run else ""
-    return f"{in_words(change)}, against run {run}"
+    before = f" and {len(found.earlier)} before it" if found.earlier else ""
+    return f"{in_words(change)}, against run {run}{before}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -45,16 +45,16 @@ class SavedRun:
     partial: str = ""
 
 
-def read_run(path: Path) -> SavedRun:
-    """Read one file. Raises UnreadableRun."""
-    return run_of(path, read_text(path))
+def read_run(path: Path, parts: Collection[str] | None = None) -> SavedRun:
+    """Read one file; of its records these parts, or all. Raises UnreadableRun."""
+    return run_of(path, read_text(path), parts)
 
 
-def run_of(path: Path, text: str) -> SavedRun:
+def run_of(path: Path, text: str, parts: Collection[str] | None = None) -> SavedRun:
     """The run that the text of this file holds. Raises UnreadableRun."""
     content = _content(path, text)
     benches = [bench for bench in content["benchmarks"] if "specdec" in bench.get("extra_info", {})]
-    kept = [(bench, _record(path, bench)) for bench in benches]
+    kept = [(bench, _record(path, bench, parts)) for bench in benches]
     return SavedRun(
         id=run_id(path),
         path=path,
@@ -97,6 +97,18 @@ def saved_paths(storage: Path) -> list[Path]:
     return sorted((path for path in storage.glob("*/*.json") if NUMBERED.match(path.name)), key=_age)
 
 
+def paths_in(folder: Path) -> list[Path]:
+    """A folder's runs, oldest first: a storage's, or else every JSON file. Raises ConfigurationError for none."""
+    paths = saved_paths(folder) or sorted(folder.glob("*.json"), key=_saved_at)
+    if not paths:
+        raise ConfigurationError(f"no run in {folder}: save one with pytest --benchmark-autosave")
+    return paths
+
+
+def _saved_at(path: Path) -> tuple[str, str]:
+    return read_run(path).datetime, path.name
+
+
 def _age(path: Path) -> tuple[int, str, str]:
     return int(run_id(path)), path.name, path.parent.name
 
@@ -117,9 +129,9 @@ def _partial(content: Mapping[str, Any]) -> str:
     return str(told.get("reason") or "no reason is told") if told.get("partial") else ""
 
 
-def _record(path: Path, bench: Mapping[str, Any]) -> Record:
+def _record(path: Path, bench: Mapping[str, Any], parts: Collection[str] | None) -> Record:
     try:
-        record = from_json(bench["extra_info"]["specdec"])
+        record = from_json(bench["extra_info"]["specdec"], parts)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UnreadableRun(f"{path}: the record of {bench['fullname']} cannot be read: {error}") from None
     return replace(record, place=replace(record.place, test=bench["fullname"]))

@@ -1,25 +1,26 @@
-"""The target-only rounds that a speed-up is taken over, and how they stand in time to the rounds beside them.
+"""The target-only rounds that a speed-up is taken over: turn by turn with the rounds of the other engine.
 
-Machines drift: clocks, temperature, neighbours. Where both engines are resident their rounds take turns, and what
-drifts hits both. Where the target must sleep meanwhile, it is timed before and once more after, and how far its own
-rate has moved in between is told.
+Machines drift: clocks, temperature, neighbours. What drifts hits both arms where their rounds take turns, also where
+one of them sleeps meanwhile; how far the target's own rate has moved over its rounds is told (drift.py).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pytest_specdec.engines.engine import Description
+from pytest_specdec.metrics.drift import Drift
+from pytest_specdec.metrics.interval import ratio_interval
 from pytest_specdec.metrics.rounds import Rounds
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import TargetAlonePart
 
 ALTERNATED = "alternated"
-AROUND = "before and after"
 BEFORE = "before"
-ONCE = "target-only was timed once, so its drift is not known"
+FEW_FOR_DRIFT = "fewer than three timed rounds of target-only beside these, so its drift is not known"
 IS_BASELINE = "this is the target-only baseline"
 TARGET_NOT_TIMED = "target-only was not timed"
 UNCOUNTED = "target-only tells no counters of drafts, so that it did not speculate is not proven"
@@ -28,16 +29,11 @@ LONGEST_TOLD = 60
 
 @dataclass(frozen=True)
 class Base:
-    """`rounds`: the target's. `order`: how they stand to the others. `drift`: its later over its earlier rate."""
+    """`rounds`: the target's. `order`: how they stand to the others. `drift`: how far its rate moved over them."""
 
     rounds: Rounds
     order: str
-    drift: float | None = None
-
-    @property
-    def paired(self) -> bool:
-        """Whether each round stands beside one of the other engine."""
-        return self.order == ALTERNATED
+    drift: Drift | None = None
 
     @property
     def draft_tokens(self) -> int | None:
@@ -45,18 +41,11 @@ class Base:
         return next((run.drafted_alone for run in self.rounds.runs), None)
 
 
-def base_of(first: Rounds, beside: Rounds | None = None, later: Rounds | None = None) -> Base:
-    """`first`: when the target was measured. `beside`: turn by turn with the other engine. `later`: after it."""
+def base_of(first: Rounds, beside: Rounds | None = None) -> Base:
+    """`first`: when the target was measured. `beside`: turn by turn with the other engine."""
     if beside is not None and beside.measured:
-        return Base(replace(beside, energy=first.energy), ALTERNATED, _drift(first, beside))
-    if later is not None and later.measured:
-        return Base(first.then(later), AROUND, _drift(first, later))
+        return Base(beside, ALTERNATED, Drift.of(beside.rates))
     return Base(first, BEFORE)
-
-
-def _drift(earlier: Rounds, later: Rounds) -> float | None:
-    before, after = earlier.tokens_per_second, later.tokens_per_second
-    return after / before if before and after else None
 
 
 def warnings_of(rounds: Rounds, base: Base | None, keeps_prefix_cache: bool = False) -> list[str]:
@@ -74,7 +63,16 @@ def warnings_of(rounds: Rounds, base: Base | None, keeps_prefix_cache: bool = Fa
         )
     if rounds.warmup.steady is False:
         words.append(f"the last two of {rounds.warmup.rounds} warm-up rounds still differed by more than 5 %")
-    return words
+    return words + _warn_of_drift(rounds, base)
+
+
+def _warn_of_drift(rounds: Rounds, base: Base | None) -> list[str]:
+    """A word where the target surely moved by more than the speed-up is known to."""
+    drift = base.drift if base is not None else None
+    known = ratio_interval(rounds.rates, base.rounds.rates) if base is not None else None
+    if drift is None or known is None or drift.sure <= math.log(known.high / known.low) / 2:
+        return []
+    return [f"{drift.in_words}, by more than the speed-up's own interval; up to {drift.moved:.1%} is added to that"]
 
 
 def target_alone_part(base: Base | None) -> TargetAlonePart:
@@ -85,7 +83,7 @@ def target_alone_part(base: Base | None) -> TargetAlonePart:
     return TargetAlonePart(
         tokens_per_second=Figure(base.rounds.tokens_per_second, TARGET_NOT_TIMED),
         rounds=base.order,
-        drift=Figure(base.drift, ONCE),
+        drift=Figure(base.drift.ratio if base.drift else None, FEW_FOR_DRIFT),
         draft_tokens=Figure(base.draft_tokens, UNCOUNTED),
         joules_per_token=energy.joules_per_token,
         energy_flags=energy.flags,

@@ -1,16 +1,48 @@
-"""Two figures of energy side by side, only where they were obtained in the same way."""
+"""Joules a token of both arms side by side, round by round, only where they were obtained in the same way.
+
+The rules are those of the speed-up: rounds take turns, the interval is that of pairs, and a target whose own figure
+drifted too far has no ratio.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from pytest_specdec.metrics.drift import Drift
+from pytest_specdec.metrics.interval import ratio_interval
+from pytest_specdec.metrics.rounds import Rounds
 from pytest_specdec.record import Figure
 from pytest_specdec.record.parts import EnergyPart
 
+FEW_ROUNDS = "fewer than two rounds with energy beside the target's"
 
-def energy_ratio(mine: EnergyPart, base: EnergyPart) -> Figure[float]:
-    """Joules a token of `mine` over `base` (below 1 saves energy), or the reason why there is none."""
-    ours, theirs = mine.joules_per_token.value, base.joules_per_token.value
-    reason = incomparable(mine, base)
-    return Figure(ours / theirs if reason is None and ours is not None and theirs else None, reason)
+
+def with_ratio(ours: Rounds, base: Rounds) -> EnergyPart:
+    """The energy of `ours`, with joules a token over those of `base` (below 1 saves energy), or why there is none."""
+    each, theirs = _each_round(ours), _each_round(base)
+    drift = Drift.of(theirs)
+    reason = incomparable(ours.energy, base.energy) or (drift.too_far if drift is not None else None)
+    mine, its = ours.energy.joules_per_token.value, base.energy.joules_per_token.value
+    if reason is not None or mine is None or not its:
+        return without_ratio(ours.energy, reason)
+    known = ratio_interval(each, theirs, drift.moved if drift is not None else 0.0)
+    return replace(
+        ours.energy,
+        over_target=Figure(mine / its),
+        over_target_interval=Figure((known.low, known.high) if known else None, FEW_ROUNDS),
+    )
+
+
+def without_ratio(energy: EnergyPart, reason: str | None) -> EnergyPart:
+    """The energy, and why it is not compared."""
+    return replace(energy, over_target=Figure(None, reason), over_target_interval=Figure(None, reason))
+
+
+def _each_round(rounds: Rounds) -> tuple[float, ...]:
+    """Joules a token, round by round; empty where they were not measured."""
+    joules = rounds.energy.joules_each_round or ()
+    told = len(joules) == len(rounds.runs) and all(run.tokens for run in rounds.runs)
+    return tuple(each / run.tokens for each, run in zip(joules, rounds.runs, strict=True)) if told else ()
 
 
 def incomparable(mine: EnergyPart, base: EnergyPart) -> str | None:

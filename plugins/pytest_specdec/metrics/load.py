@@ -194,6 +194,15 @@ def rate_bound(*arms: Rounds) -> str | None:
     return next((flow.doubt for flow in flows if flow.sustained_at_best), None)
 
 
+def paces(rounds: Rounds) -> tuple[float, ...]:
+    """What tells from round to round how fast the engine is: tokens/s, or under an open load, which sets those, the
+    answers over their end-to-end latencies."""
+    if not Flow.of(rounds).is_open:
+        return rounds.rates
+    taken = [[took for answer in completed_answers(run) if (took := e2e_s(answer))] for run in rounds.runs]
+    return tuple(len(each) / sum(each) for each in taken) if all(taken) else rounds.rates
+
+
 def _over_target(rounds: Rounds, base: Rounds | None, flow: Flow) -> Figure[Mapping[str, Mapping[str, float | None]]]:
     """Latencies of this arm over those of the target under the same load, by percentile; below 1 is faster."""
     if not flow.is_open or base is None:

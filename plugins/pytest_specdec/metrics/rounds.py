@@ -90,8 +90,3 @@ class Rounds:
         """Prompt tokens found in a prefix cache, over the rounds; None where the engine does not tell."""
         hits = [run.prefix_cache_hits for run in self.runs]
         return None if None in hits or not hits else sum(each or 0 for each in hits)
-
-    def then(self, later: Rounds) -> Rounds:
-        """These rounds and later ones of the same engine, with this one's energy."""
-        warmup = Warmup(self.warmup.runs + later.warmup.runs, self.warmup.steady)
-        return Rounds(self.runs + later.runs, self.seconds + later.seconds, self.energy, warmup, self.ended_by)

@@ -20,13 +20,14 @@ from typing import Any
 from pytest_specdec.generation import Run
 from pytest_specdec.metrics.acceptance import per_token
 from pytest_specdec.metrics.base import IS_BASELINE, TARGET_NOT_TIMED
-from pytest_specdec.metrics.energy import energy_ratio
+from pytest_specdec.metrics.drift import Drift
+from pytest_specdec.metrics.energy import with_ratio, without_ratio
 from pytest_specdec.metrics.interval import ratio_interval
 from pytest_specdec.metrics.latency import median_chunk_gap_s
 from pytest_specdec.metrics.load import rate_bound
 from pytest_specdec.metrics.rounds import NOT_TIMED, Contradiction, Rounds
 from pytest_specdec.record import Figure, Record, missing
-from pytest_specdec.record.parts import Decomposition, ModelPart, SpeedupPart
+from pytest_specdec.record.parts import Decomposition, EnergyPart, ModelPart, SpeedupPart
 
 LARGEST_GAMMA = 16
 BISECTIONS = 60
@@ -35,7 +36,7 @@ NO_ALPHA = "the engine does not count accepted drafts by position"
 NO_STEP = "no answer came in more than one chunk, so a step's time is not known"
 NOISY_FIT = "by the γ sweep a step would cost nothing or less: noise is larger than the effect, so measure more rounds"
 NO_ENERGY = "energy was not measured at two γ and for the target alone"
-FEW_ROUNDS = "fewer than two timed rounds on a side"
+FEW_ROUNDS = "fewer than two timed rounds beside the target's"
 NO_BREAK_EVEN = "no acceptance pays for this γ"
 NO_CHUNKS = "the engine does not tell in which steps tokens came"
 
@@ -205,30 +206,30 @@ def _counts_differ(ours: Sequence[Run], theirs: Sequence[Run]) -> str | None:
     return f"the arms delivered different numbers of tokens to the same requests: {told[0]}, and {told[1]} a round"
 
 
-def speedup_part(arm: Arm, target: Arm | None, sweep: Sequence[Arm] = (), paired: bool = False) -> SpeedupPart:
+def speedup_part(arm: Arm, target: Arm | None, sweep: Sequence[Arm] = (), drift: Drift | None = None) -> SpeedupPart:
     """The record's speed-up and its explanation; every null has a reason.
 
     `arm`: the gate's own. `target`: target-only, None if the gate's own is it. `sweep`: arms of the same target, draft,
-    workload and machine at other γ, the gate's own among them or not. `paired`: whether the rounds of both took turns.
-    Raises Contradiction.
+    workload and machine at other γ, the gate's own among them or not. `drift`: of the target over its
+    rounds, which took turns with these. Raises Contradiction.
     """
     if target is None:
         return missing(SpeedupPart, IS_BASELINE)
-    differ = speeds_differ(arm, target)
+    differ = speeds_differ(arm, target) or (drift.too_far if drift is not None else None)
     if differ is not None:
         return missing(SpeedupPart, differ)
     ours, theirs = arm.rounds.tokens_per_second, target.rounds.tokens_per_second
     ratio = Figure(ours / theirs if ours and theirs else None, TARGET_NOT_TIMED if ours else NOT_TIMED)
     return SpeedupPart(
         ratio=ratio,
-        interval=_interval(arm, target, paired) if ratio.value else Figure(None, ratio.reason),
+        interval=_interval(arm, target, drift) if ratio.value else Figure(None, ratio.reason),
         model=_model(arm, target, _arms(arm, target, sweep), ratio.value),
         decomposition=_change(target, arm),
     )
 
 
-def _interval(arm: Arm, target: Arm, paired: bool) -> Figure[tuple[float, float]]:
-    known = ratio_interval(arm.rounds.rates, target.rounds.rates, paired)
+def _interval(arm: Arm, target: Arm, drift: Drift | None) -> Figure[tuple[float, float]]:
+    known = ratio_interval(arm.rounds.rates, target.rounds.rates, drift.moved if drift is not None else 0.0)
     return Figure((known.low, known.high) if known else None, FEW_ROUNDS)
 
 
@@ -238,8 +239,9 @@ def advice(model: ModelPart) -> str:
     best = model.best_gamma_latency.value
     if predicted is None or alpha is None or cost is None or best is None:
         return f"the model gives no advice: {model.predicted.reason}"
+    known = f"at acceptance {alpha:.2f} and a draft step of c = {cost:.3g} target steps"
     told = [
-        f"at acceptance {alpha:.2f} and draft cost c = {cost:.3g} the model predicts {predicted:.3g}",
+        f"{known} the model predicts {predicted:.3g}×",
         best_for("latency", best),
     ]
     if model.best_gamma_energy.value is not None:
@@ -391,9 +393,9 @@ def _change(target: Arm, arm: Arm) -> Figure[Decomposition]:
     return Figure(None if before is None or after is None else decompose(before, after), NO_CHUNKS)
 
 
-def over_target(arm: Arm, target: Arm | None) -> Figure[float]:
-    """Joules a token over the target alone's, where both were measured in the same way. Raises Contradiction."""
+def over_target(arm: Arm, target: Arm | None) -> EnergyPart:
+    """Energy, with joules a token over the target alone's where both were measured alike. Raises Contradiction."""
     if target is None:
-        return Figure(None, IS_BASELINE)
+        return without_ratio(arm.rounds.energy, IS_BASELINE)
     differ = arms_differ(arm, target)
-    return Figure(None, differ) if differ is not None else energy_ratio(arm.rounds.energy, target.rounds.energy)
+    return without_ratio(arm.rounds.energy, differ) if differ is not None else with_ratio(arm.rounds, target.rounds)

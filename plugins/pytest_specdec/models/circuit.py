@@ -66,8 +66,12 @@ class Stream:
 
     def reading(self, layer: int, number: int) -> list[int]:
         """The elements of what a layer's reader of this number copied."""
-        earlier = sum(map(len, self.readers[:layer]))
-        return self._bits(self.memory.codes + self.recipe.shape.layers + earlier + number)
+        earlier = sum(map(len, self.readers[:layer])) + number
+        return self.copied(0 if earlier == 0 else self.memory.codes - 1 + earlier)
+
+    def copied(self, number: int) -> list[int]:
+        """The elements of what the first reader of the first layer copied of one of the codes."""
+        return self._bits(self.memory.codes + self.recipe.shape.layers + number)
 
     def _bits(self, number: int) -> list[int]:
         first = self.constant - self.memory.bits * (number + 1)
@@ -89,7 +93,7 @@ class Stream:
 
     def norm_before_mlp(self, layer: int) -> float:
         """What the norm divides by once the layer has read."""
-        return self._norm(self._count_written(layer) + len(self.readers[layer]))
+        return self._norm(self._count_read(layer + 1) + layer)
 
     def last_norm(self) -> float:
         """What the norm before the output head divides by."""
@@ -106,7 +110,11 @@ class Stream:
 
     def _count_written(self, layers: int) -> int:
         """Readings and products of the first layers."""
-        return layers + sum(map(len, self.readers[:layers]))
+        return layers + self._count_read(layers)
+
+    def _count_read(self, layers: int) -> int:
+        """What the readers of the first layers copied; the very first copied every code."""
+        return sum(map(len, self.readers[:layers])) + (self.memory.codes - 1 if layers else 0)
 
     def _norm(self, written: int) -> float:
         marks = MARK**2 * (1 + self.memory.bits * self.memory.codes) + SLOT**2 * self.memory.bits * written
@@ -213,21 +221,22 @@ class Circuit:
         weight *= GAP * int(self._frequencies()[1].sum()) / (sqrt(size) * self._drop())
 
     def _engrave_values(self, weight: torch.Tensor, layer: int) -> None:
-        """Own codes, or what the first reader of the first layer has copied here."""
+        """All own codes, or those that the first reader of the first layer has copied here."""
         stream = self.stream
         for reader in stream.readers[layer]:
-            own = stream.code(reader.code), stream.mark
-            found, size = (stream.reading(0, 0), stream.slot) if reader.hops else own
-            for bit, element in enumerate(found):
-                row = self._kept(self._kv_head(reader), reader, bit)
-                weight[row] = 0
-                weight[row, element] = stream.norm_before_attention(layer) / size
+            found, size = (stream.copied, stream.slot) if reader.hops else (stream.code, stream.mark)
+            for code in range(stream.memory.codes):
+                rows = self._kept(self._kv_head(reader), code)
+                weight[rows] = 0
+                weight[rows, found(code)] = stream.norm_before_attention(layer) / size
 
     def _engrave_readings(self, weight: torch.Tensor, layer: int) -> None:
-        weight[self.stream.room :] = 0
-        for number, reader in enumerate(self.stream.readers[layer]):
-            for bit, element in enumerate(self.stream.reading(layer, number)):
-                weight[element, self._kept(reader.head, reader, bit)] = self.stream.slot
+        stream = self.stream
+        weight[stream.room :] = 0
+        for number, reader in enumerate(stream.readers[layer]):
+            weight[stream.reading(layer, number), self._kept(reader.head, reader.code)] = stream.slot
+        for code in range(stream.memory.codes if layer == 0 else 0):
+            weight[stream.copied(code), self._kept(stream.readers[0][0].head, code)] = stream.slot
 
     def _engrave_gates(self, weight: torch.Tensor, layer: int) -> None:
         stream, norm = self.stream, self.stream.norm_before_mlp(layer)
@@ -259,9 +268,10 @@ class Circuit:
         size = self.stream.recipe.shape.head_dim
         return slice(head * size, (head + 1) * size)
 
-    def _kept(self, head: int, reader: Reader, bit: int) -> int:
-        """The row of a head's value that keeps a bit of what the reader reads."""
-        return int(self._rows(head).start) + reader.code * self.stream.memory.bits + bit
+    def _kept(self, head: int, code: int) -> list[int]:
+        """The rows of a head's value that keep the bits of a code."""
+        first = self._rows(head).start + code * self.stream.memory.bits
+        return list(range(first, first + self.stream.memory.bits))
 
     def _kv_head(self, reader: Reader) -> int:
         return kv_head(self.stream.recipe.shape, reader.head)

@@ -6,14 +6,16 @@ read twice, in two layers, cancels: only the `net` distances decide the next tok
 its own entries at many distances, and a drafter of one layer need read but four. With `codes`, a token
 has several: readers of one entry read different ones, so that a foreign token seldom has the same by chance.
 
-In all layers but the first, every second KV head keeps no token's own code but the one that the very first reader
-copied there, from `hop` positions back: such an entry depends on its context, and not on its token alone.
+In all layers but the first, every second KV head keeps no token's own codes but those that the very first reader
+copied there, from `hop` positions back: such an entry depends on its context, and not on its token alone. What cancels
+is read of an own entry and of such a copy, where it can be: a fault of all layers alike does not cancel then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from pytest_specdec.errors import ModelError
 from pytest_specdec.models.presets import Shape
@@ -21,7 +23,6 @@ from pytest_specdec.models.presets import Shape
 LEAST_REACH = 6  # below it, the net distances are not four
 MOST_BITS = 3
 MOST_CODES = 8
-GOLDEN = 0.6180339887498949  # its multiples, modulo 1, are evenly spread however many there are
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Memory:
     reach: int
     readers: int
     bits: int = 2
-    codes: int = 1
+    codes: int = 4
 
     def __post_init__(self) -> None:
         if self.reach < LEAST_REACH:
@@ -58,24 +59,28 @@ class Memory:
 
     @property
     def net_codes(self) -> tuple[int, ...]:
-        """Which of a token's codes is read at each net distance: the first wherever it may have been copied before."""
-        return 1 % self.codes, 0, 0, 0
+        """Which of a token's codes is read at each net distance."""
+        return 1 % self.codes, 0, 2 % self.codes, 3 % self.codes
 
 
 @dataclass(frozen=True)
 class Reader:
-    """A layer's query head, whether its KV head keeps what was copied before, and which code it reads how far back."""
+    """A layer's query head, whether its KV head keeps what was copied before, and which code it reads how far back.
+
+    `place`: its number among the query heads of its KV head.
+    """
 
     layer: int
     head: int
+    place: int
     hops: bool
-    distance: int
+    distance: int = 0
     code: int = 0
 
 
 def default_readers(shape: Shape) -> int:
-    """Four, for the four net distances, or one for each KV head where these are more."""
-    return min(shape.heads, max(4, shape.kv_heads))
+    """Eight, which are twice the net distances, or one for each KV head where these are more."""
+    return min(shape.heads, max(8, shape.kv_heads))
 
 
 def kv_head(shape: Shape, head: int) -> int:
@@ -88,28 +93,27 @@ def readings(memory: Memory, shape: Shape) -> list[list[Reader]]:
 
     Raises ModelError where the shape has too few heads.
     """
-    made = list(_readers(memory, shape))
+    made = _readers(memory, shape)
     return [[reader for reader in made if reader.layer == layer] for layer in range(shape.layers)]
 
 
 def count_reserved(memory: Memory, shape: Shape) -> int:
     """Elements of the residual stream that are set apart: a constant, the code, each reading and each product."""
-    return 1 + memory.bits * (memory.codes + shape.layers + sum(map(len, readings(memory, shape))))
+    copied = memory.codes - 1 + sum(map(len, readings(memory, shape)))  # the first reader copies all codes
+    return 1 + memory.bits * (memory.codes + shape.layers + copied)
 
 
-def _readers(memory: Memory, shape: Shape) -> Iterator[Reader]:
+def _readers(memory: Memory, shape: Shape) -> list[Reader]:
     own, keeping = _heads(memory, shape)
-    hop, reach = memory.hop, memory.reach
-    first, last = [(hop, 0), (1, memory.net_codes[0])], memory.net[2:]
+    near, hop, further, furthest = zip(memory.net, memory.net_codes, strict=True)
     if min(len(own), len(keeping)) >= 2:
-        yield from _net(own, first)
-        yield from _net(keeping, [(distance - hop, 0) for distance in last])
+        copies = [(distance - memory.hop, code) for distance, code in (further, furthest)]
+        deciding = [*_take(own, (hop, near)), *_take(keeping, copies)]
     elif len(own) >= len(memory.net):
-        yield from _net(own, [*first, *((distance, 0) for distance in last)])
+        deciding = _take(own, (hop, near, further, furthest))
     else:
         raise ModelError(f"memory reads {len(memory.net)} distances with {len(own)} readers in all; raise readers")
-    yield from _cancelling(own, reach, memory.codes)
-    yield from _cancelling(keeping, reach - hop, 1)
+    return [*deciding, *_cancelling([*own, *keeping], memory, deciding)]
 
 
 def _heads(memory: Memory, shape: Shape) -> tuple[list[Reader], list[Reader]]:
@@ -120,29 +124,41 @@ def _heads(memory: Memory, shape: Shape) -> tuple[list[Reader], list[Reader]]:
     for number in range(memory.readers):
         place, group = divmod(number, shape.kv_heads)
         head = group * (shape.heads // shape.kv_heads) + place
-        heads += [Reader(layer, head, layer > 0 and group % 2 == 1, 0) for layer in range(shape.layers)]
+        heads += [Reader(layer, head, place, layer > 0 and group % 2 == 1) for layer in range(shape.layers)]
     return [head for head in heads if not head.hops], [head for head in heads if head.hops]
 
 
-def _net(heads: list[Reader], wanted: Sequence[tuple[int, int]]) -> Iterator[Reader]:
-    """Heads that read at these distances these codes."""
-    for distance, code in wanted:
-        yield _at(heads.pop(0), distance, code)
+def _take(heads: list[Reader], wanted: Iterable[tuple[int, int]]) -> list[Reader]:
+    """Heads, taken out of the list, that read at these distances these codes."""
+    return [replace(heads.pop(0), distance=distance, code=code) for distance, code in wanted]
 
 
-def _cancelling(heads: list[Reader], furthest: int, codes: int) -> Iterator[Reader]:
-    """Pairs of heads of two layers that read one code at one distance; a head without a partner reads nothing."""
-    pairs = 0
+def _cancelling(heads: list[Reader], memory: Memory, deciding: Sequence[Reader]) -> Iterator[Reader]:
+    """Pairs of heads that read one code of one token, as far back and of a code as is read least where they are."""
+    backs = Counter((each.layer, each.hops, each.distance + each.hops * memory.hop) for each in deciding)
+    codes = Counter((each.layer, each.head - each.place, each.code) for each in deciding)
+    for number, pair in enumerate(_pairs(heads)):
+        back = min(_inwards(pair, memory), key=lambda back: sum(backs[each.layer, each.hops, back] for each in pair))
+        others = [(number + step) % memory.codes for step in range(memory.codes)]
+        code = min(others, key=lambda code: sum(codes[each.layer, each.head - each.place, code] for each in pair))
+        for each in pair:
+            backs[each.layer, each.hops, back] += 1
+            codes[each.layer, each.head - each.place, code] += 1
+            yield replace(each, distance=back - each.hops * memory.hop, code=code)
+
+
+def _pairs(heads: list[Reader]) -> Iterator[tuple[Reader, Reader]]:
+    """Heads of two layers, one that finds own codes with one that finds copies; one without a partner reads nothing."""
     while heads:
         first = heads.pop(0)
-        other = next((head for head in heads if head.layer != first.layer), None)
-        if other is not None:
+        others = [each for each in heads if each.layer != first.layer]
+        unlike = [each for each in others if each.hops != first.hops]
+        for other in (unlike or others)[:1]:
             heads.remove(other)
-            pairs += 1
-            distance = 1 + int(furthest * (pairs * GOLDEN % 1))
-            yield _at(first, distance, pairs % codes)
-            yield _at(other, distance, pairs % codes)
+            yield first, other
 
 
-def _at(head: Reader, distance: int, code: int) -> Reader:
-    return Reader(head.layer, head.head, head.hops, distance, code)
+def _inwards(pair: tuple[Reader, Reader], memory: Memory) -> Sequence[int]:
+    """How far back a pair may read: from the far end on, or from the near one, in turn by layer and place."""
+    nearest = 1 + memory.hop * any(each.hops for each in pair)
+    return range(nearest, memory.reach + 1)[:: -1 if (pair[0].layer + pair[0].place) % 3 else 1]

@@ -33,12 +33,13 @@ class Shape:
 
 @dataclass(frozen=True)
 class Preset:
-    """A target's shape and its drafter's, over one vocabulary; `memory_draft` where memory takes a wider drafter."""
+    """A target's shape and its drafter's, over one vocabulary, and those of both where memory takes others."""
 
     target: Shape
     draft: Shape
     vocab: int
     max_position_embeddings: int
+    memory_target: Shape | None = None
     memory_draft: Shape | None = None
 
 
@@ -48,6 +49,7 @@ PRESETS = {
         draft=Shape("llama", 64, 1, 1, 1, 64, 128),
         vocab=1024,
         max_position_embeddings=2048,
+        memory_target=Shape("llama", 256, 4, 8, 2, 64, 512),
         memory_draft=Shape("llama", 192, 1, 4, 1, 64, 256),
     ),
     "tiny-qwen3": Preset(
@@ -55,6 +57,7 @@ PRESETS = {
         draft=Shape("qwen3", 64, 1, 1, 1, 128, 128, 1_000_000.0),
         vocab=1024,
         max_position_embeddings=2048,
+        memory_target=Shape("qwen3", 256, 4, 8, 2, 128, 512, 1_000_000.0),
         memory_draft=Shape("qwen3", 192, 1, 4, 1, 128, 256, 1_000_000.0),
     ),
     "small": Preset(

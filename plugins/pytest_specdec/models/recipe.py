@@ -17,6 +17,7 @@ from pytest_specdec.models.memory import Memory, count_reserved
 from pytest_specdec.models.presets import Shape
 
 RECIPE_FORMAT = 1  # raise it when the same recipe would be written with other bytes
+MEMORY_FORMAT = 2  # of the readers and what they read
 SPECIAL_IDS = 3  # pad 0, bos 1, eos 2: no token is ever followed by one of them
 DTYPES = ("bfloat16", "float16", "float32")
 ROOM = 2.2  # elements of an embedding for each unit of what the extreme of so many normal overlaps grows with
@@ -156,8 +157,8 @@ def contents(recipe: Recipe) -> dict[str, Any]:
     values = asdict(recipe)
     if values.get("memory", ...) is None:
         del values["memory"]  # as it was before models had one, so that theirs keep their digests
-    elif values.get("memory", {}).get("codes") == 1:
-        del values["memory"]["codes"]  # likewise
+    elif "memory" in values:
+        values["memory"]["format"] = MEMORY_FORMAT
     return {"format": RECIPE_FORMAT, "kind": recipe.kind, **values}
 
 

@@ -96,8 +96,16 @@ def parse(reference: str) -> Recipe | None:
     if body == SMOLLM2:
         return SmolLM2Recipe(**_values(reference, query, PARAMETERS[SMOLLM2]))
     if not reference.startswith(CONSTRUCTED):
+        _refuse_near_miss(reference, body.partition(":")[0])
         return None
     return _parse_constructed(reference, body.removeprefix(CONSTRUCTED), query)
+
+
+def _refuse_near_miss(reference: str, scheme: str) -> None:
+    """No path or hub id has a colon or a question mark after a word like ours."""
+    hint = did_you_mean(scheme, (CONSTRUCTED.rstrip(":"), SMOLLM2)) if scheme != reference else ""
+    if hint and "/" not in scheme:
+        raise ModelError(f"model reference {reference!r}: unknown model {scheme!r}; {hint}")
 
 
 def _parse_constructed(reference: str, body: str, query: str) -> Constructed:
@@ -128,9 +136,9 @@ def _recipe(name: str, preset: Preset, part: str, values: dict[str, Any]) -> Con
 
 
 def _shape(preset: Preset, part: str, values: dict[str, Any]) -> Shape:
-    shape = preset.target
-    if part == "draft":
-        shape = preset.memory_draft if "memory" in values and preset.memory_draft is not None else preset.draft
+    shape, other = (preset.draft, preset.memory_draft) if part == "draft" else (preset.target, preset.memory_target)
+    if "memory" in values and other is not None:
+        shape = other
     layers = 1 if part == "eagle" else values.pop("layers", shape.layers)
     return replace(shape, layers=layers)
 

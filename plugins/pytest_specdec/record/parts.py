@@ -5,6 +5,7 @@ What may be missing is a `Figure`: its value, or null with the reason.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -82,14 +83,32 @@ class NearTiesPart:
 
     count: Annotated[int, "tokens", "that are not the argmax"] = 0
     tokens: Annotated[int, "tokens", "that were rated"] = 0
-    p_value: Annotated[float, "", "the chance of so many if both had the same rate"] = 1.0
-    level: Annotated[float, "", "below it there are too many"] = 0.0
+    calibration_count: Annotated[int, "tokens", "of the calibration that are not the argmax"] = 0
+    calibration_tokens: Annotated[int, "tokens", "of the calibration"] = 0
+    shape: Annotated[str, "", "the steps that decoded the calibration"] = ""
+    margin: Annotated[float, "", "how many times as frequent they may be"] = 1.0
+    p_value: Annotated[float, "", "the chance of so many at `margin` times the calibration's rate"] = 1.0
+    level: Annotated[float, "", "of one look: below it there are too many, if a second look finds so too"] = 0.0
+    p_value_again: Annotated[Figure[float], "", "the same of the second look, at fresh prompts"] = NOTHING
+
+
+@dataclass(frozen=True, kw_only=True)
+class SensitivityPart:
+    """The smallest faults that would have turned this verdict red with 95 %, planted into its own tokens."""
+
+    near_ties: Annotated[Figure[int], "tokens", "runner-ups within the noise floor, beside those that there are"] = (
+        NOTHING
+    )
+    lossy: Annotated[Figure[int], "tokens", "runner-ups, however far"] = NOTHING
+    statement: Annotated[str, "", "the same in words"] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationPart:
     """What the noise floor was measured on: target-only output, rescored by the target itself."""
 
+    dtype: Annotated[str, "", "whose ULPs gaps are counted in: what the engine computes in"] = ""
+    unknown: Annotated[tuple[str, ...], "", "what the engine did not tell, and what was taken instead"] = ()
     tokens: Annotated[int, "tokens", "that were rescored"] = 0
     near_ties: Annotated[int, "tokens", "of them that are not the argmax"] = 0
     largest_gap_logits: Annotated[Figure[float], "logits", "largest gap to the argmax"] = NOTHING
@@ -118,14 +137,30 @@ class FindingPart:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SamplingPart:
-    """The judgement by distribution, at a temperature above 0."""
+class RatedPart:
+    """Measured tokens, each rated by the target under the temperature and filters of its request."""
 
-    samples: Annotated[int, "", "drawn from the engine"]
-    look: Annotated[int, "", "how many looks were taken"]
-    plan: Annotated[Mapping[str, Any], "", "what was to be found, how surely, at which cost"]
-    power_statement: Annotated[str, "", "what this verdict could see, in words"]
-    positions: Annotated[tuple[Mapping[str, Any], ...], "", "the tests of each position"]
+    tokens: Annotated[int, "tokens", "that were rated"] = 0
+    unrated: Annotated[int, "tokens", "that were not: at the edge of a filter, or not among the likeliest 1024"] = 0
+    log_e_value: Annotated[float, "nats", "the evidence against the engine; beyond 7.6 it is different"] = 0.0
+    strongest: Annotated[str, "", "the group of tokens that tells most"] = ""
+    detects_total_variation: Annotated[Figure[float], "", "the least that would have been found with 95 %"] = NOTHING
+    detects_draft_share: Annotated[Figure[float], "", "the same as a share of tokens taken from the draft"] = NOTHING
+    statement: Annotated[str, "", "the same in words"] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingPart:
+    """The judgement by distribution, at a temperature above 0; samples drawn anew are none where it was red before."""
+
+    samples: Annotated[int, "", "drawn from the engine"] = 0
+    look: Annotated[int, "", "how many looks were taken"] = 0
+    plan: Annotated[Mapping[str, Any], "", "what was to be found, how surely, at which cost"] = field(
+        default_factory=dict
+    )
+    power_statement: Annotated[str, "", "what the samples drawn anew could see, in words"] = ""
+    positions: Annotated[tuple[Mapping[str, Any], ...], "", "the tests of each position"] = ()
+    rated: Annotated[RatedPart | None, "", "null where the measured tokens could not be rated"] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,16 +188,20 @@ class VerdictPart:
     outcome: Annotated[
         str,
         "",
-        "identical, tie, draft state, length, divergent, inputs differ, engine error, undecidable; sampled: "
-        "consistent, different, underpowered",
+        "identical, tie, draft state, text, length, divergent, inputs differ, engine error, undecidable; sampled: "
+        "consistent, different",
     ] = ""
     detail: Annotated[str | None, "", "an engine's own words where there is no verdict"] = None
     counts: Annotated[Counts, "answers", "of each outcome, over all requests of all rounds"] = field(
         default_factory=dict
     )
     max_gap_logits: Annotated[Figure[float], "logits", "largest gap of a rescored token to the argmax"] = NOTHING
-    noise_floor_logits: Annotated[Figure[float], "logits", "the largest gap that counts as a tie"] = NOTHING
+    noise_floor_ulps: Annotated[
+        Figure[int], "ULPs", "the largest gap that counts as a tie, at each token's own top"
+    ] = NOTHING
+    noise_floor_logits: Annotated[Figure[float], "logits", "the same at the calibration's largest logit"] = NOTHING
     near_ties: Annotated[NearTiesPart | None, "", "null where nothing was rated token by token"] = None
+    limits: Annotated[SensitivityPart | None, "", "null where nothing was rated token by token"] = None
     calibration: Annotated[CalibrationPart | None, "", "null where nothing was rated token by token"] = None
     reference_versions: Annotated[Mapping[str, str], "", "packages of the target-only arm"] = field(
         default_factory=dict
@@ -173,6 +212,12 @@ class VerdictPart:
     foretold: Annotated[ForetoldPart, "", "counters that are known beforehand"] = field(default_factory=ForetoldPart)
     findings: Annotated[tuple[FindingPart, ...], "", "red: the first of them"] = ()
     sampling: Annotated[SamplingPart | None, "", "null where decoding was greedy"] = None
+
+    @property
+    def tie_in_words(self) -> str:
+        """How far tokens were from the argmax, and how far they may be."""
+        gap, floor = self.max_gap_logits.value or 0.0, self.noise_floor_ulps.value or 0
+        return f"largest gap {gap:.4g} logits, within the noise floor of {floor} ULPs"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,6 +298,10 @@ class ThroughputPart:
     tokens_per_second: Annotated[Figure[float], "tokens/s", "their ratio"] = NOTHING
     tokens_per_second_interval: Annotated[Figure[Interval], "tokens/s", "its 95 % interval over the rounds"] = NOTHING
     tokens_per_second_interval_share: Annotated[Figure[float], "", "the interval's width over its middle"] = NOTHING
+    steady_tokens_per_second: Annotated[
+        Figure[float], "tokens/s", "while every place of a closed load was taken; see measurements.md"
+    ] = NOTHING
+    steady_share: Annotated[Figure[float], "", "how much of the rounds' seconds that was"] = NOTHING
     prefix_cache_hits: Annotated[Figure[int], "tokens", "of prompts that came from a prefix cache"] = NOTHING
     per_round: Annotated[PerRoundPart, "", "round by round"] = field(default_factory=PerRoundPart)
 
@@ -309,16 +358,12 @@ class TargetAlonePart:
     tokens_per_second: Annotated[
         Figure[float], "tokens/s", "what `throughput.tokens_per_second` is divided by to give `speedup.ratio`"
     ] = NOTHING
-    rounds: Annotated[str | None, "", "how its rounds stand to these: alternated, before and after, before"] = None
+    rounds: Annotated[str | None, "", "how its rounds stand to these: alternated, or before"] = None
     draft_tokens: Annotated[Figure[int], "tokens", "that it drafted itself, by its own counters: 0, or not known"] = (
         NOTHING
     )
-    drift: Annotated[Figure[float], "", "its later over its earlier rate"] = NOTHING
-    joules_per_token: Annotated[
-        Figure[float],
-        "J/token",
-        "what `energy.joules_per_token` is divided by; of its rounds when it was first measured",
-    ] = NOTHING
+    drift: Annotated[Figure[float], "", "its last over its first round's rate, by a line through them"] = NOTHING
+    joules_per_token: Annotated[Figure[float], "J/token", "what `energy.joules_per_token` is divided by"] = NOTHING
     energy_flags: Annotated[tuple[str, ...], "", "what speaks against that"] = ()
 
 
@@ -362,8 +407,18 @@ class SpeedupPart:
         NOTHING
     )
     interval: Annotated[Figure[Interval], "", "its 95 % interval over the rounds"] = NOTHING
+    steady_ratio: Annotated[Figure[float], "", "the same while every place was taken, in each arm"] = NOTHING
+    steady_interval: Annotated[Figure[Interval], "", "its 95 % interval over the rounds"] = NOTHING
     model: Annotated[ModelPart, "", "what the model says of it"] = field(default_factory=ModelPart)
     decomposition: Annotated[Figure[Decomposition], "", "what it is made of"] = NOTHING
+
+    @property
+    def standing(self) -> str:
+        """Beside the target alone: faster, slower, or undecided by its interval; empty where there is no ratio."""
+        if self.ratio.value is None:
+            return ""
+        low, high = self.interval.value or (0.0, math.inf)
+        return "faster" if low > 1 else "slower" if high < 1 else "undecided"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -391,6 +446,7 @@ class EnergyPart:
     over_target: Annotated[
         Figure[float], "", "`joules_per_token` over `target_alone.joules_per_token`; below 1 saves energy"
     ] = NOTHING
+    over_target_interval: Annotated[Figure[Interval], "", "its 95 % interval over the rounds, pair by pair"] = NOTHING
     mean_watts: Annotated[Figure[float], "W", "during the rounds"] = NOTHING
     idle_watts: Annotated[Figure[float], "W", "before them, engine loaded and waiting"] = NOTHING
     method: Annotated[str | None, "", "`nvml counter`, `nvml instant power (estimate)`, `rapl`, or null"] = None
@@ -526,12 +582,16 @@ class ChangePart:
     outcome: Annotated[str, "", "better or same, worse, inconclusive, missing, shown"]
     threshold: Annotated[str, "", "the most that it may be worse, as written; empty if nobody set one"] = ""
     now: Annotated[float | None, "", "this run's"] = None
-    then: Annotated[float | None, "", "the baseline run's"] = None
+    then: Annotated[float | None, "", "the baseline run's, or the mean of several"] = None
     change: Annotated[float | None, "", "relative"] = None
-    low: Annotated[float | None, "", "lower bound of it"] = None
-    high: Annotated[float | None, "", "upper bound of it"] = None
+    low: Annotated[float | None, "", "lower bound of it, by the rounds"] = None
+    high: Annotated[float | None, "", "upper bound of it, by the rounds"] = None
     rounds: Annotated[int | None, "rounds", "of the run with fewer"] = None
     wanted: Annotated[int | None, "rounds", "a side that would decide, if these do not"] = None
+    sessions: Annotated[int | None, "runs", "whose mean is the baseline's figure"] = None
+    sessions_differ: Annotated[
+        float | None, "", "the share that 99 of 100 sessions of the same code differ by, at most"
+    ] = None
     why: Annotated[str, "", "why there is no interval or no figure"] = ""
     level: Annotated[float, "", "of the interval"] = 0.95
 

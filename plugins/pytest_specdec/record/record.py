@@ -84,6 +84,13 @@ class Record:
         return self.verdict.outcome in PASSING
 
     @property
+    def shows_speed(self) -> bool:
+        """Whether its figures of speed may be seen: green, or red for a limit of its scenario that they miss."""
+        drafted = bool(self.acceptance.drafts.value) or not self.asked.speculates
+        right = self.passes and all(point.verdict in ("", *PASSING) for point in self.load.sweep.points)
+        return not self.red or (right and drafted and bool(self.failures))
+
+    @property
     def judged(self) -> bool:
         """Whether there is a verdict at all; not where an engine failed before."""
         return self.throughput.rounds > 0

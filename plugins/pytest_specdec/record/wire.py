@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from functools import cache, partial
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pytest_specdec.record.figure import Figure
@@ -14,6 +15,7 @@ from pytest_specdec.record.record import SCHEMA, Record, hints
 from pytest_specdec.record.schema_1 import from_schema_1
 
 Part = TypeVar("Part")
+Reader = Callable[[Any], Any]
 
 
 def to_json(value: Any) -> Any:
@@ -37,37 +39,52 @@ def _scalar(value: Any) -> Any:
     return value if value is None or isinstance(value, (str, int, bool)) else str(value)
 
 
-def from_json(told: Mapping[str, Any]) -> Record:
-    """The record that was written, of this schema or of schema 1. Raises ValueError for a later one."""
+def from_json(told: Mapping[str, Any], parts: Collection[str] | None = None) -> Record:
+    """The record that was written, of this schema or of schema 1. Raises ValueError for a later one.
+
+    `parts`: those that are read, the others are as if they were missing; None: all.
+    """
     schema = told.get("schema", 1)
-    if schema == 1:
-        return part_from(Record, from_schema_1(told))
-    if schema != SCHEMA:
+    if schema not in (1, SCHEMA):
         raise ValueError(f"a record of schema {schema}; this version reads up to {SCHEMA}: install a newer one")
-    return part_from(Record, told)
+    told = from_schema_1(told) if schema == 1 else told
+    return part_from(Record, told if parts is None else {name: told[name] for name in parts if name in told})
 
 
 def part_from(part: type[Part], told: Mapping[str, Any]) -> Part:
     """A part of these keys; what is left out has its default, what is unknown is passed over."""
-    return part(**{name: read(hint, told[name]) for name, hint in hints(part).items() if name in told})
+    return part(**{name: read(told[name]) for name, read in _readers(part).items() if name in told})
 
 
-def read(hint: Any, value: Any) -> Any:
-    """A plain value as this type."""
+def _read_by_name(part: type[Any]) -> dict[str, Reader]:
+    return {name: _reader(hint) for name, hint in hints(part).items()}
+
+
+_readers: Callable[[Any], dict[str, Reader]] = cache(_read_by_name)
+
+
+def _reader(hint: Any) -> Reader:
+    """What makes a value of this type of a plain one; worked out once for each type."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return read(arguments[0], value)
+        return _reader(arguments[0])
     if origin is Figure:
-        return _figure(arguments[0], value)
+        return partial(_figure, _reader(arguments[0]))
     if origin in (Union, types.UnionType):
-        return None if value is None else read(arguments[0], value)
+        return partial(_optional, _reader(arguments[0]))
     if origin is tuple:
-        return tuple(read(arguments[0], each) for each in value)
-    if is_dataclass(hint) and isinstance(hint, type):
-        return part_from(hint, value)
+        each = _reader(arguments[0])
+        return tuple if each is _plain else lambda values: tuple(map(each, values))
+    return partial(part_from, hint) if is_dataclass(hint) and isinstance(hint, type) else _plain
+
+
+def _plain(value: Any) -> Any:
     return value
 
 
-def _figure(hint: Any, told: Mapping[str, Any]) -> Figure[Any]:
-    value = told.get("value")
-    return Figure(None if value is None else read(hint, value), told.get("reason"))
+def _optional(read: Reader, value: Any) -> Any:
+    return None if value is None else read(value)
+
+
+def _figure(read: Reader, told: Mapping[str, Any]) -> Figure[Any]:
+    return Figure(_optional(read, told.get("value")), told.get("reason"))

@@ -13,12 +13,13 @@ from pytest_specdec.history.saved import SavedRun
 from pytest_specdec.record import Record
 from pytest_specdec.record.parts import FindingPart
 from pytest_specdec.report.curves import curves, history, power
+from pytest_specdec.report.decision import Decision, decide, headline
 from pytest_specdec.report.drawing import Figure, readable
 from pytest_specdec.report.gates import Gate, by_group, gates_of, grouped, newest, with_predictions
-from pytest_specdec.verdict.words import round_name
+from pytest_specdec.verdict.words import place_of
 
 DASH = "–"
-SIGN = {"green": "✓", "red": "✗"}
+SIGN = {"green": "✓", "red": "✗", "slower": "▾"}
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,10 @@ class Divergence:
 
 @dataclass(frozen=True)
 class Row:
-    """One gate: `cells` are (column, text); the rest is what a red gate says."""
+    """One gate: `cells` are (column, text); the rest is what a red gate says.
+
+    `gate`: red, green, or slower: right output, but surely slower than the target alone.
+    """
 
     group: str
     label: str
@@ -72,11 +76,11 @@ def _row(gate: Gate) -> Row:
     return Row(
         group=gate.group,
         label=gate.label,
-        gate="red" if gate.red else "green",
+        gate="red" if gate.red else "slower" if record.speedup.standing == "slower" else "green",
         outcome=verdict.outcome,
         cells=tuple((name, DASH if value is None else form(value)) for name, (value, form) in figures.items()),
         numbers=tuple((name, float(value)) for name, (value, _) in figures.items() if value is not None),
-        divergences=tuple(map(_divergence, verdict.findings)) if gate.red else (),
+        divergences=_divergences(verdict.findings) if gate.red else (),
         words=_words(record) if gate.red else (),
         test=record.place.test,
     )
@@ -86,9 +90,9 @@ Cells = dict[str, tuple[float | None, Callable[[float], str]]]
 
 
 def _figures(gate: Gate) -> Cells:
-    """What the table shows: column → (value, how it is written). A red gate has no speed."""
+    """What the table shows: column → (value, how it is written). A red gate has no speed, unless it misses a limit."""
     acceptance = gate.record.acceptance
-    speed = _speed(Record() if gate.red else gate.record)
+    speed = _speed(gate.record if gate.record.shows_speed else Record())
     rates: Cells = {
         "accepted": (acceptance.rate.value, "{:.1%}".format),
         "length": (acceptance.mean_accepted_length.value, "{:.2f}".format),
@@ -112,8 +116,14 @@ def _speed(record: Record) -> Cells:
     }
 
 
-def _divergence(finding: FindingPart) -> Divergence:
-    heading = f"request {finding.request}, {round_name(finding.round)}: {finding.outcome}: {finding.detail}"
+def _divergences(findings: Sequence[FindingPart]) -> tuple[Divergence, ...]:
+    """What repeats over rounds is one."""
+    alike = grouped(findings, lambda finding: f"{finding.request} {finding.position} {finding.detail}")
+    return tuple(_divergence(each[0], len(each) - 1) for each in alike.values())
+
+
+def _divergence(finding: FindingPart, more: int) -> Divergence:
+    heading = f"{place_of(finding.request, finding.round, more)}: {finding.outcome}: {finding.detail}"
     if finding.position is None:
         return Divergence(heading, "", (), finding.hints)
     at = finding.position - finding.window_start
@@ -163,8 +173,9 @@ def _cautions(gate: Gate) -> set[str]:
     flags = "; ".join(energy.flags)
     told = {f"{gate.label}: energy flagged “{flags}”"} if flags else set()
     if verdict.outcome == "tie":
-        gap, floor = verdict.max_gap_logits.value or 0.0, verdict.noise_floor_logits.value or 0.0
-        told.add(f"{gate.label}: tie, largest gap {gap:.4g} within the noise floor {floor:.4g} logits")
+        told.add(f"{gate.label}: tie, {verdict.tie_in_words}")
+    if verdict.limits is not None and not gate.red:
+        told.add(f"{gate.label}: {verdict.limits.statement}")
     if gate.record.detection is not None and not gate.red:
         told.add(gate.record.detection.statement)
     return told
@@ -201,9 +212,11 @@ def _facts(run: SavedRun, record: Record) -> Facts:
 
 @dataclass(frozen=True)
 class Content:
-    """`runs`: each in words, oldest first. `rows`: the newest gates. `environments`: theirs."""
+    """`runs`: in words, oldest first. `rows`: the newest gates. `decisions`, `headline`, `environments`: theirs."""
 
     runs: tuple[str, ...]
+    headline: str
+    decisions: tuple[Decision, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
     figures: tuple[Figure, ...]
@@ -224,9 +237,8 @@ class Content:
         """The first sentence."""
         if not self.rows:
             return "No gate was recorded."
-        told = f"{self.reds} of {len(self.rows)} gates red" if self.reds else f"all {len(self.rows)} gates green"
         over = f"{len(self.runs)} runs, of each configuration the newest" if len(self.runs) > 1 else "1 run"
-        return f"{told}; {over}"
+        return f"{self.headline}; {over}"
 
 
 def gather(runs: Sequence[SavedRun]) -> Content:
@@ -241,6 +253,8 @@ def gather(runs: Sequence[SavedRun]) -> Content:
         figures += [figure for figure in over_runs if figure.group == group]
     return Content(
         runs=tuple(map(_name_run, ordered)),
+        headline=headline([gate.record for gate in shown]),
+        decisions=tuple(decide(shown)),
         rows=tuple(rows(shown)),
         notes=tuple(notes(shown)),
         figures=tuple(part for figure in figures for part in readable(figure)),

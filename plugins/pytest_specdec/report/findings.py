@@ -16,6 +16,8 @@ from pytest_specdec.history.compare import Outcome, in_words
 from pytest_specdec.history.saved import SavedRun
 from pytest_specdec.record import GREEN, Record
 from pytest_specdec.record.parts import BaselinePart
+from pytest_specdec.report.decision import Decision, Limit, decide, headline
+from pytest_specdec.report.gates import gates_of, newest, with_predictions
 from pytest_specdec.report.table import rows
 
 
@@ -35,6 +37,11 @@ def present_run(records: Sequence[Record], storage: Path, partial: str = "") -> 
         rounds={},
         partial=partial,
     )
+
+
+def decisions_on(runs: Sequence[SavedRun], by: str = "throughput", limits: Sequence[Limit] = ()) -> list[Decision]:
+    """What these runs, oldest first, decide: the newest records of each configuration."""
+    return decide(with_predictions(newest(gates_of(runs))), by, limits)
 
 
 MOST = 3
@@ -63,7 +70,7 @@ def _findings(record: Record) -> Iterator[tuple[int, float, str]]:
         yield 1, 0.0, f"{name}: red, though its output is {outcome}"
     for failure in record.baseline.failures if record.baseline else ():
         yield 2, _largest_change(record), f"{name}: {failure}"
-    if not record.red and ratio is not None and ratio < 1:
+    if not record.red and ratio is not None and record.speedup.standing == "slower":
         yield 3, ratio, f"{name}: slower than the target alone, {ratio:.2f} of its tokens/s"
 
 
@@ -95,13 +102,14 @@ def _around(record: Record, baseline: BaselinePart) -> Iterator[str]:
 TITLE = "## Speculative decoding: is it exact, is it faster"
 
 
-def markdown(records: Sequence[Record], partial: str = "") -> str:
-    """The summary: the table of all gates, the worst findings, and the changes since the baseline runs.
+def markdown(records: Sequence[Record], decisions: Sequence[Decision] = (), partial: str = "") -> str:
+    """The summary: the table of all gates, decisions, the worst findings, and the changes since the baseline runs.
 
     `partial`: what ended the session before all gates had finished.
     """
     header, *body = rows(records)
-    lines = [TITLE, "", _row(header), _row(["---"] * len(header)), *map(_row, body), ""]
+    lines = [TITLE, "", headline(records), "", _row(header), _row(["---"] * len(header)), *map(_row, body), ""]
+    lines += [f"- **{_cell(each.place)}**: {_cell(each.words)}" for each in decisions]
     missing = [f"partial: {partial}"] if partial else []
     lines += [f"- {_cell(note)}" for note in (*missing, *worst(records), *change_notes(records, verbose=False))]
     return "\n".join(lines) + "\n\n"
@@ -122,8 +130,9 @@ def error_lines(records: Sequence[Record]) -> list[str]:
 
 def _annotation(record: Record) -> str:
     outcome, place = record.verdict.outcome, record.place
-    failures = record.baseline.failures if record.baseline else ()
-    said = "; ".join(failures) or (f"red, though its output is {outcome}" if record.passes else outcome)
+    failures = record.failures or (record.baseline.failures if record.baseline else ())
+    reasons = [each.partition("\n")[0] for each in failures or filter(None, (record.verdict.detail,))]
+    said = "; ".join(reasons) or (f"red, though its output is {outcome}" if record.passes else outcome)
     where = f"file={_property(place.file)},line={place.line},title={_property(name_of(record))}"
     return f"::error {where}::{_data(said)}"
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pytest_specdec.engines.spec import model_label
-from pytest_specdec.history.saved import SavedRun
+from pytest_specdec.history.saved import SavedRun, read_run
 from pytest_specdec.metrics.speedup import explain_in_hindsight
 from pytest_specdec.record import Record
 from pytest_specdec.report.table import SHORT
@@ -24,7 +28,7 @@ class Gate:
     record: Record
     device: str
 
-    @property
+    @cached_property
     def group(self) -> str:
         """What is held fixed in a figure: scenario, engine, target with its dtype, device, and over how many."""
         asked = self.record.asked
@@ -32,7 +36,7 @@ class Gate:
         spread = [f"{name} {value}" for name, value in sorted(asked.parallelism.items())]
         return " · ".join(part for part in (asked.scenario, asked.engine, target, self.device, *spread) if part)
 
-    @property
+    @cached_property
     def family(self) -> str:
         """What a line over γ stands for: the method, and its draft where there is one."""
         asked = self.record.asked
@@ -56,12 +60,12 @@ class Gate:
         """Whether the gate is red."""
         return self.record.red
 
-    @property
+    @cached_property
     def configuration(self) -> tuple[str, ...]:
         """Records with the same configuration are repetitions of one measurement."""
         return (self.record.asked.engine_key, self.record.asked.scenario, self.device)
 
-    @property
+    @cached_property
     def order(self) -> tuple[Any, ...]:
         """Groups together, target only first, then by method and γ."""
         return (self.group, self.family != TARGET_ONLY, self.family, self.gamma)
@@ -70,6 +74,34 @@ class Gate:
 def gates_of(runs: Iterable[SavedRun]) -> list[Gate]:
     """Every gate of every run, in the order of the runs."""
     return [Gate(run, record, _device(run, record)) for run in runs for record in run.records]
+
+
+MOST_RUNS = 100
+DRAWN = ("schema", "gate", "asked", "engine", "throughput", "speedup", "acceptance", "energy", "hardware")
+CONFIGURATION = re.compile(rb'"scenario": "([^"]*)",.{,4000}?"engine_key": "([^"]*)"', re.DOTALL)
+
+
+def read_runs(paths: Sequence[Path]) -> list[SavedRun]:
+    """Runs for a report: whole where gates of theirs are shown, of the others what the history draws.
+
+    `paths`: the oldest first. Of more than MOST_RUNS those that lie evenly, and whatever has a configuration's newest.
+    """
+    kept = paths if len(paths) <= MOST_RUNS else _spread(paths)
+    runs = sorted((read_run(path, DRAWN) for path in kept), key=lambda run: (run.datetime, run.id))
+    shown = {gate.run.path for gate in newest(gates_of(runs))}
+    return [read_run(run.path) if run.path in shown else run for run in runs]
+
+
+def _spread(paths: Sequence[Path]) -> list[Path]:
+    """Every n-th from the newest back, and those with a configuration that no later one has, by their text."""
+    even = set(paths[:: -math.ceil(len(paths) / MOST_RUNS)])
+    seen: set[tuple[bytes, ...]] = set()
+    kept = []
+    for path in reversed(paths):
+        found = set(CONFIGURATION.findall(path.read_bytes()))
+        kept += [path] if path in even or found - seen else []
+        seen |= found
+    return kept
 
 
 def _device(run: SavedRun, record: Record) -> str:

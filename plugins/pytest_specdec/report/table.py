@@ -1,30 +1,43 @@
-"""The table at the end of a session: every gate by scenario, target-only first, with its verdict before its speed."""
+"""The table at the end of a session: every gate by scenario, target-only first, with its verdict before its speed.
+
+Its width is that of the terminal or of COLUMNS, and PLAIN_WIDTH where there is neither. What no gate has is no column;
+where width is wanting, columns that matter least are left out, but none without which two rows would be the same.
+"""
 
 from __future__ import annotations
 
+import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pytest_specdec.engines.spec import model_label
 from pytest_specdec.hardware import emulates_bfloat16
 from pytest_specdec.history.compare import interval_in_words
-from pytest_specdec.record import GREEN, REGRESSED, Figure, Record
+from pytest_specdec.record import REGRESSED, Figure, Record
 
 DASH = "–"
 SHORT = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 EMULATED = "fp32: this processor only emulates bfloat16, so float32 is the default; --specdec-dtype decides"
-Column = tuple[str, Callable[[Record], str]]
+PLAIN_WIDTH = 100
+MOST_NAMED = 3
+Cell = Callable[[Record], str]
+Column = tuple[str, Cell]
 Value = Callable[[Record], float | None]
 
 
-def _cell(value: Value, form: str) -> Callable[[Record], str]:
+def screen_width() -> int:
+    """COLUMNS, else the terminal's, else PLAIN_WIDTH."""
+    return shutil.get_terminal_size((PLAIN_WIDTH, 24)).columns
+
+
+def _cell(value: Value, form: str) -> Cell:
     return lambda record: DASH if (told := value(record)) is None else format(told, form)
 
 
-def _speed(value: Value, form: str) -> Callable[[Record], str]:
-    """A figure that a red gate does not have."""
-    return _cell(lambda record: None if record.red else value(record), form)
+def _speed(cell: Cell) -> Cell:
+    """A figure that a red gate does not have, unless it is red for a limit of its scenario."""
+    return lambda record: cell(record) if record.shows_speed else DASH
 
 
 def _median_itl_ms(record: Record) -> float | None:
@@ -32,9 +45,18 @@ def _median_itl_ms(record: Record) -> float | None:
     return None if median is None else 1000 * median
 
 
-def _interval(record: Record) -> str:
-    bounds = record.speedup.interval.value
-    return DASH if bounds is None or record.red else f"{bounds[0]:.2f}–{bounds[1]:.2f}"
+def _speedup(record: Record) -> str:
+    """E.g. "2.43 [2.39, 2.47]"."""
+    ratio, bounds = record.speedup.ratio.value, record.speedup.interval.value
+    interval = "" if bounds is None else f" [{bounds[0]:.2f}, {bounds[1]:.2f}]"
+    return DASH if ratio is None else f"{ratio:.2f}{interval}"
+
+
+def _joules(record: Record) -> str:
+    """E.g. "1.23 (0.43×)"."""
+    joules, over = record.energy.joules_per_token.value, record.energy.over_target.value
+    ratio = "" if over is None else f" ({over:.2f}×)"
+    return DASH if joules is None else f"{joules:.3g}{ratio}"
 
 
 def _verdict(record: Record) -> str:
@@ -51,35 +73,55 @@ def _change(record: Record) -> str:
     return interval_in_words(rates[0]) if rates else DASH
 
 
+def _target(record: Record) -> str:
+    return f"{model_label(record.asked.target)} {SHORT.get(record.asked.dtype, record.asked.dtype)}"
+
+
 COLUMNS: tuple[Column, ...] = (
     ("scenario", lambda record: record.asked.scenario),
-    (
-        "target",
-        lambda record: f"{model_label(record.asked.target)} {SHORT.get(record.asked.dtype, record.asked.dtype)}",
-    ),
+    ("target", _target),
+    ("device", lambda record: record.engine.device or DASH),
+    ("GPUs", lambda record: _named(record.asked.parallelism)),
     ("engine", lambda record: record.asked.engine),
     ("method", lambda record: record.asked.method),
+    ("draft", lambda record: model_label(record.asked.draft) if record.asked.draft else DASH),
     ("γ", _cell(lambda record: record.asked.gamma, "d")),
+    ("requests", _cell(lambda record: record.workload.concurrency, "d")),
+    ("test", lambda record: record.place.test.rpartition("::")[2].partition("[")[0]),
     ("verdict", _verdict),
-    ("tokens/s", _speed(lambda record: record.throughput.tokens_per_second.value, ".1f")),
-    ("target tok/s", _speed(lambda record: record.target_alone.tokens_per_second.value, ".1f")),
-    ("speed-up", _speed(lambda record: record.speedup.ratio.value, ".2f")),
-    ("95 %", _interval),
-    ("itl ms", _speed(_median_itl_ms, ".1f")),
+    ("tokens/s", _speed(_cell(lambda record: record.throughput.tokens_per_second.value, ".1f"))),
+    ("since baseline", _change),
+    ("target tok/s", _speed(_cell(lambda record: record.target_alone.tokens_per_second.value, ".1f"))),
+    ("speed-up", _speed(_speedup)),
+    ("J/token", _speed(_joules)),
     ("accepted", _cell(lambda record: record.acceptance.rate.value, ".1%")),
     ("length", _cell(lambda record: record.acceptance.mean_accepted_length.value, ".2f")),
-    ("J/token", _cell(lambda record: record.energy.joules_per_token.value, ".3g")),
+    ("itl ms", _speed(_cell(_median_itl_ms, ".1f"))),
 )
-OVER_TARGET: Column = ("over target", _speed(lambda record: record.energy.over_target.value, ".2f"))
-CHANGE: Column = ("since baseline", _change)
+IDENTITY = ("scenario", "target", "engine", "method", "γ")
+WHERE_THEY_DIFFER: dict[str, tuple[str, ...]] = {
+    "device": (),
+    "draft": ("target", "method"),
+    "GPUs": IDENTITY,
+    "requests": IDENTITY,
+    "test": (*IDENTITY, "device", "draft", "GPUs", "requests"),
+}
+"""Column → those that must be equal in two rows for it to be needed to tell them apart."""
 DROPPED_FIRST = (
-    *("itl ms", "over target", "J/token", "95 %", "length", "target tok/s", "engine", "accepted", "target"),
+    *("itl ms", "length", "accepted", "engine", "target", "device", "draft"),
+    *("J/token", "target tok/s", "since baseline", "test"),
 )
-LEFT_ALIGNED = ("scenario", "target", "engine", "method", "verdict")
+FIGURES = dict(COLUMNS[-7:])
+LEFT_ALIGNED = ("scenario", "target", "device", "GPUs", "engine", "method", "draft", "test", "verdict")
 
 
-def print_table(records: Sequence[Record], width: int, write: Callable[[str], None], colour: bool) -> None:
-    """Write the table line by line; where it is too wide, columns that matter least are left out, and it is said."""
+def _named(counts: Any) -> str:
+    """E.g. "tensor 2" of tensor_parallel_size."""
+    return ", ".join(f"{name.partition('_')[0]} {count}" for name, count in sorted(counts.items())) or DASH
+
+
+def print_table(records: Sequence[Record], width: int, write: Callable[[str], None], colour: bool) -> list[str]:
+    """Write the table line by line, and what was left out for want of width; return the titles of its columns."""
     from io import StringIO
 
     from rich.console import Console
@@ -92,20 +134,37 @@ def print_table(records: Sequence[Record], width: int, write: Callable[[str], No
     left_out = [title for title, _ in columns_for(records, sys.maxsize) if title not in dict(columns)]
     if left_out:
         write(f"left out for want of width: {', '.join(left_out)}")
+    return [title for title, _ in columns]
 
 
 def columns_for(records: Sequence[Record], width: int) -> list[Column]:
-    """The columns that fit into `width` characters; one more for what has a baseline run, and one for energy."""
-    columns = list(COLUMNS)
-    if any(record.baseline for record in records):
-        columns.insert([title for title, _ in columns].index("tokens/s") + 1, CHANGE)
-    if any(record.energy.over_target.value is not None for record in records):
-        columns.append(OVER_TARGET)
+    """The columns that fit into `width` characters; some are only there where rows differ in them."""
+    columns = [column for column in COLUMNS if _is_wanted(column[0], records)]
     for title in DROPPED_FIRST:
         if _width(records, columns) <= width:
             break
-        columns = [column for column in columns if column[0] != title]
+        rest = [column for column in columns if column[0] != title]
+        columns = rest if _distinct(records, rest) == _distinct(records, columns) else columns
     return columns
+
+
+def _is_wanted(title: str, records: Sequence[Record]) -> bool:
+    if title in FIGURES:
+        return any(FIGURES[title](record) != DASH for record in records)
+    alike = WHERE_THEY_DIFFER.get(title)
+    (cell,) = (cell for _, cell in _pick(title))
+    known = [record for record in records if title == "GPUs" or cell(record) != DASH]
+    return alike is None or _distinct(known, _pick(*alike, title)) > _distinct(known, _pick(*alike))
+
+
+def _pick(*titles: str) -> list[Column]:
+    return [column for column in COLUMNS if column[0] in titles]
+
+
+def _distinct(records: Sequence[Record], columns: Sequence[Column]) -> int:
+    """How many rows can be told apart by what they are of."""
+    naming = [cell for title, cell in columns if title in (*IDENTITY, *WHERE_THEY_DIFFER)]
+    return len({tuple(cell(record) for cell in naming) for record in records})
 
 
 def rows(records: Sequence[Record]) -> list[list[str]]:
@@ -122,28 +181,48 @@ def _width(records: Sequence[Record], columns: Sequence[Column]) -> int:
 def _table(records: Sequence[Record], columns: Sequence[Column]) -> Any:
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
     for title, _ in columns:
         table.add_column(title, justify="left" if title in LEFT_ALIGNED else "right", overflow="fold")
     for record in sorted(records, key=_order):
-        table.add_row(*(cell(record) for _, cell in columns), style=None if record.gate == GREEN else "red")
+        unsure = {"speed-up"} if record.speedup.standing == "undecided" else set()
+        cells = (Text(cell(record), "dim" if title in unsure else "") for title, cell in columns)
+        table.add_row(*cells, style=_style(record))
     return table
+
+
+def _style(record: Record) -> str | None:
+    """Red for what is not green, yellow for what is slower than the target alone."""
+    if record.red or record.gate == REGRESSED:
+        return "red"
+    return "yellow" if record.speedup.standing == "slower" else None
 
 
 def _order(record: Record) -> tuple[Any, ...]:
     asked = record.asked
     where = (asked.scenario, asked.target, asked.dtype, asked.engine)
-    return (*where, asked.speculates, asked.method, asked.gamma or 0)
+    return (*where, asked.speculates, asked.method, asked.draft or "", asked.gamma or 0)
 
 
-def footnotes(records: Sequence[Record]) -> list[str]:
-    """Why figures are missing, and what the columns mean, said once each."""
-    notes = [MEANING]
+MEANINGS = {
+    "speed-up": "speed-up: tokens/s over target tok/s, those of target-only of the same engine beside these rounds, "
+    "with its 95 % interval",
+    "J/token": "J/token: in brackets over target-only's",
+    "length": "length: mean accepted length, tokens a step, the bonus token included",
+    "itl ms": "itl: median time from token to token",
+}
+
+
+def footnotes(records: Sequence[Record], shown: Sequence[str]) -> list[str]:
+    """Why figures are missing, and what the columns that are `shown` mean, said once each."""
     judged = [record for record in records if record.judged]
+    meanings = "; ".join(words for title, words in MEANINGS.items() if title in shown)
+    notes = [meanings] if meanings else []
     reasons = {record.energy.joules_per_token.reason for record in judged}
     notes += sorted(f"J/token: {reason}" for reason in reasons if reason)
-    notes += sorted({f"warning: {record.asked.scenario}: {word}" for record in records for word in record.warnings})
+    notes += together(("warning", record.asked.scenario, word) for record in records for word in record.warnings)
     notes += sorted({note for record in records if (note := _versions_note(record))})
     notes += [EMULATED] if _float32_for_want_of_bfloat16(judged) else []
     costs = [cost for record in records if (cost := _rescoring_cost(record)) is not None]
@@ -152,19 +231,24 @@ def footnotes(records: Sequence[Record]) -> list[str]:
         if costs
         else []
     )
-    notes += [note for record in sorted(records, key=_order) for note in _load_notes(record)]
-    ties = [record for record in records if record.verdict.outcome == "tie"]
-    notes += [_tie_note(record) for record in sorted(ties, key=_order)]
+    ordered = sorted(records, key=_order)
+    notes += together(note for record in ordered for note in _load_notes(record))
+    notes += [_tie_note(record) for record in ordered if record.verdict.outcome == "tie"]
     notes += _truth_note(judged)
-    notes += list(dict.fromkeys(_coverage_note(record) for record in records if record.coverage.low))
-    return notes
+    return notes + together(_coverage_note(record) for record in records if record.coverage.low)
 
 
-MEANING = (
-    "speed-up: tokens/s over target tok/s, those of target-only of the same engine beside these rounds, with its 95 % "
-    "interval; length: mean accepted length, tokens a step, the bonus token included; itl: median time from token to "
-    "token; over target: J/token over target-only's"
-)
+def together(notes: Iterable[tuple[str, str, str]]) -> list[str]:
+    """(kind, of what, words): what several gates say in the same words is one line that names them."""
+    told: dict[tuple[str, str], dict[str, None]] = {}
+    for kind, who, words in notes:
+        told.setdefault((kind, words), {})[who] = None
+    return [f"{kind}: {_list(list(names))}: {words}" for (kind, words), names in told.items()]
+
+
+def _list(names: Sequence[str]) -> str:
+    more = [f"and {len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
+    return "; ".join([*names[:MOST_NAMED], *more])
 
 
 def _float32_for_want_of_bfloat16(records: Sequence[Record]) -> bool:
@@ -187,19 +271,19 @@ def _versions_note(record: Record) -> str | None:
     return f"two versions: {record.asked.method} by {named[0] or 'one that tells none'}; target only by {named[1]}"
 
 
-def _load_notes(record: Record) -> list[str]:
+def _load_notes(record: Record) -> list[tuple[str, str, str]]:
     """What is to be known of an open load: flags, goodput, failures, where the engine saturates."""
     who, load = f"{record.asked.scenario}, {_label(record)}", record.load
-    notes = [f"load: {who}: {flag}" for flag in load.flags]
+    notes = [("load", who, flag) for flag in load.flags]
     if load.failed.count:
         told = ", ".join(f"{count} × {error}" for error, count in load.failed.by_error.items())
-        notes.append(f"failed: {who}: {load.failed.count} of {load.failed.of} requests: {told}")
+        notes.append(("failed", who, f"{load.failed.count} of {load.failed.of} requests: {told}"))
     good, per_second = load.goodput.share.value, load.goodput.requests_per_second.value
     if good is not None and per_second is not None:
-        notes.append(f"goodput: {who}: {good:.1%}, {per_second:.3g} requests/s")
+        notes.append(("goodput", who, f"{good:.1%}, {per_second:.3g} requests/s"))
     if load.sweep.points:
         ours, theirs = load.sweep.saturation_per_second, load.sweep.target_saturation_per_second
-        notes.append(f"saturation: {who}: {_saturation(ours)}; target only: {_saturation(theirs)}")
+        notes.append(("saturation", who, f"{_saturation(ours)}; target only: {_saturation(theirs)}"))
     return notes
 
 
@@ -223,11 +307,9 @@ def _truth_note(records: Sequence[Record]) -> list[str]:
     return [f"{gates}; accepted drafts compared with the foretold ones in {counted}"]
 
 
-def _coverage_note(record: Record) -> str:
-    asked = record.asked
-    return f"coverage: {asked.scenario}, {model_label(asked.target)}: {record.coverage.low}"
+def _coverage_note(record: Record) -> tuple[str, str, str]:
+    return "coverage", f"{record.asked.scenario}, {model_label(record.asked.target)}", str(record.coverage.low)
 
 
 def _tie_note(record: Record) -> str:
-    gap, floor = record.verdict.max_gap_logits.value, record.verdict.noise_floor_logits.value
-    return f"tie: {_label(record)}: largest gap {gap or 0.0:.4g} within the noise floor {floor or 0.0:.4g} logits"
+    return f"tie: {_label(record)}: {record.verdict.tie_in_words}"

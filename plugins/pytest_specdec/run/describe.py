@@ -1,6 +1,6 @@
 """Describe: the record of what was measured and judged. No engine is called; the same values give the same record.
 
-A red verdict leaves no speed: `withheld` takes it away, and nothing else does.
+A red verdict leaves no speed, nor does a round that was not timed: `withhold_speed` takes it away.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from pytest_specdec.metrics.latency import (
 )
 from pytest_specdec.metrics.load import load_part
 from pytest_specdec.metrics.roofline import roofline_part, step_of
+from pytest_specdec.metrics.rounds import NOT_TIMED, Rounds
 from pytest_specdec.metrics.speedup import Arm, over_target, speedup_part
+from pytest_specdec.metrics.steady import with_steady_rate, with_steady_ratio
 from pytest_specdec.metrics.throughput import throughput_part
 from pytest_specdec.record import Figure, Record, missing, to_json
 from pytest_specdec.record.parts import (
@@ -38,11 +40,13 @@ from pytest_specdec.record.parts import (
     PromptTokens,
     RooflinePart,
     SpeedupPart,
+    TargetAlonePart,
     VerdictPart,
     WorkloadPart,
 )
 from pytest_specdec.run.judge import Judgement
 from pytest_specdec.run.measure import Measured
+from pytest_specdec.run.session import Arms
 from pytest_specdec.run.sweep import Sweep
 from pytest_specdec.verdict.coverage import coverage_part
 from pytest_specdec.verdict.detection import kind_of, would_have_seen
@@ -60,7 +64,9 @@ def describe(measured: Measured, judgement: Judgement, scenario: Scenario, sweep
     if judgement.passes:
         refuse_contradictions(measured.rounds, measured.arms.workload.concurrency)
     record = _whole(measured, judgement, scenario, sweep, arms)
-    return record if judgement.passes else withhold_speed(record)
+    if not judgement.passes:
+        return withhold_speed(record)
+    return record if measured.rounds.measured else _untimed(record)
 
 
 def _whole(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: Sweep, arms: Sequence[Arm]) -> Record:
@@ -68,22 +74,24 @@ def _whole(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: 
     arm = Arm(rounds, spec.gamma or 0, spec.dtype)
     target = Arm(base.rounds, 0, measured.arms.target.dtype) if base is not None else None
     settings = differing_settings(measured.about, measured.target) if base is not None else {}
-    speedup = speedup_part(arm, target, arms, base is not None and base.paired)
+    speedup = speedup_part(arm, target, arms, base.drift if base is not None else None)
+    workload = measured.arms.workload
+    places = None if workload.arrivals_s else workload.concurrency
     return Record(
         asked=asked_part(spec, scenario),
-        workload=workload_part(measured.arms.workload),
+        workload=workload_part(workload),
         engine=engine_part(measured.about, settings),
         verdict=judgement.part,
         coverage=replace(coverage_part(spec.target, rounds.runs[0].generations), exercised=_exercised(measured)),
-        throughput=throughput_part(rounds),
+        throughput=with_steady_rate(throughput_part(rounds), rounds, places),
         latency=latency_part(rounds),
         acceptance=acceptance_part(rounds, spec.gamma),
         target_alone=target_alone_part(base),
-        speedup=speedup,
+        speedup=with_steady_ratio(speedup, rounds, base.rounds, places) if base is not None else speedup,
         roofline=_roofline(measured, speedup),
-        energy=replace(rounds.energy, over_target=over_target(arm, target), series=measured.series),
+        energy=replace(over_target(arm, target), series=measured.series),
         memory=measured.memory,
-        load=replace(load_part(sweep.main, rounds, measured.first), sweep=sweep.part),
+        load=replace(load_part(sweep.main, rounds, base.rounds if base is not None else None), sweep=sweep.part),
         hardware=hardware_part(),
         warnings=(
             *warnings_of(rounds, base, measured.arms.workload.keeps_prefix_cache),
@@ -108,32 +116,60 @@ def _detection(measured: Measured, judgement: Judgement) -> DetectionPart | None
     return would_have_seen(kind, min(map(len, answers)))
 
 
-def withhold_speed(record: Record) -> Record:
-    """The same record without any figure of speed: a wrong answer has none."""
+def sketch(arms: Arms, scenario: Scenario, rounds: Rounds) -> Record:
+    """What the rounds so far say, without a verdict: enough to be held against an earlier run."""
+    return Record(
+        asked=asked_part(arms.spec, scenario),
+        workload=workload_part(arms.workload),
+        throughput=throughput_part(rounds),
+        latency=latency_part(rounds),
+        acceptance=acceptance_part(rounds, arms.spec.gamma),
+        load=load_part(scenario, rounds, None),
+        hardware=hardware_part(),
+    )
+
+
+def _untimed(record: Record) -> Record:
+    """The same without a figure of time, the target's too: those of a round that had no clock mean nothing."""
+    target = missing(TargetAlonePart, NOT_TIMED) if record.asked.speculates else record.target_alone
+    return replace(withhold_speed(record, NOT_TIMED), target_alone=target)
+
+
+def withhold_speed(record: Record, why: str = WITHHELD) -> Record:
+    """The same record without any figure of speed: a wrong answer has none, nor has one that nobody timed."""
     load, rounds = record.load, record.throughput.per_round
     return replace(
         record,
-        throughput=replace(record.throughput, per_round=replace(rounds, ttft_us=None, tpot_us=None, e2e_us=None)),
-        latency=missing(LatencyPart, WITHHELD),
-        speedup=missing(SpeedupPart, WITHHELD) if record.asked.speculates else record.speedup,
+        throughput=replace(
+            record.throughput,
+            steady_tokens_per_second=_withhold_figure(record.throughput.steady_tokens_per_second, why),
+            steady_share=_withhold_figure(record.throughput.steady_share, why),
+            per_round=replace(rounds, ttft_us=None, tpot_us=None, e2e_us=None),
+        ),
+        latency=missing(LatencyPart, why),
+        speedup=missing(SpeedupPart, why) if record.asked.speculates else record.speedup,
         roofline=replace(
             record.roofline,
-            bytes_per_second=_withhold_figure(record.roofline.bytes_per_second),
-            roof_share=_withhold_figure(record.roofline.roof_share),
+            bytes_per_second=_withhold_figure(record.roofline.bytes_per_second, why),
+            roof_share=_withhold_figure(record.roofline.roof_share, why),
         ),
-        energy=replace(record.energy, over_target=_withhold_figure(record.energy.over_target)),
+        energy=replace(
+            record.energy,
+            over_target=_withhold_figure(record.energy.over_target, why),
+            over_target_interval=_withhold_figure(record.energy.over_target_interval, why),
+        ),
         load=replace(
             load,
-            completed_per_second=Figure(None, WITHHELD),
-            latency_over_target=_withhold_figure(load.latency_over_target),
-            goodput=replace(missing(GoodputPart, WITHHELD), slo=load.goodput.slo),
+            completed_per_second=Figure(None, why),
+            latency_over_target=_withhold_figure(load.latency_over_target, why),
+            goodput=replace(missing(GoodputPart, why), slo=load.goodput.slo),
         ),
     )
 
 
-def _withhold_figure(figure: Figure[Value]) -> Figure[Value]:
+def _withhold_figure(figure: Figure[Value], why: str) -> Figure[Value]:
     """A figure that is missing anyway keeps its reason."""
-    return figure if figure.value is None else Figure(None, WITHHELD)
+    return figure if figure.value is None else Figure(None, why)
 
 
 def asked_part(spec: EngineSpec, scenario: Scenario) -> AskedPart:

@@ -20,6 +20,7 @@ from pytest_specdec.record import GREEN, RED, REGRESSED, Record
 from pytest_specdec.run.describe import describe, engine_error, withhold_speed
 from pytest_specdec.run.judge import Judgement, judge_rounds, judge_target
 from pytest_specdec.run.measure import measure
+from pytest_specdec.run.question import undecided_limits, with_question
 from pytest_specdec.run.repro import write_bug_report
 from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.run.sweep import sweep_rates
@@ -62,8 +63,10 @@ class Gate:
         session, plan = self._session, self._session.plan(scenario)
         sweep = sweep_rates(session, spec, scenario, plan, timed=not self._benchmark.disabled)
         arms = Arms(spec, session.workload(spec, sweep.main))
-        trial = measure(session, self._benchmark, arms, plan)
-        judgement = judge_rounds(session, arms, trial.rounds, trial.about)
+        asking = with_question(plan, session, arms, scenario, self._benchmark.fullname)
+        trial = measure(session, self._benchmark, arms, asking)
+        judgement = judge_rounds(session, arms, trial.rounds, trial.about, scenario.detects)
+        judgement = judgement.that_detects(scenario.detects.shares, scenario.path)
         record = describe(trial, judgement, scenario, sweep, session.sweep(arms))
         doubts = doubtful_goodput(record.load.goodput, scenario.min_goodput, scenario.path)
         record = replace(record, warnings=(*record.warnings, *doubts, *trial.drafting.warnings, *judgement.warnings))
@@ -105,7 +108,8 @@ def _demanded(record: Record, scenario: Scenario) -> tuple[Record, list[str]]:
 def failures_of(record: Record, judgement: Judgement, scenario: Scenario, drafting: Drafting) -> list[str]:
     """Everything that makes this gate red, in words."""
     words = too_little_goodput(record.load.goodput, scenario.min_goodput, scenario.path) + judgement.words
-    return words + drafting.failures + check_limits(record, scenario) + too_many_ties(judgement, scenario)
+    words += drafting.failures + check_limits(record, scenario) + undecided_limits(record, scenario)
+    return words + too_many_ties(judgement, scenario)
 
 
 def check_limits(record: Record, scenario: Scenario) -> list[str]:
@@ -113,21 +117,22 @@ def check_limits(record: Record, scenario: Scenario) -> list[str]:
     if not record.acceptance.drafts.value:
         return []
     acceptance, energy, path = record.acceptance, record.energy.over_target, scenario.path
+    length = acceptance.mean_accepted_length
     least = {
-        "speedup": (record.speedup.ratio, scenario.min_speedup, f"; {advice(record.speedup.model)}"),
-        "acceptance_rate": (acceptance.rate, scenario.min_acceptance_rate, ""),
-        "mean_accepted_length": (acceptance.mean_accepted_length, scenario.min_mean_accepted_length, ""),
+        "speedup": (record.speedup.ratio, "×", scenario.min_speedup, f"; {advice(record.speedup.model)}"),
+        "acceptance_rate": (acceptance.rate, "", scenario.min_acceptance_rate, ""),
+        "mean_accepted_length": (length, " tokens", scenario.min_mean_accepted_length, ""),
     }
     words = [
-        f"{name} {figure.value:.3g} is below min_{name} = {limit:g} of {path}{more}"
-        for name, (figure, limit, more) in least.items()
+        f"{name} {figure.value:.3g}{unit} is below min_{name} = {limit:g} of {path}{more}"
+        for name, (figure, unit, limit, more) in least.items()
         if limit is not None and figure.value is not None and figure.value < limit
     ]
     most = scenario.max_energy_ratio
     if most is not None and energy.value is not None and energy.value > most:
         told = f"energy_ratio {energy.value:.3g} is above max_energy_ratio = {most:g} of {path}"
         words.append(f"{told}; {_in_joules(record)}")
-    asked = [(f"min_{name}", limit, figure) for name, (figure, limit, _) in least.items()]
+    asked = [(f"min_{name}", limit, figure) for name, (figure, _, limit, _) in least.items()]
     timed = record.throughput.seconds.value is not None
     return words + [
         f"{name} = {limit:g} of {path} cannot be shown to be kept: {figure.reason}"

@@ -7,35 +7,30 @@ passes, what the record says of it, and what a person is told.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 from pytest_specdec.engines.engine import Description
-from pytest_specdec.generation import Generation
+from pytest_specdec.generation import Run
 from pytest_specdec.metrics.rounds import Rounds
 from pytest_specdec.record import missing
 from pytest_specdec.record.parts import ForetoldPart, KnownTruthPart, VerdictPart
+from pytest_specdec.run.sampled import judge_samples
 from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.verdict.drafts import foretell, foretold_part, judge_drafts
-from pytest_specdec.verdict.equivalence import Calibration, Outcome, Verdict, judge
+from pytest_specdec.verdict.equivalence import Calibration, Outcome, Verdict, confirm, judge
 from pytest_specdec.verdict.hints import add_hints
-from pytest_specdec.verdict.limits import reshaping_fields
-from pytest_specdec.verdict.part import findings_part, outcome_part, sampling_part
-from pytest_specdec.verdict.sampling import (
-    Drawing,
-    KnownTarget,
-    SampledTarget,
-    SamplingPlan,
-    Target,
-    is_sampled,
-    judge_sampling,
-    knows_exactly,
-    rescore,
-)
+from pytest_specdec.verdict.limits import Facts, reshaping_fields
+from pytest_specdec.verdict.noise import NearTies
+from pytest_specdec.verdict.part import findings_part, outcome_part
+from pytest_specdec.verdict.sampling import is_sampled
+from pytest_specdec.verdict.sensitivity import Sensitivity, too_few_tokens
 from pytest_specdec.verdict.truth import judge_truth, truth_of, truth_part
 from pytest_specdec.verdict.words import describe_verdict
-from pytest_specdec.workloads.workload import Request, Workload
+from pytest_specdec.workloads.scenario import Detects
+from pytest_specdec.workloads.workload import Workload
 
 FIRST_PASS = "it is the engine's first pass after loading"
 TARGET_UNSTABLE = "target only, in its rounds around this engine's"
@@ -44,35 +39,69 @@ SAMPLED = "at a temperature above 0 there is no single right answer"
 
 @dataclass(frozen=True)
 class Judgement:
-    """`part`: the record's verdict. `words`: failures, none if it passes. `tie_rate`: share of answers that tie."""
+    """`part`: the record's verdict. `words`: failures, none if it passes. `tie_rate`: share of answers that tie.
+
+    `limits`: what a greedy verdict could have found.
+    """
 
     passes: bool
     part: VerdictPart
     words: list[str] = field(default_factory=list)
     tie_rate: float = 0.0
     warnings: tuple[str, ...] = ()
+    limits: Sensitivity | None = None
+
+    def that_detects(self, shares: Mapping[str, float], where: Path) -> Judgement:
+        """The same, undecidable where it passes and could not have found faults of these shares."""
+        words = too_few_tokens(self.limits, shares) if self.limits is not None and self.passes else []
+        if not words:
+            return self
+        part = replace(self.part, outcome=Outcome.UNDECIDABLE.value)
+        return replace(self, passes=False, part=part, words=[f"undecidable: {each} of {where}" for each in words])
 
 
-def judge_rounds(session: Session, arms: Arms, rounds: Rounds, about: Description) -> Judgement:
-    """Judge what `rounds` decoded. Raises EngineError."""
+def judge_rounds(session: Session, arms: Arms, rounds: Rounds, about: Description, detects: Detects) -> Judgement:
+    """Judge what `rounds` decoded. `detects`: what must be seen. Raises EngineError."""
     if any(map(is_sampled, arms.workload.requests)):
-        return _by_distribution(session, arms, rounds)
+        return _by_distribution(session, arms, rounds, detects)
     return _token_by_token(session, arms, rounds, about)
 
 
 def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Description) -> Judgement:
-    reference, workload = session.reference(arms), arms.workload
-    verdict = judge(workload, reference.calibration, rounds.judged, partial(session.rescore, arms))
+    reference, workload, level = session.reference(arms), arms.workload, session.spend_level()
+    calibration = reference.calibration.beside(Facts.of(about), level)
+    rescore, decode = partial(session.rescore, arms), partial(session.decode, arms)
+    verdict = judge(workload, calibration, rounds.judged, rescore, decode)
+    if verdict.by_number_alone:
+        verdict = confirm(verdict, _look_again(session, arms, rounds, about, level))
     verdict, known, foretold = _by_what_is_known(verdict, reference.calibration, arms, rounds, about)
     part = replace(outcome_part(verdict, reference), known_truth=known, foretold=foretold)
     verdict = _numbered(verdict, rounds)
     ties = verdict.counts.get(Outcome.TIE.value, 0) / sum(verdict.counts.values())
     if verdict.passes:
-        return Judgement(True, part, tie_rate=ties, warnings=without_effect(workload, reference.calibration))
+        warnings = without_effect(workload, reference.calibration)
+        return Judgement(True, part, tie_rate=ties, limits=verdict.limits, warnings=warnings)
     told = add_hints(verdict, workload, arms.spec.gamma, about, partial(session.alone, arms))
     told = _name_first_pass(told, rounds)
     part = replace(part, findings=findings_part(told))
     return Judgement(False, part, [describe_verdict(told, workload.name)], ties)
+
+
+def _look_again(session: Session, arms: Arms, rounds: Rounds, about: Description, level: float) -> NearTies:
+    """Near-ties at fresh prompts, each a prompt and its answer, decoded by both arms."""
+    fresh = Arms(arms.spec, _continued(arms.workload, rounds.runs[0], about.context))
+    calibration = session.reference(fresh).calibration.beside(Facts.of(about), level)
+    run = session.decode_once(fresh)
+    return judge(fresh.workload, calibration, [run], partial(session.rescore, fresh)).near_ties
+
+
+def _continued(workload: Workload, run: Run, context: int) -> Workload:
+    """Each request after its own answer, as much of both as the context has room for."""
+    requests = [
+        replace(each, prompt_ids=(*each.prompt_ids, *answer.token_ids)[-max(context - each.max_tokens, 1) :])
+        for each, answer in zip(workload.requests, run.generations, strict=True)
+    ]
+    return replace(workload, name=f"{workload.name}, continued", requests=tuple(requests), arrivals_s=())
 
 
 def without_effect(workload: Workload, calibration: Calibration) -> tuple[str, ...]:
@@ -92,11 +121,13 @@ def _numbered(verdict: Verdict, rounds: Rounds) -> Verdict:
 
 
 def _name_first_pass(verdict: Verdict, rounds: Rounds) -> Verdict:
-    """The verdict, with a hint at what was decoded by the engine's first pass after loading."""
+    """The verdict, with a hint at what is wrong in the engine's first pass after loading, and right in later ones."""
     first = {number - rounds.warmup.rounds for number, run in enumerate(rounds.judged) if run.first}
-    findings = [
-        replace(each, hints=(*each.hints, FIRST_PASS)) if each.round in first else each for each in verdict.findings
-    ]
+    later = {each.request for each in verdict.findings if each.round not in first}
+    findings = (
+        replace(each, hints=(*each.hints, FIRST_PASS)) if each.round in first and each.request not in later else each
+        for each in verdict.findings
+    )
     return replace(verdict, findings=tuple(findings))
 
 
@@ -121,34 +152,7 @@ def _by_what_is_known(
     return verdict, truth_part(truth, calibration, runs), foretold_part(foretold, rounds.runs)
 
 
-def _by_distribution(session: Session, arms: Arms, rounds: Rounds) -> Judgement:
-    """The first sampled request stands for the workload: each test of a distribution takes thousands of samples."""
-    spec, request = arms.spec, next(filter(is_sampled, arms.workload.requests))
-    plan = SamplingPlan.for_gamma(spec.gamma)
-    draw = Drawing(partial(session.pool.using, spec), request, plan.tokens, arms.workload.concurrency)
-    with session.progress.doing(f"{spec.label} is sampled up to {plan.samples} times"):
-        verdict = judge_sampling(draw, _target(session, arms, request, plan), plan)
-    words = [] if verdict.passes else [verdict.in_words()]
-    words += [f"request {at} failed: {each.error}" for at, each in _failed_answers(rounds)][:1]
-    counted = draw.speculation
-    if spec.speculates and counted is not None and counted.drafts and counted.accepted_tokens == counted.draft_tokens:
-        words.append(
-            "every draft was accepted, so what is sampled after a rejection was never seen: use a poorer draft"
-        )
+def _by_distribution(session: Session, arms: Arms, rounds: Rounds, detects: Detects) -> Judgement:
+    found = judge_samples(session, arms, rounds, detects)
     known, foretold = missing(KnownTruthPart, SAMPLED), missing(ForetoldPart, SAMPLED)
-    return Judgement(not words, replace(sampling_part(verdict), known_truth=known, foretold=foretold), words)
-
-
-def _failed_answers(rounds: Rounds) -> Iterator[tuple[int, Generation]]:
-    return ((at, each) for run in rounds.judged for at, each in enumerate(run.generations) if each.error is not None)
-
-
-def _target(session: Session, arms: Arms, request: Request, plan: SamplingPlan) -> Target:
-    """The target's distribution: rated in full where its vocabulary is small, and else sampled."""
-    enter = partial(session.pool.using, arms.target)
-    with enter() as engine:
-        about = engine.description
-    vocabulary = about.details.get("model_vocabulary") or about.vocabulary
-    if knows_exactly(request.sampling, vocabulary):
-        return KnownTarget(rescore(enter, request, vocabulary))
-    return SampledTarget(Drawing(enter, request, plan.tokens, arms.workload.concurrency))
+    return Judgement(not found.words, replace(found.part, known_truth=known, foretold=foretold), found.words)

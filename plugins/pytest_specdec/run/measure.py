@@ -1,8 +1,7 @@
-"""Measure: an engine decodes a workload in timed rounds, the target alone before, beside or after it.
+"""Measure: an engine decodes a workload in timed rounds, turn by turn with the target alone.
 
 Every call of an engine that a measurement needs is made here; what is judged and described afterwards is what these
-rounds gave. Where both engines are resident the target's rounds alternate with the engine's own; else the target is
-timed before and again after.
+rounds gave. Where only one of the two can be awake, each is woken for its turn.
 """
 
 from __future__ import annotations
@@ -17,10 +16,9 @@ from pytest_specdec.metrics.rounds import Rounds
 from pytest_specdec.record import Figure
 from pytest_specdec.record.parts import MemoryPart
 from pytest_specdec.run.session import Arms, Session
-from pytest_specdec.telemetry.energy import meter_for
 from pytest_specdec.telemetry.memory import peak_memory_of
 from pytest_specdec.telemetry.monitor import watch
-from pytest_specdec.telemetry.timing import Timed, benchmark_rounds
+from pytest_specdec.telemetry.timing import benchmark_rounds
 from pytest_specdec.verdict.drafting import Drafting
 
 
@@ -58,11 +56,11 @@ def measure(session: Session, benchmark: Any, arms: Arms, plan: Plan) -> Measure
     """Decode in timed rounds, after the target alone has. Raises EngineError."""
     spec, workload = arms.spec, arms.workload
     first = session.target_rounds(arms, plan) if spec.speculates else None
+    beside = session.timed(Arms(arms.target, workload)) if spec.speculates and not benchmark.disabled else None
     with session.pool.using(spec) as engine:
         what = f"{spec.label} decodes {workload.name}"
         session.progress.announce(f"{what}, {plan.rounds} rounds of {len(workload.requests)} requests")
-        peaks, beside = peak_memory_of(engine), session.target_beside(arms)
-        timed = Timed(engine, workload, session.clock, meter_for(engine))
+        peaks, timed = peak_memory_of(engine), session.timed(arms)
         peaks.start()
         watching = watch(engine, session.settings.monitor, session.series_file(arms))
         with watching as series, session.progress.during(what, lambda: timed.told):
@@ -71,13 +69,5 @@ def measure(session: Session, benchmark: Any, arms: Arms, plan: Plan) -> Measure
     if first is None:
         session.keep_target_rounds(arms, rounds)
     before = session.acceptance_before(spec, rounds)
-    base = _base(session, arms, rounds, first, beside.so_far if beside is not None else None)
+    base = base_of(first, beside.so_far if beside is not None else None) if first is not None else None
     return Measured(arms, rounds, about, memory, series(), before, first, base, session.pool.describe(arms.target))
-
-
-def _base(session: Session, arms: Arms, rounds: Rounds, first: Rounds | None, beside: Rounds | None) -> Base | None:
-    """The target's rounds that these are held against: turn by turn with them, or else before and after."""
-    if first is None:
-        return None
-    sleeps = beside is None and rounds.measured
-    return base_of(first, beside, session.target_again(arms) if sleeps else None)

@@ -7,7 +7,6 @@ public API alone, and `write_bug_report` is what a gate calls.
 
 from __future__ import annotations
 
-import math
 import platform
 import re
 import time
@@ -29,6 +28,7 @@ from pytest_specdec.record.parts import VerdictPart
 from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.verdict.equivalence import agreement
 from pytest_specdec.verdict.limits import reshaping_fields
+from pytest_specdec.verdict.noise import unit_of
 from pytest_specdec.verdict.truth import KNOWN
 from pytest_specdec.workloads.workload import Request, Workload
 
@@ -40,8 +40,8 @@ class Fault:
     """A request on which the arms differ.
 
     `position`: the first wrong token; `wanted`: what the target has there, None for an end; `gap`: the wrong token's
-    distance to it in logits. Without a gap the difference is one of length, or stands under sampling fields that the
-    rating does not see.
+    distance to it in logits; `floor`: the noise floor there. Without a gap the difference is one of length, or stands
+    under sampling fields that the rating does not see.
     """
 
     request: Request
@@ -50,13 +50,14 @@ class Fault:
     position: int
     wanted: int | None
     gap: float | None
+    floor: float | None = None
 
 
 class Look:
-    """Looks for the fault of one engine; `floor` is the largest gap, in logits, that is noise."""
+    """Looks for the fault of one engine; `floor` is the largest gap, in ULPs of `dtype`, that is noise."""
 
-    def __init__(self, session: Session, spec: EngineSpec, floor: float) -> None:
-        self._session, self._spec, self._floor = session, spec, floor
+    def __init__(self, session: Session, spec: EngineSpec, floor: float, dtype: str) -> None:
+        self._session, self._spec, self._floor, self._dtype = session, spec, floor, dtype
         self.runs = 0
 
     def __call__(self, request: Request) -> Fault | None:
@@ -87,8 +88,9 @@ class Look:
         with self._session.pool.using(self._spec.target_only()) as engine:
             (scores,) = engine.score([request], [seen])
         for at, score in enumerate(scores):
-            if math.isnan(score.gap) or score.gap > self._floor:
-                return Fault(request, expected, seen, at, score.argmax, score.gap)
+            floor = self._floor * unit_of(score, self._dtype)
+            if not score.gap <= floor:
+                return Fault(request, expected, seen, at, score.argmax, score.gap, floor)
         return None
 
 
@@ -165,10 +167,10 @@ def unwritable(spec: EngineSpec, request: Request) -> str | None:
     return f"the request has {' and '.join(asked)}, which the script does not set" if asked else None
 
 
-def script(spec: EngineSpec, fault: Fault, about: Description, floor: float, cache: str | None) -> str:
+def script(spec: EngineSpec, fault: Fault, about: Description, cache: str | None) -> str:
     """A Python file that exits with 1 while the fault is there, 0 when it is gone, 2 when it could not be tried."""
     words = header(spec, fault, about).replace("\\", "\\\\").replace('"""', r"\"\"\"")
-    case = pformat(_case(spec, fault, about, floor, cache), width=118, compact=True, sort_dicts=False)
+    case = pformat(_case(spec, fault, about, cache), width=118, compact=True, sort_dicts=False)
     return Template(_template(spec.backend)).substitute(header=words, case=case, judge=_template("judge"))
 
 
@@ -220,7 +222,7 @@ def _recipes(spec: EngineSpec) -> list[str]:
     return ["", f"Models: `pip install pytest-specdec`, then {made_by} prints their folders, for --target and --draft."]
 
 
-def _case(spec: EngineSpec, fault: Fault, about: Description, floor: float, cache: str | None) -> dict[str, Any]:
+def _case(spec: EngineSpec, fault: Fault, about: Description, cache: str | None) -> dict[str, Any]:
     request = fault.request
     return {
         **spec.config(partial(resolve, cache=cache)),
@@ -232,7 +234,7 @@ def _case(spec: EngineSpec, fault: Fault, about: Description, floor: float, cach
         "sampling": dict(request.sampling),
         "expected": list(fault.expected),
         "seen": list(fault.seen),
-        "floor": None if reshaping_fields(request) else floor,
+        "floor": None if reshaping_fields(request) else fault.floor or 0.0,
     }
 
 
@@ -261,11 +263,11 @@ def write_bug_report(session: Session, arms: Arms, verdict: VerdictPart, about: 
 
 def _report(session: Session, arms: Arms, verdict: VerdictPart, about: Description) -> Path:
     spec, workload = arms.spec, arms.workload
-    floor, request = verdict.noise_floor_logits.value or 0.0, _requests(verdict)[0]
+    request = _requests(verdict)[0]
     if (reason := unwritable(spec, workload.requests[request])) is not None:
         raise SpecdecError(reason)
-    fault = _smallest(session, spec, workload, floor, request)
-    text = script(spec, fault, about, floor, session.settings.cache)
+    fault = _smallest(session, spec, workload, verdict, request)
+    text = script(spec, fault, about, session.settings.cache)
     path = Path(str(session.settings.repro)) / f"{_file_name(f'{spec.backend}-{spec.label}-{workload.name}')}.py"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, "utf-8")
@@ -279,8 +281,9 @@ def _requests(verdict: VerdictPart) -> list[int]:
     return [finding.request for finding in shown]
 
 
-def _smallest(session: Session, spec: EngineSpec, workload: Workload, floor: float, request: int) -> Fault:
-    look, until = Look(session, spec, floor), time.monotonic() + session.settings.repro_seconds
+def _smallest(session: Session, spec: EngineSpec, workload: Workload, verdict: VerdictPart, request: int) -> Fault:
+    floor, dtype = verdict.noise_floor_ulps.value or 0, verdict.calibration.dtype if verdict.calibration else spec.dtype
+    look, until = Look(session, spec, floor, dtype), time.monotonic() + session.settings.repro_seconds
     what = f"{spec.label}: request {request} of {workload.name} is made small for a bug report"
     with session.progress.doing(what, lambda: f"{look.runs} runs"):
         fault = look(workload.requests[request])

@@ -5,6 +5,7 @@ Everything is made when it is first asked for, and once. This module knows no py
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -15,22 +16,22 @@ from typing import TYPE_CHECKING
 from pytest_specdec.engines.engine import one_pass
 from pytest_specdec.engines.pool import Pool
 from pytest_specdec.engines.spec import EngineSpec
-from pytest_specdec.generation import Generation, Score
+from pytest_specdec.generation import Generation, Ranking, Run, Score
 from pytest_specdec.metrics.interval import Plan
 from pytest_specdec.metrics.rounds import Rounds
 from pytest_specdec.metrics.speedup import Arm
 from pytest_specdec.settings import Settings
 from pytest_specdec.telemetry.energy import meter_for
 from pytest_specdec.telemetry.timing import Clock, Timed, time_rounds
-from pytest_specdec.verdict.reference import Reference, calibrate
+from pytest_specdec.verdict.noise import level_of_gate
+from pytest_specdec.verdict.reference import Reference, calibrate, verify_itself
+from pytest_specdec.verdict.sampling.rated import MOST
 from pytest_specdec.workloads.workload import Request, Workload
 
 if TYPE_CHECKING:
     from pytest_specdec.history.history import RegressionGate
     from pytest_specdec.progress import Progress
     from pytest_specdec.workloads.scenario import Scenario
-
-ROUNDS_AGAIN = 2
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,8 @@ class Session:
         self._rounds: dict[tuple[str, str], Rounds] = {}
         self._references: dict[tuple[str, str], Reference] = {}
         self._accepted: dict[str, float] = {}
+        self._verified: dict[tuple[tuple[str, str], int], Reference] = {}
+        self._gates = 0
         self._sweeps: dict[tuple[str, str], list[Arm]] = {}
 
     def workload(self, spec: EngineSpec, scenario: Scenario) -> Workload:
@@ -110,16 +113,11 @@ class Session:
             what = f"{arms.spec.label} decodes {arms.workload.name}, {len(arms.workload.requests)} requests"
             return self._time_rounds(Timed(engine, arms.workload, self.clock, meter_for(engine)), plan, what)
 
-    def target_beside(self, arms: Arms) -> Timed | None:
-        """The target alone, to take turns with this engine; None where one of them must sleep while the other runs."""
-        other = self.pool.beside(arms.spec)
-        return Timed(other, arms.workload, self.clock) if other is not None else None
-
-    def target_again(self, arms: Arms) -> Rounds:
-        """The target alone once more, after another engine has run."""
-        with self.pool.using(arms.target) as engine:
-            what = f"{arms.target.label} decodes {arms.workload.name} once more"
-            return self._time_rounds(Timed(engine, arms.workload, self.clock), Plan(ROUNDS_AGAIN, 1), what)
+    def timed(self, arms: Arms) -> Timed:
+        """The rounds of this engine, which is woken for its turn where another one runs meanwhile."""
+        spec = arms.spec
+        engine = self.pool.awake(spec)
+        return Timed(engine, arms.workload, self.clock, meter_for(engine), lambda: self.pool.wake(spec))
 
     def _time_rounds(self, timed: Timed, plan: Plan, what: str) -> Rounds:
         """Time these rounds, and say so."""
@@ -131,14 +129,40 @@ class Session:
         self._rounds[arms.target_key] = rounds
 
     def reference(self, arms: Arms) -> Reference:
-        """The calibration of the target's rounds on this workload, taken once, when they have been decoded."""
+        """The calibration of the target on this workload, taken once; for speculation, with steps of its verification.
+
+        The target's rounds are what it is taken from, or one pass where there are none.
+        """
         key, workload = arms.target_key, arms.workload
         if key not in self._references:
-            with self.pool.using(arms.target) as engine:
-                together = self._rounds[key].runs[0]
-                with self.progress.doing(f"{arms.target.label} calibrates on {workload.name}"):
-                    self._references[key] = calibrate(engine, workload, together, self.settings.calibration, self.clock)
-        return self._references[key]
+            what = f"{arms.target.label} calibrates on {workload.name}"
+            with self.pool.using(arms.target) as engine, self.progress.doing(what):
+                rounds = self._rounds.get(key)
+                together = rounds.runs[0] if rounds is not None else one_pass(engine, workload)
+                self._references[key] = calibrate(engine, workload, together, self.settings.calibration, self.clock)
+        return self._with_verification(arms) if arms.spec.gamma else self._references[key]
+
+    def _with_verification(self, arms: Arms) -> Reference:
+        """The reference against which γ drafts a step are judged."""
+        gamma = arms.spec.gamma or 0
+        key = arms.target_key, gamma
+        if key not in self._verified:
+            what = f"{arms.target.label} verifies its own output, γ = {gamma}"
+            with self.pool.using(arms.target) as engine, self.progress.doing(what):
+                reference = self._references[arms.target_key]
+                self._verified[key] = verify_itself(reference, engine, arms.workload, gamma)
+        return self._verified[key]
+
+    def spend_level(self) -> float:
+        """The level of the next gate; pytest-xdist's workers, each with a session of its own, share one."""
+        self._gates += 1
+        return level_of_gate(self._gates) / int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+
+    def decode_once(self, arms: Arms) -> Run:
+        """One untimed pass of the engine over this workload."""
+        what = f"{arms.spec.label} decodes {arms.workload.name}"
+        with self.pool.using(arms.spec) as engine, self.progress.doing(what):
+            return one_pass(engine, arms.workload)
 
     def series_file(self, arms: Arms) -> Path:
         """Where the samples of this engine's GPUs on this workload are kept; the name sorts by time."""
@@ -173,3 +197,20 @@ class Session:
         what = f"{arms.target.label} rescores {sum(map(len, outputs))} tokens"
         with self.pool.using(arms.target) as engine, self.progress.doing(what):
             return engine.score(requests, outputs)
+
+    def decode(self, arms: Arms, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> Sequence[str | None]:
+        """The text of outputs by the target's tokenizer; None where it tells none."""
+        with self.pool.using(arms.target) as engine:
+            return engine.decode(requests, outputs)
+
+    def rank(
+        self, arms: Arms, requests: Sequence[Request], outputs: Sequence[Sequence[int]]
+    ) -> Sequence[Sequence[Ranking]] | None:
+        """The target's highest logits at each token of these outputs; None where its engine does not tell them."""
+        what = f"{arms.target.label} rates {sum(map(len, outputs))} tokens"
+        with self.pool.using(arms.target) as engine, self.progress.doing(what):
+            return engine.rank(requests, outputs, MOST)
+
+    def target_runs(self, arms: Arms) -> Sequence[Run]:
+        """What the target alone has decoded in its rounds on this workload."""
+        return self._rounds[arms.target_key].runs

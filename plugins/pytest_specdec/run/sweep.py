@@ -94,7 +94,7 @@ def sweep_rates(session: Session, spec: EngineSpec, scenario: Scenario, plan: Pl
 def _curve(session: Session, scenario: Scenario, arms: Mapping[float, Arms], plan: Plan) -> Curve:
     """Measure one engine at every rate, and judge it there."""
     rounds = {rate: _rounds(session, each, plan) for rate, each in arms.items()}
-    judgements = {rate: _judge(session, arms[rate], each) for rate, each in rounds.items()}
+    judgements = {rate: _judge(session, arms[rate], each, scenario) for rate, each in rounds.items()}
     points = {rate: _point(rate, scenario, arms[rate], each, judgements[rate]) for rate, each in rounds.items()}
     return Curve(points, judgements)
 
@@ -103,10 +103,10 @@ def _rounds(session: Session, arms: Arms, plan: Plan) -> Rounds:
     return session.time_rounds(arms, plan) if arms.spec.speculates else session.target_rounds(arms, plan)
 
 
-def _judge(session: Session, arms: Arms, rounds: Rounds) -> Judgement:
+def _judge(session: Session, arms: Arms, rounds: Rounds, scenario: Scenario) -> Judgement:
     with session.pool.using(arms.spec) as engine:
         about = engine.description
-    return judge_rounds(session, arms, rounds, about)
+    return judge_rounds(session, arms, rounds, about, scenario.detects)
 
 
 def _point(rate: float, scenario: Scenario, arms: Arms, rounds: Rounds, judgement: Judgement) -> PointPart:

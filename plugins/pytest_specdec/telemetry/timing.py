@@ -1,53 +1,74 @@
 """Rounds of decoding, timed: warm-up, preparing and collecting lie outside the clock, every round's tokens are kept.
 
-pytest-benchmark holds the stopwatch for the test's own engine. Where the target-only engine is resident too, its rounds
-alternate with the test's own, timed by the same clock, each going first in turn: what drifts hits both. Rounds go on
-until the rate is known well enough or the time for them is spent; none is left out.
+pytest-benchmark holds the stopwatch for the test's own engine. The target-only engine's rounds alternate with the
+test's own, timed by the same clock, each going first in turn: A-B-B-A, so that what drifts hits both. Where only one of
+them can be awake, the other is woken for its turn, and its first pass then is not timed. Rounds go on until the rate is
+known well enough or the time for them is spent; none is left out.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
 from pytest_specdec.engines.engine import Engine, collect, one_pass
 from pytest_specdec.generation import Run
 from pytest_specdec.metrics.interval import BY_BUDGET, BY_INTERVAL, Plan
-from pytest_specdec.metrics.rounds import Rounds, Warmup
-from pytest_specdec.record.parts import EnergyPart
+from pytest_specdec.metrics.load import paces
+from pytest_specdec.metrics.rounds import NO_ENERGY, Rounds, Warmup
 from pytest_specdec.telemetry.energy import Meter, NoMeter
 from pytest_specdec.workloads.workload import Workload
 
 Clock = Callable[[], float]
 STEADY_SHARE = 0.05
 MORE_WARMUP = 5
+LOOK_AGAIN = 1.5
 NOT_METERED = NoMeter("these rounds are timed, not metered")
 
 
 class Timed:
     """One engine's rounds on a workload, one at a time; `told` says which, and the rate of those before it."""
 
-    def __init__(self, engine: Engine, workload: Workload, clock: Clock, meter: Meter = NOT_METERED) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        workload: Workload,
+        clock: Clock,
+        meter: Meter = NOT_METERED,
+        wake: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`wake`: makes sure that the engine is awake; whether it had to be woken."""
         self.engine, self.meter = engine, meter
-        self._workload, self._clock = workload, clock
+        self._workload, self._clock, self._wake = workload, clock, wake
         self._runs: list[Run] = []
         self._seconds: list[float] = []
+        self._energy = NO_ENERGY
+        self.waking_s = 0.0
         self.told = ""
 
     @property
     def so_far(self) -> Rounds:
-        """The rounds until now."""
-        return Rounds(tuple(self._runs), tuple(self._seconds))
+        """The rounds until now; their energy once the meter has stopped."""
+        return Rounds(tuple(self._runs), tuple(self._seconds), self._energy)
 
     @property
     def count(self) -> int:
         """How many there are."""
         return len(self._runs)
 
+    def rouse(self) -> None:
+        """Wake the engine if it sleeps; the first pass after that is not timed."""
+        start = self._clock()
+        if self._wake():
+            one_pass(self.engine, self._workload)
+            self.waking_s += self._clock() - start
+
     def begin(self) -> None:
         """Send the requests; the clock may start."""
+        self.rouse()
         rate = self.so_far.tokens_per_second
         self.told = f"round {self.count + 1}" + (f", {rate:.1f} tokens/s" if rate is not None else "")
         self.engine.prepare(self._workload)
@@ -91,14 +112,14 @@ class Timed:
         return Rounds((last,), (), warmup=Warmup(tuple(before)))
 
     @contextmanager
-    def meter_rounds(self) -> Iterator[Callable[[], EnergyPart]]:
-        """Start the meter; afterwards what is given tells the figures. The meter stops also where a round fails."""
-        energy: list[EnergyPart] = []
+    def metered(self) -> Iterator[None]:
+        """Start the meter; it stops also where a round fails."""
+        self.rouse()
         self.meter.start()
         try:
-            yield lambda: energy[0]
+            yield
         finally:
-            energy.append(self.meter.stop(self.so_far.tokens))
+            self._energy = self.meter.stop(self.so_far.tokens)
 
 
 def _unsteady(took: list[float], plan: Plan) -> bool:
@@ -119,6 +140,7 @@ class Turns:
 
     def __init__(self, timed: Timed, beside: Timed | None = None) -> None:
         self._timed, self._beside = timed, beside
+        self._next_look = 0
 
     def before(self) -> None:
         """The other engine goes first in rounds 0, 2, 4, …"""
@@ -131,17 +153,26 @@ class Turns:
             self._beside.round()
 
     def ended_by(self, plan: Plan) -> str | None:
-        """Why no further round is needed; the time of both engines' rounds counts.
+        """Why no further round is needed; the time of both engines' rounds counts, and that of waking them.
 
-        A meter whose window is too short yet asks for more of them, unless their number or their time is up.
+        A meter whose window is too short yet asks for more of them, and so does a question that they do not decide,
+        unless their number or their time is up.
         """
-        rounds = self._timed.so_far
-        others = self._beside.so_far.seconds if self._beside is not None else ()
-        spent_s = sum(rounds.seconds) + sum(others)
-        ended_by = plan.ended_by(rounds.rates, spent_s)
-        if ended_by == BY_INTERVAL and not self._timed.meter.satisfied():
+        both = [self._timed, *([self._beside] if self._beside is not None else [])]
+        spent_s = sum(sum(each.so_far.seconds) + each.waking_s for each in both)
+        ended_by = plan.ended_by(paces(self._timed.so_far), spent_s)
+        if ended_by == BY_INTERVAL and not (all(each.meter.satisfied() for each in both) and self._decided(plan)):
             return BY_BUDGET if spent_s >= plan.budget_s else None
         return ended_by
+
+    def _decided(self, plan: Plan) -> bool:
+        """Looked at now and then only: each look is another chance to be wrong."""
+        if plan.decided is None:
+            return True
+        if self._timed.count < self._next_look:
+            return False
+        self._next_look = math.ceil(LOOK_AGAIN * self._timed.count)
+        return plan.decided(self._timed.so_far, self._beside.so_far if self._beside is not None else None)
 
 
 def benchmark_rounds(benchmark: Any, timed: Timed, plan: Plan, beside: Timed | None) -> Rounds:
@@ -153,13 +184,13 @@ def benchmark_rounds(benchmark: Any, timed: Timed, plan: Plan, beside: Timed | N
     if benchmark.disabled:
         return timed.decode_untimed(plan)
     warmup, turns = timed.warm_up(plan), Turns(timed, beside)
-    with timed.meter_rounds() as energy:
+    with timed.metered(), beside.metered() if beside is not None else nullcontext():
         _fewest(benchmark, timed, turns, plan.rounds)
         while (ended_by := turns.ended_by(plan)) is None:
             turns.before()
             benchmark.stats.update(timed.round())
             turns.after()
-    return replace(timed.so_far, energy=energy(), warmup=warmup, ended_by=ended_by)
+    return replace(timed.so_far, warmup=warmup, ended_by=ended_by)
 
 
 def _fewest(benchmark: Any, timed: Timed, turns: Turns, rounds: int) -> None:
@@ -180,7 +211,7 @@ def _fewest(benchmark: Any, timed: Timed, turns: Turns, rounds: int) -> None:
 def time_rounds(timed: Timed, plan: Plan) -> Rounds:
     """The same by the clock of `timed` alone, with no engine beside."""
     warmup, turns = timed.warm_up(plan), Turns(timed)
-    with timed.meter_rounds() as energy:
+    with timed.metered():
         while (ended_by := turns.ended_by(plan)) is None:
             timed.round()
-    return replace(timed.so_far, energy=energy(), warmup=warmup, ended_by=ended_by)
+    return replace(timed.so_far, warmup=warmup, ended_by=ended_by)

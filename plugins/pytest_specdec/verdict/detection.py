@@ -15,8 +15,9 @@ from typing import Any
 from pytest_specdec.models import Memory, SmolLM2Recipe, TargetRecipe, parse
 from pytest_specdec.record.parts import DetectionPart
 
-MEMORY, CODES, PLAIN, TEXT = "memory", "codes", "plain", "text"
-MEASURED = Memory(reach=24, readers=4, bits=2, codes=4)
+MEMORY, ONCE, PLAIN, TEXT = "memory", "once", "plain", "text"
+OFTEN = 4  # readers of a KV head of the pair with memory; of the other one, each is read once
+MEASURED = Memory(reach=24, readers=2, bits=2, codes=4)
 SOUND = "none: the sound engine again"
 Shares = Mapping[str, tuple[float, float]]
 
@@ -33,7 +34,14 @@ def kind_of(target: str) -> str | None:
         return None
     if recipe.memory is None:
         return PLAIN
-    return None if recipe.memory.bits < MEASURED.bits else CODES if recipe.memory.codes >= MEASURED.codes else MEMORY
+    return _kind_of_memory(recipe.memory, recipe.memory.readers / recipe.shape.kv_heads)
+
+
+def _kind_of_memory(memory: Memory, times: float) -> str | None:
+    """By how many readers each KV head has, and how much of a token they read."""
+    if times < 1 or memory.bits < MEASURED.bits or memory.codes < MEASURED.codes:
+        return None
+    return MEMORY if times >= OFTEN else ONCE
 
 
 def would_have_seen(kind: str, tokens: int) -> DetectionPart | None:

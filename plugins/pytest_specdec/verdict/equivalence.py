@@ -2,8 +2,8 @@
 
 Limits come first, and absolutely. Output that equals rescored target-only output token for token is certified. Where a
 token differs, the target alone rates every emitted token of that request, given the very prefix that the engine had: if
-each lies within the noise floor of the argmax the request is a tie, and otherwise it is divergent. Ties in turn must
-not be more frequent than in the calibration.
+each lies within the noise floor of the argmax the request is a tie, and otherwise it is divergent. Near-ties in turn
+must not be more frequent than in the calibration. The text of an answer is held against its ids besides.
 """
 
 from __future__ import annotations
@@ -11,12 +11,30 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import chain
 
 from pytest_specdec.generation import Chunk, Generation, Run, Score
-from pytest_specdec.verdict.limits import Facts, broken_limit, missed_eos, reshaping_fields, without_missed_eos
-from pytest_specdec.verdict.noise import LEVEL, NearTies, NoiseFloor, compare_near_ties, largest_gap
+from pytest_specdec.verdict.limits import (
+    Facts,
+    broken_limit,
+    missed_eos,
+    reshaping_fields,
+    with_any_end,
+    with_end,
+    without_missed_eos,
+)
+from pytest_specdec.verdict.noise import (
+    NearTies,
+    NoiseFloor,
+    compare_near_ties,
+    count_near_ties,
+    largest_gap,
+    level_of_gate,
+)
+from pytest_specdec.verdict.sensitivity import Sensitivity, find_limits
+from pytest_specdec.verdict.text import Decode, Decoded, broken_stop, decode_answers, no_tokenizer, wrong_text
 from pytest_specdec.workloads.workload import Request, Workload
 
 TARGET_ONLY, THIS_ENGINE = "target only", "this engine"
@@ -29,6 +47,7 @@ class Outcome(str, Enum):
     IDENTICAL = "identical"
     TIE = "tie"
     DRAFT_STATE = "draft state"
+    TEXT = "text"
     LENGTH = "length"
     DIVERGENT = "divergent"
     INPUTS_DIFFER = "inputs differ"
@@ -56,11 +75,19 @@ class Certified:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What the target alone showed on the workload: certified generations of each request, the floor, its facts."""
+    """What the target alone showed on the workload: certified generations of each request, the floor, its facts.
+
+    `level`: the chance that a sound engine is red by the number of its near-ties.
+    """
 
     certified: tuple[tuple[Certified, ...], ...]
     floor: NoiseFloor
     facts: Facts
+    level: float = level_of_gate(1)
+
+    def beside(self, engine: Facts, level: float) -> Calibration:
+        """The same for an engine to be judged at this level: what it leaves out of its ids is its own affair."""
+        return replace(self, facts=replace(self.facts, keeps_ends=engine.keeps_ends), level=level)
 
 
 @dataclass(frozen=True)
@@ -92,16 +119,26 @@ class Finding:
 class Verdict:
     """The judgement of all rounds of one engine on one workload; `counts` has each request of each round once.
 
-    `drafts`: where accepted drafts are not the foretold ones, in lines of words.
+    `limits`: what it could have found. `drafts`: where accepted drafts are not the foretold ones, in lines of words.
     """
 
     outcome: Outcome
     counts: dict[str, int]
     findings: tuple[Finding, ...]
     max_gap: float
-    floor: NoiseFloor
     near_ties: NearTies
+    limits: Sensitivity
     drafts: tuple[str, ...] = ()
+
+    @property
+    def floor(self) -> NoiseFloor:
+        """The calibration, with the bound for this gate."""
+        return self.limits.floor
+
+    @property
+    def by_number_alone(self) -> bool:
+        """Whether nothing speaks against it but the number of near-ties."""
+        return self.near_ties.too_many and not self.floor.insane and all(each.outcome.passes for each in self.findings)
 
     @property
     def passes(self) -> bool:
@@ -109,36 +146,67 @@ class Verdict:
         return self.outcome.passes
 
 
-def judge(workload: Workload, calibration: Calibration, runs: Sequence[Run], rescore: Rescore) -> Verdict:
+def judge(
+    workload: Workload,
+    calibration: Calibration,
+    runs: Sequence[Run],
+    rescore: Rescore,
+    decode: Decode = no_tokenizer,
+) -> Verdict:
     """Judge every generation of every round. `rescore` is called at most once, with all outputs that differ."""
+    floor = calibration.floor.for_gate(_distinct_tokens(runs), calibration.level)
+    calibration = replace(calibration, floor=floor)
     cases = [
-        Case(round_, index, workload.requests[index], calibration, generation)
+        Case.of(round_, index, workload.requests[index], calibration, generation)
         for round_, run in enumerate(runs)
         for index, generation in enumerate(run.generations)
     ]
     settled = {id(case): finding for case in cases if (finding := case.judge_limits()) is not None}
+    settled |= _judge_texts([case for case in cases if id(case) not in settled], decode)
     differing = [case for case in cases if id(case) not in settled and case.certificate is None]
-    scores = {id(case): row for case, row in zip(differing, _rescore(differing, rescore), strict=True)}
+    scores = {id(case): case.rated(row) for case, row in zip(differing, _rescore(differing, rescore), strict=True)}
     findings = [*settled.values(), *(case.judge_scores(scores[id(case)]) for case in differing)]
-    near_ties = _near_ties(calibration, [case for case in cases if id(case) not in settled], scores)
-    return verdict_of(len(cases), findings, calibration.floor, near_ties)
+    rated = _rated([case for case in cases if id(case) not in settled], scores)
+    near_ties = compare_near_ties(calibration.floor, count_near_ties(rated), len(rated))
+    return verdict_of(len(cases), findings, near_ties, find_limits(rated, calibration.floor))
+
+
+def confirm(verdict: Verdict, again: NearTies) -> Verdict:
+    """The verdict that was red by the number of near-ties alone, after a second look at other prompts."""
+    ties = replace(verdict.near_ties, again=again)
+    return verdict_of(sum(verdict.counts.values()), verdict.findings, ties, verdict.limits)
+
+
+def _distinct_tokens(runs: Sequence[Run]) -> int:
+    """Tokens over the distinct outputs of each request: rounds that repeat an output are one observation."""
+    outputs = {(index, each.token_ids) for run in runs for index, each in enumerate(run.generations)}
+    return sum(len(tokens) for _, tokens in outputs)
+
+
+def _judge_texts(cases: Sequence[Case], decode: Decode) -> dict[int, Finding]:
+    texts = decode_answers(((case.request, case.seen) for case in cases), decode)
+    judged = ((case, texts.get((case.request, case.seen.token_ids))) for case in cases)
+    findings = {id(case): case.judge_text(text) for case, text in judged if text is not None}
+    return {case: finding for case, finding in findings.items() if finding is not None}
 
 
 def _rescore(cases: Sequence[Case], rescore: Rescore) -> Sequence[Sequence[Score]]:
     return rescore([case.request for case in cases], [case.seen.token_ids for case in cases]) if cases else []
 
 
-def _near_ties(calibration: Calibration, cases: Sequence[Case], scores: dict[int, Sequence[Score]]) -> NearTies:
-    """Near-ties over the distinct outputs of each request: rounds that repeat an output are one observation."""
+def _rated(cases: Sequence[Case], scores: dict[int, Sequence[Score]]) -> list[Score]:
+    """The scores of the distinct outputs of each request."""
     distinct = {(case.index, case.seen.token_ids): case for case in cases if not reshaping_fields(case.request)}
-    rows = [case.without_missed_eos(scores.get(id(case)) or case.certified_scores) for case in distinct.values()]
-    return compare_near_ties(
-        calibration.floor, sum(score.gap > 0 for row in rows for score in row), sum(map(len, rows))
-    )
+    rows = (case.without_missed_eos(scores.get(id(case)) or case.certified_scores) for case in distinct.values())
+    return list(chain.from_iterable(rows))
 
 
 def verdict_of(
-    judged: int, findings: Sequence[Finding], floor: NoiseFloor, near_ties: NearTies, needs_calibration: bool = True
+    judged: int,
+    findings: Sequence[Finding],
+    near_ties: NearTies,
+    limits: Sensitivity,
+    needs_calibration: bool = True,
 ) -> Verdict:
     """The worst outcome of these findings among `judged` answers; one that needs the calibration is none without it."""
     counts = Counter(finding.outcome.value for finding in findings)
@@ -148,12 +216,12 @@ def verdict_of(
     worst = max(outcomes, key=lambda outcome: outcome.severity)
     gaps = [finding.gap for finding in findings if finding.gap is not None]
     return Verdict(
-        outcome=Outcome.UNDECIDABLE if floor.insane and needs_calibration else worst,
+        outcome=Outcome.UNDECIDABLE if limits.floor.insane and needs_calibration else worst,
         counts=dict(counts),
         findings=tuple(sorted(findings, key=lambda each: (-each.outcome.severity, each.round, each.request))),
-        max_gap=math.nan if any(map(math.isnan, gaps)) else max([*gaps, floor.gap]),
-        floor=floor,
+        max_gap=math.nan if any(map(math.isnan, gaps)) else max([*gaps, limits.floor.largest_logits]),
         near_ties=near_ties,
+        limits=limits,
     )
 
 
@@ -166,6 +234,12 @@ class Case:
     request: Request
     calibration: Calibration
     seen: Generation
+
+    @classmethod
+    def of(cls, round_: int, index: int, request: Request, calibration: Calibration, seen: Generation) -> Case:
+        """With the end that its engine leaves out."""
+        alone = [each.generation.token_ids for each in calibration.certified[index]]
+        return cls(round_, index, request, calibration, with_end(request, seen, calibration.facts, alone))
 
     @property
     def certificate(self) -> Certified | None:
@@ -189,10 +263,14 @@ class Case:
         """Scores without those where an end was due: a matter of length, not of noise."""
         return without_missed_eos(self.request, self.seen.token_ids, scores, self.calibration.facts)
 
+    def rated(self, row: Sequence[Score]) -> Sequence[Score]:
+        """Its scores; an end that was put back is any end."""
+        return with_any_end(self.request, self.seen.token_ids, row, self.calibration.facts)
+
     def judge_limits(self) -> Finding | None:
         """What can be said without rescoring: a failure, wrong inputs, a broken limit, an early or late end."""
-        if self.seen.error is not None:
-            return self.finding(Outcome.ENGINE_ERROR, f"the request failed: {self.seen.error}")
+        if (failure := self.seen.failure) is not None:
+            return self.finding(Outcome.ENGINE_ERROR, f"the request failed: {failure}")
         if self.seen.prompt_ids != self.request.prompt_ids:
             return self.finding(Outcome.INPUTS_DIFFER, self._other_inputs())
         if (broken := broken_limit(self.request, self.seen, self.calibration.facts)) is not None:
@@ -203,14 +281,22 @@ class Case:
             return self.finding(Outcome.LENGTH, self._other_length() + self._same_text())
         return None
 
+    def judge_text(self, decoded: Decoded) -> Finding | None:
+        """A stop text passed over or not there, or a text that is not that of the ids."""
+        asked = self.request, self.seen, decoded, self.calibration.facts
+        if (broken := broken_stop(*asked)) is not None:
+            return self.finding(Outcome.LENGTH, broken)
+        wrong = wrong_text(*asked)
+        return None if wrong is None else self.finding(Outcome.TEXT, wrong)
+
     def judge_scores(self, rows: Sequence[Score]) -> Finding:
         """Tie, divergent or missed, by the target's rating of every emitted token."""
-        bound = self.calibration.floor.bound
-        if missed := missed_eos(self.request, self.seen, rows, self.calibration.facts, bound):
+        is_beyond = self.calibration.floor.is_beyond
+        if missed := missed_eos(self.request, self.seen, rows, self.calibration.facts, is_beyond):
             return self.finding(Outcome.LENGTH, missed, largest_gap(rows))
         if fields := reshaping_fields(self.request):
             return self.finding(Outcome.DIVERGENT, f"differs from the target alone under {', '.join(fields)}")
-        beyond = [at for at, score in enumerate(rows) if math.isnan(score.gap) or score.gap > bound]
+        beyond = [at for at, score in enumerate(rows) if is_beyond(score)]
         if beyond:
             return self._divergent(rows, beyond)
         worst = max(range(len(rows)), key=lambda at: rows[at].gap)
@@ -218,7 +304,8 @@ class Case:
 
     def _divergent(self, scores: Sequence[Score], beyond: Sequence[int]) -> Finding:
         first = beyond[0]
-        far = f"token {first} is {scores[first].gap:.4g} below the target's argmax {scores[first].argmax}"
+        ulps = f"{self.calibration.floor.ulps(scores[first]):.4g} ULPs"
+        far = f"token {first} is {scores[first].gap:.4g} below the target's argmax {scores[first].argmax} ({ulps})"
         detail = f"{far}; {len(beyond)} of {len(scores)} tokens are beyond the floor"
         return self.finding(Outcome.DIVERGENT, detail, largest_gap(scores), first)
 
@@ -233,7 +320,7 @@ class Case:
         if reshaping_fields(self.request):
             return None
         missed = missed_eos(
-            self.request, self.seen, self.certified_scores, self.calibration.facts, self.calibration.floor.bound
+            self.request, self.seen, self.certified_scores, self.calibration.facts, self.calibration.floor.is_beyond
         )
         return self.finding(Outcome.LENGTH, f"{missed}, in both arms") if missed else None
 
@@ -290,7 +377,6 @@ def agreement(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 __all__ = [
-    "LEVEL",
     "TARGET_ONLY",
     "THIS_ENGINE",
     "Calibration",
@@ -300,6 +386,7 @@ __all__ = [
     "Outcome",
     "Verdict",
     "agreement",
+    "confirm",
     "judge",
     "verdict_of",
 ]

@@ -2,31 +2,45 @@
 
 Both arms of a comparison can break the same limit in the same way, and equality is blind to that. So lengths, ends, ids
 and finish reasons are held against the request itself, and where the target was rescored, against what it wanted.
+
+An answer has one of two finish reasons, and each says what must be there: "length" the last of `max_tokens`, or of the
+context; "stop" an EOS or a stop token, or a stop text. Any other reason is a failed request, and none at all is a limit
+broken: what was cut off has no end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.generation import Generation, Score
 from pytest_specdec.workloads.workload import Request
 
-UNSHAPED = frozenset({"seed", "temperature"})
+TRUNCATES_SAMPLING = frozenset({"top_p", "top_k", "min_p"})  # the likeliest token always stays
+SHAPES_TEXT = frozenset({"include_stop_str_in_output", "skip_special_tokens", "spaces_between_special_tokens"})
+TOLD_BESIDE = frozenset({"n", "logprobs", "prompt_logprobs"})
+CANNOT_CHANGE_GREEDY = TRUNCATES_SAMPLING | SHAPES_TEXT | TOLD_BESIDE | {"seed", "temperature"}
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the target says of itself: how many token ids are real, and which of them end an answer."""
+    """What an engine says of itself: how many token ids are real, which of them end an answer, its longest sequence.
+
+    `keeps_ends`: whether the EOS or stop token that ends an answer is among its ids.
+    """
 
     vocabulary: int | None = None
     eos_token_ids: frozenset[int] = frozenset()
+    context: int | None = None
+    keeps_ends: bool = True
 
     @classmethod
     def of(cls, description: Description) -> Facts:
         """The facts that a loaded engine tells."""
-        return cls(description.vocabulary, frozenset(description.details.get("eos_token_ids") or ()))
+        details = description.details
+        ends = frozenset(details.get("eos_token_ids") or ())
+        return cls(description.vocabulary, ends, description.context or None, details.get("keeps_ends", True))
 
     def stop_tokens(self, request: Request) -> frozenset[int]:
         """Token ids that end this request's answer."""
@@ -35,7 +49,7 @@ class Facts:
 
 def reshaping_fields(request: Request) -> list[str]:
     """Sampling fields that change the logits before a token is chosen, so that the raw argmax is not the choice."""
-    return sorted(set(request.sampling) - UNSHAPED)
+    return sorted(set(request.sampling) - CANNOT_CHANGE_GREEDY)
 
 
 def broken_limit(request: Request, generation: Generation, facts: Facts) -> str | None:
@@ -67,10 +81,10 @@ def _length(request: Request, generation: Generation, _: Facts) -> str | None:
     return None
 
 
-def _early_end(request: Request, generation: Generation, _: Facts) -> str | None:
+def _early_end(request: Request, generation: Generation, facts: Facts) -> str | None:
     delivered = len(generation.token_ids)
     ends_by_itself = not request.ignore_eos or request.stop or request.stop_token_ids
-    if delivered < request.max_tokens and not ends_by_itself:
+    if not (_is_full(request, generation, facts) or ends_by_itself):
         return f"{delivered} tokens delivered where {request.max_tokens} were asked for and no end was allowed"
     if delivered == 0:
         return "no token was delivered"
@@ -89,14 +103,54 @@ def _kind(token: int, facts: Facts) -> str:
     return "EOS" if token in facts.eos_token_ids else "stop token"
 
 
+def _is_full(request: Request, generation: Generation, facts: Facts) -> bool:
+    """Whether `max_tokens`, or the context's end, is reached."""
+    delivered = len(generation.token_ids)
+    at_the_end = facts.context is not None and len(request.prompt_ids) + delivered >= facts.context
+    return delivered >= request.max_tokens or at_the_end
+
+
 def _reason(request: Request, generation: Generation, facts: Facts) -> str | None:
-    delivered, last = len(generation.token_ids), generation.token_ids[-1]
-    if generation.finish_reason == "length" and delivered != request.max_tokens:
+    """A stop text is not seen here: text is held against ids elsewhere."""
+    reason, delivered, last = generation.finish_reason, len(generation.token_ids), generation.token_ids[-1]
+    if reason is None:
+        return f"ended without a finish reason after {delivered} of {request.max_tokens} tokens"
+    if reason == "length" and not _is_full(request, generation, facts):
         return f"finished by 'length' after {delivered} tokens, not after max_tokens = {request.max_tokens}"
     stop_tokens = facts.stop_tokens(request)
-    if generation.finish_reason == "stop" and stop_tokens and not request.stop and last not in stop_tokens:
+    told_apart = stop_tokens or request.ignore_eos
+    if reason == "stop" and told_apart and not request.stop and last not in stop_tokens:
         return f"finished by 'stop' on token {last}, which is no stop token"
     return None
+
+
+def is_stop_token(request: Request, token: int, facts: Facts) -> bool:
+    """Whether this token may end the answer; any may, as far as is known, where EOS counts and is not known."""
+    unknown = not request.ignore_eos and not facts.eos_token_ids
+    return unknown or token in facts.stop_tokens(request)
+
+
+def with_end(
+    request: Request, generation: Generation, facts: Facts, alone: Sequence[tuple[int, ...]] = ()
+) -> Generation:
+    """The answer with the end that its engine leaves out: the one that the target `alone` has there, else any.
+
+    Under a stop text it may be that which ended the answer; then only the target's own end is put back.
+    """
+    ids, ends = generation.token_ids, facts.stop_tokens(request)
+    if facts.keeps_ends or generation.finish_reason != "stop" or not ends or set(ids[-1:]) & ends:
+        return generation
+    there = [each[-1] for each in alone if each and each[:-1] == ids and each[-1] in ends]
+    if request.stop and not there:
+        return generation
+    return replace(generation, token_ids=(*ids, there[0] if there else min(ends)))
+
+
+def with_any_end(request: Request, tokens: Sequence[int], scores: Sequence[Score], facts: Facts) -> tuple[Score, ...]:
+    """The scores; where the end was put back, any end is right: which of several it was is not known."""
+    if facts.keeps_ends or not scores or not {tokens[-1], scores[-1].argmax} <= facts.stop_tokens(request):
+        return tuple(scores)
+    return (*scores[:-1], replace(scores[-1], gap=0.0))
 
 
 def without_missed_eos(
@@ -112,12 +166,16 @@ def without_missed_eos(
 
 
 def missed_eos(
-    request: Request, generation: Generation, scores: Sequence[Score], facts: Facts, bound: float
+    request: Request,
+    generation: Generation,
+    scores: Sequence[Score],
+    facts: Facts,
+    is_beyond: Callable[[Score], bool],
 ) -> str | None:
-    """Where the target wanted to end and the engine, though permitted, did not; None if nowhere."""
+    """Where the target wanted to end, beyond noise, and the engine, though permitted, did not; None if nowhere."""
     stop_tokens = facts.stop_tokens(request)
     for at, (token, score) in enumerate(zip(generation.token_ids, scores, strict=True)):
-        if at >= request.min_tokens and score.argmax in stop_tokens and token not in stop_tokens and score.gap > bound:
+        if at >= request.min_tokens and score.argmax in stop_tokens and token not in stop_tokens and is_beyond(score):
             released = f"; min_tokens = {request.min_tokens} permits it there" if request.min_tokens else ""
             return f"missed {_kind(score.argmax, facts)} at token {at}{released}"
     return None

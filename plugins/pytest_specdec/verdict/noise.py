@@ -1,10 +1,10 @@
-"""The noise floor: how far target-only decoding itself strays from the target's argmax, measured, not guessed.
+"""The noise of the target's own decoding: how far and how often it strays from its argmax, measured, not guessed.
 
-Decoding at another batch size, or scoring a whole sequence in one pass, adds the same numbers in another order. Near a
-tie the rounding decides. The calibration shows how near: target-only output, at batch 1 and at the workload's
-concurrency, is rescored by the target alone. Its largest gap bounds what may still be called a tie, and its rate of
-tokens that are not the argmax bounds how often that may happen. Gaps are also counted in ULPs, which is what rounding
-is made of.
+Adding the same numbers in another order rounds otherwise, and near a tie the rounding decides. The calibration shows
+how near and how often. Gaps are counted in ULPs at each token's own top logit: logits of 4 and of 40 are rounded ten
+times apart. Two questions are asked apart: is one token further off than rounding goes (`NoiseFloor.bound`), and do
+near-ties come more often than verification in the same shape makes them (`NearTies`)? All gates of a session together
+keep one level (`level_of_gate`).
 """
 
 from __future__ import annotations
@@ -12,57 +12,121 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_specdec.generation import Score
 
 MANTISSA_BITS = {"bfloat16": 7, "float16": 10, "float32": 23, "float64": 52}
-SANE_ULPS = {"bfloat16": 8.0, "float16": 32.0, "float32": 4096.0, "float64": 4096.0}
+ALIASES = {"half": "float16", "float": "float32", "double": "float64"}
+SANE_ULPS = {"bfloat16": 8, "float16": 32, "float32": 4096, "float64": 4096}
 SANE_RATE = 0.25
-LEVEL = 1e-3
+UNKNOWN_TOP = 32.0  # logits of language models seldom reach 64, so no ULP is taken for smaller than it is
+LEAST_TOP = 1.0  # a logit near 0 is a sum of larger numbers, whose rounding its own ULP does not show
+LEVEL = 1e-3  # of a session: the chance that any of its sound gates is red
+GATES_TOTAL = 2.1097428  # sum of 1 / (i ln² i) over i = 2, 3, …
+PRIOR = {"bfloat16": (1, 69), "float16": (1, 69)}  # assumed before anything is seen: one ULP more on one of 70
+WIDE_PRIOR = (64, 4)  # assumed: float32 rounds at every addition, so errors of dozens of ULPs are usual
+
+VERIFYING, ROWS, PLAIN = "steps of verification", "as many rows as a step of verification", "plain decoding"
+MARGIN = {VERIFYING: 1.5, ROWS: 3.0, PLAIN: 3.0}
+
+
+def level_of_gate(number: int) -> float:
+    """What gate 1, 2, … may spend of the level: shares that fall slowly, and of all gates sum to the level."""
+    return LEVEL / (GATES_TOTAL * (number + 1) * math.log(number + 1) ** 2)
+
+
+def resolve_dtype(name: str) -> tuple[str, tuple[str, ...]]:
+    """The dtype by its one name, and what has to be said where it is not known."""
+    plain = name.removeprefix("torch.")
+    known = ALIASES.get(plain, plain)
+    if known in MANTISSA_BITS:
+        return known, ()
+    return "bfloat16", (f"the dtype {name!r} has no known ULP: that of bfloat16 is taken",)
+
+
+@dataclass(frozen=True)
+class Null:
+    """How often the target's own choices are near-ties, `shape` the shape of the steps that made them."""
+
+    near_ties: int
+    tokens: int
+    shape: str
+
+    @property
+    def margin(self) -> float:
+        """How many times as often near-ties may come before it is a fault: other shapes round otherwise."""
+        return MARGIN[self.shape]
 
 
 @dataclass(frozen=True)
 class NoiseFloor:
-    """What the calibration showed, for one target, dtype, engine, hardware and concurrency; never for another.
+    """What the calibration showed, for one target, dtype, engine, hardware and shape of steps; never for another.
 
-    `gap`: largest gap of a target-only token to the target's argmax, in logits. `ulp`: the ULP at the
-    largest logit seen, in logits; None where the engine gives no logits. `tokens`: how many tokens were rescored.
-    `near_ties`: how many of them were not the argmax. `histogram`: tokens by gap in whole ULPs at the
-    logit's own magnitude. `rate`: (near-ties, tokens) at that of the calibration's batch sizes where they are most
-    frequent, since how often rounding decides depends on the shape of the batch. `disagreements` of `compared`:
-    requests whose output differs between batch 1 and the workload's concurrency.
+    `tokens`: how many were rated. `near_ties`: of them not the argmax; `excess`: by how many whole ULPs more than one,
+    all together, the furthest token counted like the second; `largest`: the furthest, in ULPs. `largest_logits`, `top`:
+    largest gap and largest logit (None without logits). `disagreements` of `compared`: requests whose output differs
+    between batch 1 and the workload's concurrency. `unknown`: what could not be known. `level`: of this gate;
+    `bound`: the most ULPs that are a tie among so many tokens as are judged there.
     """
 
-    gap: float
-    ulp: float | None
+    dtype: str
     tokens: int
     near_ties: int
-    disagreements: int
-    compared: int
-    dtype: str
+    excess: int
+    largest: float
+    null: Null
+    largest_logits: float = 0.0
+    top: float | None = None
+    disagreements: int = 0
+    compared: int = 0
     histogram: tuple[tuple[int, int], ...] = ()
-    rate: tuple[int, int] = (0, 0)
+    unknown: tuple[str, ...] = ()
+    level: float = level_of_gate(1)
+    bound: int = 2
+
+    def for_gate(self, tokens: int, level: float) -> NoiseFloor:
+        """With the level of a gate and the bound for as many tokens as it judges."""
+        floor = replace(self, level=level)
+        return replace(floor, bound=floor._bound(tokens))
+
+    def _bound(self, tokens: int) -> int:
+        """The fewest ULPs that a near-tie of a sound engine exceeds among `tokens` with half of the level's chance.
+
+        Whole ULPs beyond the first are geometric (peaks over a threshold whose tail falls by a constant factor), the
+        factor is unknown with a Beta distribution, and what is left of it beyond `bound` is B(a + bound, b) / B(a, b).
+        """
+        a, b = PRIOR.get(self.dtype, WIDE_PRIOR)
+        a, b = a + self.excess, b + self.near_ties
+        expected = self.null.margin * tokens * (self.null.near_ties + 0.5) / max(self.null.tokens, 1)
+        bound, beyond = 0, min(expected, float(tokens))
+        while bound < 2 or (beyond > self.level / 2 and bound < SANE_ULPS[self.dtype]):
+            beyond *= (a + bound) / (a + b + bound)
+            bound += 1
+        return bound
+
+    def ulps(self, score: Score) -> float:
+        """How many ULPs below the argmax a token is."""
+        return gap_in_ulps(score, self.dtype)
+
+    def is_beyond(self, score: Score) -> bool:
+        """Whether a token is further from the argmax than rounding goes, or not a number."""
+        return not whole(self.ulps(score)) <= self.bound
 
     @property
-    def bound(self) -> float:
-        """The largest gap, in logits, that still counts as a tie.
-
-        One ULP above the largest gap of the calibration, and at least two ULPs: gaps come in whole ULPs, and a
-        calibration of a few hundred tokens need not have met the largest.
-        """
-        ulp = self.ulp or 0.0
-        return max(self.gap, ulp) + ulp
+    def bound_logits(self) -> float | None:
+        """The bound in logits at the largest logit of the calibration; at others it is smaller. None without logits."""
+        return self.bound * ulp(self.top, self.dtype) if self.top is not None else None
 
     @property
     def insane(self) -> str | None:
         """Why this calibration decides nothing, or None: a target that strays so far from its own argmax is broken."""
-        limit = SANE_ULPS.get(self.dtype, SANE_ULPS["bfloat16"])
-        if math.isnan(self.gap):
+        limit = SANE_ULPS[self.dtype]
+        if math.isnan(self.largest):
             return "the target's own logits are not numbers"
-        if self.ulp is not None and self.gap > limit * self.ulp:
-            strays = f"{self.gap / self.ulp:.0f} {self.dtype} ULPs"
-            return f"target-only output strays {strays} from its own argmax (sane: {limit:g})"
+        if whole(self.largest) > limit:
+            strays = f"{self.largest:.0f} {self.dtype} ULPs"
+            return f"target-only output strays {strays} from its own argmax (sane: {limit})"
         if self.tokens and self.near_ties > SANE_RATE * self.tokens:
             return (
                 f"{self.near_ties} of {self.tokens} target-only tokens are not its own argmax (sane: {SANE_RATE:.0%})"
@@ -70,80 +134,120 @@ class NoiseFloor:
         return None
 
 
-def noise_floor(shapes: Sequence[Sequence[Score]], dtype: str, disagreements: int, compared: int) -> NoiseFloor:
-    """The floor of a calibration whose tokens got these scores, a row for each batch size."""
-    scores = [score for shape in shapes for score in shape]
+def noise_floor(
+    shapes: Sequence[Sequence[Score]],
+    dtype: str,
+    disagreements: int = 0,
+    compared: int = 0,
+    judged: tuple[str, Sequence[Score]] | None = None,
+) -> NoiseFloor:
+    """The floor of a calibration whose tokens got these scores, a row for each shape in which they were decoded.
+
+    An output that two shapes gave has the very same scores in both rows, and is one observation of the floor.
+    `judged`: the shape that is most like the one to be judged, and the scores of its tokens; else the first row's.
+    """
+    name, unknown = resolve_dtype(dtype)
+    shape, row = judged or (PLAIN, shapes[0] if shapes else ())
+    scores = list({id(score): score for each in (*shapes, row) for score in each}.values())
     tops = [abs(score.top) for score in scores if score.top is not None]
-    return NoiseFloor(
-        gap=largest_gap(scores),
-        ulp=ulp(max(tops), dtype) if tops else None,
+    gaps = [gap_in_ulps(score, name) for score in scores]
+    floor = NoiseFloor(
+        dtype=name,
         tokens=len(scores),
-        near_ties=sum(score.gap > 0 for score in scores),
+        near_ties=count_near_ties(scores),
+        excess=excess_of([whole(gap) for gap in gaps if gap > 0 and math.isfinite(gap)]),
+        largest=math.nan if any(map(math.isnan, gaps)) else max(gaps, default=0.0),
+        null=Null(count_near_ties(row), len(row), shape),
+        largest_logits=largest_gap(scores),
+        top=max(tops) if tops else None,
         disagreements=disagreements,
         compared=compared,
-        dtype=dtype,
-        histogram=gaps_in_ulps(scores, dtype),
-        rate=max(map(_rate, shapes), key=lambda rate: (rate[0] / max(rate[1], 1), rate[1]), default=(0, 0)),
+        histogram=tuple(sorted(Counter(int(whole(gap)) for gap in gaps if math.isfinite(gap)).items())),
+        unknown=unknown if tops or not scores else (*unknown, NO_TOP),
     )
+    return floor.for_gate(floor.null.tokens, level_of_gate(1))
 
 
-def _rate(scores: Sequence[Score]) -> tuple[int, int]:
-    return sum(score.gap > 0 for score in scores), len(scores)
+def excess_of(ulps: Sequence[float]) -> int:
+    """Whole ULPs beyond the first of each near-tie, the furthest counted like the second: it may be a stray token."""
+    beyond = sorted(max(int(each) - 1, 0) for each in ulps)
+    return sum(beyond[:-1] + beyond[-2:-1])
+
+
+NO_TOP = f"the target gives no raw logits, so the ULP of logits from {UNKNOWN_TOP:g} on is taken"
+
+
+def count_near_ties(scores: Sequence[Score]) -> int:
+    """How many tokens are not the argmax."""
+    return sum(score.gap > 0 for score in scores)
 
 
 def largest_gap(scores: Sequence[Score]) -> float:
-    """The largest gap; NaN if any is NaN, 0.0 of nothing."""
+    """The largest gap in logits; NaN if any is NaN, 0.0 of nothing."""
     gaps = [score.gap for score in scores]
     return math.nan if any(math.isnan(gap) for gap in gaps) else max(gaps, default=0.0)
 
 
-def ulp(magnitude: float, dtype: str) -> float | None:
-    """Distance between neighbouring numbers of `dtype` at this magnitude; None for a dtype without a known mantissa."""
-    bits = MANTISSA_BITS.get(dtype)
-    if bits is None or magnitude == 0 or not math.isfinite(magnitude):
-        return None
-    return float(2.0 ** (math.floor(math.log2(magnitude)) - bits))
+def ulp(magnitude: float, dtype: str) -> float:
+    """Distance between neighbouring numbers of `dtype` at this magnitude; NaN where it is no number."""
+    if not math.isfinite(magnitude):
+        return math.nan
+    return float(2.0 ** (math.floor(math.log2(max(magnitude, LEAST_TOP))) - MANTISSA_BITS[dtype]))
 
 
-def gaps_in_ulps(scores: Sequence[Score], dtype: str) -> tuple[tuple[int, int], ...]:
-    """How many tokens lie 0, 1, 2, … ULPs below the argmax; scores without logits or numbers are left out."""
-    counted: Counter[int] = Counter()
-    for score in scores:
-        unit = ulp(abs(score.top), dtype) if score.top is not None else None
-        if unit is not None and math.isfinite(score.gap):
-            counted[round(score.gap / unit)] += 1
-    return tuple(sorted(counted.items()))
+def unit_of(score: Score, dtype: str) -> float:
+    """The ULP, in logits, at the token's own top logit."""
+    return ulp(UNKNOWN_TOP if score.top is None else abs(score.top), dtype)
+
+
+def gap_in_ulps(score: Score, dtype: str) -> float:
+    """How many ULPs a token lies below the argmax."""
+    return score.gap / unit_of(score, dtype)
+
+
+def whole(ulps: float) -> float:
+    """Up to whole ULPs, since logits lie on a grid of them; a hundredth is what log-probabilities round off."""
+    return math.ceil(ulps - 0.01) if math.isfinite(ulps) else ulps
 
 
 @dataclass(frozen=True)
 class NearTies:
     """Tokens that are not the target's argmax, in the calibration and in the judged output, each over distinct outputs.
 
-    `p_value`: the chance of so many in the judged output if both had the same rate. Given the sum, the count of one of
-    two Poisson processes is binomial (Przyborowski and Wilenski 1940); one-sided.
+    `p_value`: the chance of so many in the judged output if they came `margin` times as often as in the calibration,
+    the most that is taken for the same. Given their sum, one of two Poisson counts is binomial (Przyborowski and
+    Wilenski 1940). `level`: of one look. `again`: the second look, at fresh prompts, where the first found too many.
     """
 
-    calibration: int
-    calibration_tokens: int
+    null: Null
     judged: int
     judged_tokens: int
+    level: float
     p_value: float
+    again: NearTies | None = None
+
+    @property
+    def suspect(self) -> bool:
+        """Whether this look alone finds too many."""
+        return self.p_value < self.level
 
     @property
     def too_many(self) -> bool:
-        """Whether the judged output strays more often than the target itself, at level LEVEL."""
-        return self.p_value < LEVEL
+        """Whether there are too many at each look: both by chance together are as rare as the gate's level."""
+        return self.suspect and (self.again is None or self.again.too_many)
 
 
 def compare_near_ties(floor: NoiseFloor, judged: int, judged_tokens: int) -> NearTies:
-    """Is `judged` of `judged_tokens` more than the calibration's rate allows?"""
-    return NearTies(*floor.rate, judged, judged_tokens, _p_value(floor.rate, judged, judged_tokens))
+    """Is `judged` of `judged_tokens` more than the calibration and its margin allow?"""
+    level = math.sqrt(floor.level / 2)
+    return NearTies(floor.null, judged, judged_tokens, level, excess_chance(floor.null, judged, judged_tokens))
 
 
-def _p_value(calibration: tuple[int, int], judged: int, judged_tokens: int) -> float:
-    near_ties, tokens = calibration
-    if not judged or not tokens:
+def excess_chance(null: Null, judged: int, judged_tokens: int) -> float:
+    """The p-value of this count at the margin."""
+    if not judged or not null.tokens:
         return 1.0
     from scipy.special import bdtrc
 
-    return float(bdtrc(judged - 1, near_ties + judged, judged_tokens / (tokens + judged_tokens)))
+    scaled = null.margin * judged_tokens
+    return float(bdtrc(judged - 1, null.near_ties + judged, scaled / (null.tokens + scaled)))

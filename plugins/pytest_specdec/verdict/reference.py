@@ -2,21 +2,25 @@
 
 A speculative engine is compared with the target alone on the same workload. The calibration runs here too, before any
 speculative engine is judged: the target at batch 1 and at the workload's concurrency, each output rescored by the
-target itself.
+target itself. How often rounding decides depends on the shape of a step, and a step of verification has γ + 1 tokens of
+each sequence. So the target verifies its own output in such steps as well, all drafts right by construction; where an
+engine cannot be asked to, it decodes as many sequences at once as such a step has rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from pytest_specdec.engines.engine import Engine, one_pass
 from pytest_specdec.generation import Generation, Run, Score
-from pytest_specdec.verdict.equivalence import Calibration, Certified
-from pytest_specdec.verdict.limits import Facts, reshaping_fields, without_missed_eos
-from pytest_specdec.verdict.noise import noise_floor
+from pytest_specdec.verdict.equivalence import Calibration, Certified, agreement
+from pytest_specdec.verdict.limits import Facts, reshaping_fields, with_any_end, with_end, without_missed_eos
+from pytest_specdec.verdict.noise import ROWS, VERIFYING, NoiseFloor, noise_floor
 from pytest_specdec.workloads.workload import Request, Workload
+
+MOST_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
@@ -24,13 +28,14 @@ class Reference:
     """The calibration of target-only output on a workload, and what rescoring cost beside decoding.
 
     `versions`: of the packages that decoded it. `rescoring_seconds`: one pass of the target over the outputs of
-    `decoding_seconds`, by the session's clock.
+    `decoding_seconds`, by the session's clock. `shapes`: the scores that speak of noise, a row for each batch size.
     """
 
     calibration: Calibration
     versions: Mapping[str, str]
     rescoring_seconds: float
     decoding_seconds: float
+    shapes: tuple[tuple[Score, ...], ...] = ()
 
 
 def calibrate(engine: Engine, workload: Workload, together: Run, prompts: int, clock: Callable[[], float]) -> Reference:
@@ -41,15 +46,81 @@ def calibrate(engine: Engine, workload: Workload, together: Run, prompts: int, c
     solo = workload.one_at_a_time(prompts)
     alone = one_pass(engine, solo) if workload.concurrency > 1 else Run(together.generations[:prompts], None, 0.0)
     for several, other in zip(certified, _certify_differing(engine, solo, together, alone), strict=False):
-        several.extend([other] if other is not None else [])
-    calibration = _calibration(engine, workload, certified, alone, together)
-    return Reference(calibration, engine.description.versions, spent, together.engine_seconds)
+        several.extend([_sharing(several, other)] if other is not None else [])
+    shapes = _shapes(engine, workload, certified, alone)
+    floor = _floor(engine, shapes, alone, together)
+    calibration = Calibration(tuple(map(tuple, certified)), floor, Facts.of(engine.description))
+    return Reference(calibration, engine.description.versions, spent, together.engine_seconds, shapes)
+
+
+def verify_itself(reference: Reference, engine: Engine, workload: Workload, gamma: int) -> Reference:
+    """The reference whose near-ties are those of verification: the target verifies its own output, γ drafts a step."""
+    known, floor = reference.calibration, reference.calibration.floor
+    certified = [several[0] if several else None for several in known.certified]
+    judged = _in_steps(engine, workload, certified, gamma + 1, known.facts)
+    judged = judged or _in_rows(engine, workload, certified, gamma + 1, known.facts)
+    asked = _dtype(engine)
+    measured = noise_floor(reference.shapes, asked[0], floor.disagreements, floor.compared, judged)
+    return replace(reference, calibration=replace(known, floor=_noted(measured, asked[1])))
+
+
+def _in_steps(
+    engine: Engine, workload: Workload, certified: Sequence[Certified | None], step: int, facts: Facts
+) -> tuple[str, list[Score]] | None:
+    """What steps of verification would choose, as the rating in one pass has it; None where there are no steps."""
+    pairs = [(request, each) for request, each in zip(workload.requests, certified, strict=True) if each is not None]
+    requests, outputs = [request for request, _ in pairs], [each.generation.token_ids for _, each in pairs]
+    rate = getattr(engine, "score_in_steps", None)
+    rows = rate(requests, outputs, step) if rate is not None and pairs else None
+    if rows is None:
+        return None
+    chosen = [
+        replace(each, scores=tuple(map(_chosen, each.scores, row))) for (_, each), row in zip(pairs, rows, strict=True)
+    ]
+    return VERIFYING, _scores(requests, chosen, facts)
+
+
+def _chosen(rated: Score, step: Score) -> Score:
+    """The rating of what a step chooses: where that is not the argmax, it is the runner-up."""
+    return replace(rated, gap=0.0 if step.argmax == rated.argmax else rated.runner_up or 0.0)
+
+
+def _in_rows(
+    engine: Engine, workload: Workload, certified: Sequence[Certified | None], step: int, facts: Facts
+) -> tuple[str, list[Score]]:
+    """The target decodes as many sequences at once as a step of verification has rows, some twice if need be."""
+    rows = min(workload.concurrency * step, MOST_AT_ONCE)
+    times = -(-rows // len(workload.requests))
+    requests = workload.requests * times
+    run = one_pass(engine, replace(workload, requests=requests, concurrency=rows, arrivals_s=()))
+    known = {
+        (request, each.generation.token_ids): each
+        for request, each in zip(range(len(workload.requests)), certified, strict=True)
+        if each is not None
+    }
+    found = {
+        (at % len(workload.requests), each.token_ids): each for at, each in enumerate(run.generations) if not each.error
+    }
+    fresh = [key for key in found if key not in known]
+    made = _certify(engine, [workload.requests[at] for at, _ in fresh], [found[key] for key in fresh])
+    rated = {**known, **dict(zip(fresh, made, strict=True))}
+    return ROWS, _scores([workload.requests[at] for at, _ in found], [rated[key] for key in found], facts)
+
+
+def _sharing(several: Sequence[Certified], other: Certified) -> Certified:
+    """The other output with the first one's scores as far as both agree: the same tokens after the same prefix."""
+    if not several:
+        return other
+    shared = agreement(several[0].generation.token_ids, other.generation.token_ids)
+    return replace(other, scores=(*several[0].scores[:shared], *other.scores[shared:]))
 
 
 def _certify_differing(engine: Engine, solo: Workload, together: Run, alone: Run) -> list[Certified | None]:
     """Certificates of batch-1 outputs, scored only where they differ; an equal one has its certificate already."""
     pairs = list(zip(solo.requests, together.generations, alone.generations, strict=False))
-    differ = [index for index, (_, mine, other) in enumerate(pairs) if mine.error or mine.token_ids != other.token_ids]
+    differ = [
+        index for index, (_, mine, other) in enumerate(pairs) if mine.failure or mine.token_ids != other.token_ids
+    ]
     made = _certify(engine, [pairs[at][0] for at in differ], [pairs[at][2] for at in differ])
     by_index = dict(zip(differ, made, strict=True))
     return [by_index.get(index) for index in range(len(pairs))]
@@ -57,29 +128,49 @@ def _certify_differing(engine: Engine, solo: Workload, together: Run, alone: Run
 
 def _certify(engine: Engine, requests: Sequence[Request], generations: Sequence[Generation]) -> list[Certified | None]:
     """A certificate for each generation; None for a request that failed, which shows nothing of the target."""
-    whole = [(request, each) for request, each in zip(requests, generations, strict=True) if each.error is None]
+    facts, pairs = Facts.of(engine.description), zip(requests, generations, strict=True)
+    whole = [(request, with_end(request, each, facts)) for request, each in pairs if each.failure is None]
     rows = engine.score([request for request, _ in whole], [each.token_ids for _, each in whole]) if whole else ()
-    scores = iter(rows)
-    return [Certified(each, next(scores)) if each.error is None else None for each in generations]
+    made = (
+        Certified(each, with_any_end(request, each.token_ids, row, facts))
+        for (request, each), row in zip(whole, rows, strict=True)
+    )
+    return [next(made) if each.failure is None else None for each in generations]
 
 
-def _calibration(
-    engine: Engine, workload: Workload, certified: Sequence[Sequence[Certified]], alone: Run, together: Run
-) -> Calibration:
+def _shapes(
+    engine: Engine, workload: Workload, certified: Sequence[Sequence[Certified]], alone: Run
+) -> tuple[tuple[Score, ...], ...]:
     """Both batch sizes side by side; an output that is the same at both has one certificate and counts at each."""
     facts = Facts.of(engine.description)
     shapes = [_scores(workload.requests, [several[0] if several else None for several in certified], facts)]
     if workload.concurrency > 1:
         solo = [several[-1] if several else None for several in certified[: len(alone.generations)]]
         shapes.append(_scores(workload.requests, solo, facts))
+    return tuple(map(tuple, shapes))
+
+
+def _floor(engine: Engine, shapes: Sequence[Sequence[Score]], alone: Run, together: Run) -> NoiseFloor:
+    """The floor of plain decoding."""
     pairs = [
         (mine, other)
         for mine, other in zip(together.generations, alone.generations, strict=False)
-        if not (mine.error or other.error)
+        if not (mine.failure or other.failure)
     ]
     disagreements = sum(mine.token_ids != other.token_ids for mine, other in pairs)
-    floor = noise_floor(shapes, engine.spec.dtype, disagreements, len(pairs))
-    return Calibration(tuple(tuple(several) for several in certified), floor, facts)
+    dtype, notes = _dtype(engine)
+    return _noted(noise_floor(shapes, dtype, disagreements, len(pairs)), notes)
+
+
+def _dtype(engine: Engine) -> tuple[str, tuple[str, ...]]:
+    """The dtype as the engine resolved it; where it does not tell, the one that was asked for, and a note."""
+    told = engine.description.details.get("dtype")
+    note = f"the engine does not tell its dtype: {engine.spec.dtype}, as asked for, is taken"
+    return (str(told), ()) if told else (engine.spec.dtype, (note,))
+
+
+def _noted(floor: NoiseFloor, notes: tuple[str, ...]) -> NoiseFloor:
+    return replace(floor, unknown=(*notes, *floor.unknown))
 
 
 def _scores(requests: Sequence[Request], certified: Sequence[Certified | None], facts: Facts) -> list[Score]:

@@ -73,7 +73,9 @@ def judge_truth(
     if not wrong:
         return verdict
     findings = [*{**told, **wrong}.values()]
-    return verdict_of(sum(verdict.counts.values()), findings, verdict.floor, verdict.near_ties, needs_calibration=False)
+    return verdict_of(
+        sum(verdict.counts.values()), findings, verdict.near_ties, verdict.limits, needs_calibration=False
+    )
 
 
 def truth_part(truth: Truth, calibration: Calibration, runs: Sequence[Run]) -> KnownTruthPart:

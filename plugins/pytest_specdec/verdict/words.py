@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_specdec.verdict.equivalence import LEVEL, Finding, Outcome, Verdict
+from pytest_specdec.verdict.equivalence import Finding, Outcome, Verdict
+from pytest_specdec.verdict.noise import NearTies
 
 WINDOW = 4
 SHOWN = 3
 ADVICE = {
     Outcome.DIVERGENT: "try --specdec-dtype float32: numerics vanish there, a fault stays; then another method or γ",
     Outcome.DRAFT_STATE: "look at the drafter's own KV cache and positions: tokens are right, its drafts are not",
+    Outcome.TEXT: "look at detokenization in this engine, and at where it cuts text that has a stop text in it",
     Outcome.LENGTH: "look at EOS, stop and max_tokens handling inside a speculation step of this engine",
     Outcome.INPUTS_DIFFER: "look at tokenizer, chat template and BOS handling: both arms must be sent the same ids",
     Outcome.ENGINE_ERROR: "look at what the engine says of the failed requests, and at its log",
@@ -29,9 +31,10 @@ def describe_verdict(verdict: Verdict, workload: str) -> str:
     if verdict.floor.insane:
         lines.append(f"the calibration failed: {verdict.floor.insane}")
     lines += verdict.drafts
-    lines += [line for finding in verdict.findings[:SHOWN] for line in describe_finding(finding)]
-    if len(verdict.findings) > SHOWN:
-        lines.append(f"… and {len(verdict.findings) - SHOWN} more")
+    found = _by_request(verdict.findings)
+    lines += [line for alike in found[:SHOWN] for line in describe_finding(alike[0], len(alike) - 1)]
+    if len(found) > SHOWN:
+        lines.append(f"… and {len(found) - SHOWN} more")
     lines += _floor(verdict)
     if verdict.outcome in ADVICE:
         lines.append(f"what to try: {_advice(verdict)}")
@@ -48,9 +51,22 @@ def round_name(number: int) -> str:
     return f"round {number}" if number >= 0 else f"warm-up round {number}"
 
 
-def describe_finding(finding: Finding) -> list[str]:
+def _by_request(findings: Sequence[Finding]) -> list[list[Finding]]:
+    """What a request shows in one round, and in others in the same words."""
+    told: dict[tuple[int, str, int | None], list[Finding]] = {}
+    for finding in findings:
+        told.setdefault((finding.request, finding.detail, finding.position), []).append(finding)
+    return list(told.values())
+
+
+def place_of(request: int, round: int, more: int) -> str:
+    """Where a finding was made. `more`: in how many other rounds it was made too."""
+    return f"request {request}, {round_name(round)}" + (f" and {more} more" if more else "")
+
+
+def describe_finding(finding: Finding, more: int = 0) -> list[str]:
     """One finding, with a window of tokens of both sides around the first difference."""
-    lines = [f"request {finding.request}, {round_name(finding.round)}: {finding.outcome.value}: {finding.detail}"]
+    lines = [f"{place_of(finding.request, finding.round, more)}: {finding.outcome.value}: {finding.detail}"]
     if finding.position is not None:
         lines.append(f"  first difference at token {finding.position}")
         for side, tokens in zip(finding.sides, (finding.expected, finding.seen), strict=True):
@@ -68,14 +84,22 @@ def window(tokens: Sequence[int], position: int) -> str:
 
 
 def _floor(verdict: Verdict) -> list[str]:
-    floor, ties = verdict.floor, verdict.near_ties
-    calibration = f"over {floor.tokens} target-only tokens the largest gap was {floor.gap:.4g}"
+    floor = verdict.floor
+    calibration = f"over {floor.tokens} target-only tokens the largest gap was {floor.largest:.4g} ULPs"
     batches = f"{floor.disagreements} of {floor.compared} prompts differ between batch 1 and the workload's concurrency"
-    here, there = (
-        f"{ties.judged} of {ties.judged_tokens} tokens",
-        f"{ties.calibration} of {ties.calibration_tokens} in the calibration",
-    )
     return [
-        f"noise floor {floor.bound:.4g} logits ({floor.dtype}): {calibration}; {batches}",
-        f"near-ties: {here}, {there} (p = {ties.p_value:.2g}, level {LEVEL:g}{', too many' if ties.too_many else ''})",
+        f"noise floor {floor.bound} ULPs ({floor.dtype}): {calibration}; {batches}",
+        f"near-ties: {describe_near_ties(verdict.near_ties)}",
+        f"limit of detection: this gate {verdict.limits.statement}",
+        *(f"not known: {each}" for each in floor.unknown),
     ]
+
+
+def describe_near_ties(ties: NearTies) -> str:
+    """Both counts, how they were compared, and the second look if there was one."""
+    null = ties.null
+    here = f"{ties.judged} of {ties.judged_tokens} tokens"
+    there = f"{null.near_ties} of {null.tokens} in the calibration, by {null.shape}"
+    found = f"p = {ties.p_value:.2g} for {null.margin:g} times as many, level {ties.level:.2g}"
+    again = f"; at fresh prompts {describe_near_ties(ties.again)}" if ties.again is not None else ""
+    return f"{here}, {there} ({found}{', too many' if ties.suspect else ''}){again}"

@@ -164,7 +164,7 @@ def _table(spot: _Spot) -> str:
 def _unknown_variant(spot: _Spot, value: Any) -> str:
     key, words = str(spot.field.discriminator) if spot.field else "", list(_variants(spot.field))
     found = value.get(key) if isinstance(value, Mapping) else None
-    hint = f"{did_you_mean(str(found), words)} ".lstrip()
+    hint = f"{did_you_mean(str(found), words)} ".lstrip() if found is not None else ""
     problem = f"{_format(found)} is unknown" if found is not None else "is missing"
     choice = ", ".join(map(_format, words))
     return f"{spot.name}.{key} {problem}: {hint}it is one of {choice}, for example {spot.example}"

@@ -26,7 +26,7 @@ from pydantic import (
     field_validator,
 )
 
-from pytest_specdec.errors import ConfigurationError
+from pytest_specdec.errors import ConfigurationError, did_you_mean
 from pytest_specdec.workloads.load import Above0, ClosedLoad, Load, Objectives, OpenLoad, trace_fault
 from pytest_specdec.workloads.mistakes import all_mistakes, invalid, key
 from pytest_specdec.workloads.sources import Source
@@ -55,6 +55,7 @@ _Positive = Annotated[int, Field(strict=True, ge=1)]
 _Natural = Annotated[int, Field(strict=True, ge=0)]
 _Text = Annotated[str, Field(strict=True, min_length=1)]
 _Share = Annotated[float, Field(strict=True, ge=0, le=1)]
+_SomeShare = Annotated[float, Field(strict=True, gt=0, le=1)]
 
 
 Demand = Literal[
@@ -82,6 +83,27 @@ def _plain(value: Any) -> Any:
     except (TypeError, ValueError):
         raise invalid(f"no engine samples by {value}: write numbers, texts, true or false, and lists of them") from None
     return value
+
+
+class Detects(BaseModel):
+    """The least faults that the verdict must be able to see, with 95 %; those that are None are not asked.
+
+    `near_ties`, `lossy`: shares of wrong tokens, runner-ups within the noise floor, and wherever they are.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    near_ties: _SomeShare | None = key("a number above 0, at most 1", "near_ties = 0.01", None)
+    lossy: _SomeShare | None = key("a number above 0, at most 1", "lossy = 0.001", None)
+    total_variation: Annotated[float, Field(strict=True, gt=0, lt=1)] | None = key(
+        "a number between 0 and 1", "total_variation = 0.05", None
+    )
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """What is asked of a greedy verdict, by key."""
+        asked = {"near_ties": self.near_ties, "lossy": self.lossy}
+        return {key: share for key, share in asked.items() if share is not None}
 
 
 class Scenario(BaseModel):
@@ -132,7 +154,7 @@ class Scenario(BaseModel):
     )
     concurrency: _Positive = key("a whole number of requests, 1 or more", "concurrency = 4", 1)
     prefix_cache: Literal["reset", "keep"] = key('"reset" or "keep"', 'prefix_cache = "keep"', "reset")
-    rounds: _Positive = key("a whole number of rounds, 1 or more", "rounds = 5", 3)
+    rounds: _Positive = key("a whole number of rounds, 1 or more", "rounds = 5", 4)
     interval: Annotated[float, Field(strict=True, gt=0, lt=1)] = key(
         "a number between 0 and 1", "interval = 0.02", 0.05
     )
@@ -147,6 +169,11 @@ class Scenario(BaseModel):
     min_acceptance_rate: _Share | None = key("a number from 0 to 1", "min_acceptance_rate = 0.6", None)
     min_mean_accepted_length: Above0 | None = key("a number of tokens above 0", "min_mean_accepted_length = 2.5", None)
     max_tie_rate: _Share | None = key("a number from 0 to 1", "max_tie_rate = 0.05", None)
+    detects: Detects = key(
+        "a table of the least faults that the verdict must be able to see",
+        "detects = { near_ties = 0.01, lossy = 0.001 }",
+        Detects(),
+    )
     slo: Objectives = key(
         "a table of the longest times that a request may take",
         "slo = { ttft_ms = 200, tpot_ms = 30, e2e_ms = 2000 }",
@@ -233,6 +260,17 @@ class Scenario(BaseModel):
             raise invalid("an open load sets the throughput: ask for slo and min_goodput, or use a closed load")
         return min_speedup
 
+    @field_validator("detects")
+    @classmethod
+    def _of_its_verdict(cls, detects: Detects, info: ValidationInfo) -> Detects:
+        """Refuse a fault that the verdict of this workload says nothing of."""
+        if info.data.get("sampling", {}).get("temperature"):
+            if detects.shares:
+                raise invalid(f"{', '.join(detects.shares)}: at a temperature ask for total_variation")
+        elif detects.total_variation is not None:
+            raise invalid("total_variation: without a temperature ask for near_ties or lossy")
+        return detects
+
     @field_validator("min_goodput")
     @classmethod
     def _of_objectives(cls, min_goodput: float | None, info: ValidationInfo) -> float | None:
@@ -317,7 +355,8 @@ class Scenario(BaseModel):
         faults = list(self._faults(prompts, answers, Limits(vocabulary, context)))
         if faults:
             raise ConfigurationError("\n".join(_shorten(faults)))
-        requests = tuple(map(self._request, prompts, answers, cycle(self.sampling_in_turn or ({},))))
+        fields = cycle(self.sampling_in_turn or ({},))
+        requests = tuple(map(self._request, range(count), prompts, answers, fields))
         return Workload(
             self.name,
             requests,
@@ -346,9 +385,13 @@ class Scenario(BaseModel):
             if answer < self.min_tokens:
                 yield f"{where}: its answer of {answer} tokens is shorter than min_tokens = {self.min_tokens}: lower it"
 
-    def _request(self, prompt: list[int], answer: int, own: Mapping[str, Any]) -> Request:
+    def _request(self, row: int, prompt: list[int], answer: int, own: Mapping[str, Any]) -> Request:
+        """A seed moves on from prompt to prompt: with the same one, all would be sampled by the same random numbers."""
+        fields = {**self.sampling, **own}
+        if isinstance(fields.get("seed"), int):
+            fields["seed"] += row
         ends = self.min_tokens, self.ignore_eos, self.stop_token_ids, self.stop
-        return Request(tuple(prompt), answer, *ends, {**self.sampling, **own})
+        return Request(tuple(prompt), answer, *ends, fields)
 
 
 def _from_source(ask: Callable[[], _T]) -> _T:
@@ -383,6 +426,21 @@ def load_scenario(
     return scenario
 
 
+def load_scenarios(
+    paths: Iterable[str | Path], overrides: Mapping[str, Any], said_by: Mapping[str, str], read: Mapping[Path, Scenario]
+) -> dict[Path, Scenario]:
+    """Check every file of `discover(paths)` that is not `read` yet. Raises ConfigurationError with all mistakes."""
+    scenarios, mistakes = {}, []
+    for path in discover(paths):
+        try:
+            scenarios[path] = read.get(path) or load_scenario(path, overrides, said_by)
+        except ConfigurationError as error:
+            mistakes.append(str(error))
+    if mistakes:
+        raise ConfigurationError("\n".join(mistakes))
+    return scenarios
+
+
 def _overridden(file: TomlFile, keys: Mapping[str, Any], said_by: Mapping[str, str]) -> TomlFile:
     left_out = {"concurrency"} if "load" in keys else set()
     kept = {key: value for key, value in file.values.items() if key not in left_out}
@@ -410,7 +468,9 @@ def discover(paths: Iterable[str | Path]) -> list[Path]:
 
 def _files(path: Path) -> list[Path]:
     if not path.exists():
-        raise ConfigurationError(f"{path}: no such file or folder: name a scenario file or a folder of them")
+        beside = [each.name for each in path.parent.glob("*")]
+        remedy = did_you_mean(path.name, beside, "name a scenario file or a folder of them")
+        raise ConfigurationError(f"{path}: no such file or folder: {remedy}")
     if not path.is_dir():
         return [path]
     files = sorted(path.glob("*.toml"))

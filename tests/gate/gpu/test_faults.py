@@ -12,7 +12,7 @@ from tests.engines.faulty_worker import OPTIONS, PROMPT, FaultyWorker
 
 from pytest_specdec.engines.spec import EngineSpec
 
-MEMORY = "memory=24&codes=4"
+MEMORY = "memory=24"
 FAULTS = {
     "a stale entry of one layer": ("of another request", {"layer": 3}),
     "a zeroed entry of one layer": ("zeroed", {"layer": 5}),

@@ -1,7 +1,7 @@
 """Known truth with memory at the size of real targets: each token depends on entries of the KV cache in every layer.
 
-CUDA graphs, prefill in chunks and a warm prefix cache are on; one, eight and thirty-two requests at once. Beside the
-gate's verdict each answer is held against the truth, which no engine has computed: a fault of both arms is seen too.
+CUDA graphs, prefill in chunks and a warm prefix cache are on; one, eight and thirty-two requests at once. The gate
+holds each answer against the truth, which no engine has computed: a fault of both arms is seen too.
 """
 
 import pytest

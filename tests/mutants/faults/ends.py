@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
 
 from pytest_specdec.engines.fake import Decoder, Progress, fault
+from pytest_specdec.engines.fake.decoding import text_of
+from pytest_specdec.engines.fake.models import LanguageModel, is_near_tie, two_highest
+from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.generation import Generation
 
 
@@ -75,3 +80,91 @@ class EmptyOutput(Decoder):
     def answer(self, progress: Progress, prompt: tuple[int, ...]) -> Generation:
         """Without tokens and their chunks."""
         return Generation(prompt, (), progress.reason)
+
+
+CUT_OFF = "cut off"
+
+
+class CutOff(Decoder):
+    """Each answer takes the other side of its first near-tie, and is cut off after it."""
+
+    told: ClassVar[str | None]
+
+    def choice(self, progress: Progress, burst: Sequence[int]) -> int:
+        """The runner-up at the first near-tie."""
+        first, second = two_highest(logits := self.reshape(progress, burst))
+        strikes = not progress.struck and is_near_tie(logits)
+        progress.struck = progress.struck or strikes
+        return second if strikes else first
+
+    def cut(self, progress: Progress, tokens: list[int]) -> tuple[list[int], str | None]:
+        """The burst in which the near-tie lies is the last."""
+        return (tokens, CUT_OFF) if progress.struck else super().cut(progress, tokens)
+
+    def answer(self, progress: Progress, prompt: tuple[int, ...]) -> Generation:
+        """Under the reason that this mutant tells."""
+        progress.reason = self.told if progress.reason == CUT_OFF else progress.reason
+        return super().answer(progress, prompt)
+
+
+@fault("cut off, without a reason")
+class CutOffWithoutReason(CutOff):
+    """After a tie an answer is cut off, without a finish reason."""
+
+    told = None
+
+
+@fault("cut off, says abort")
+class CutOffByAbort(CutOff):
+    """After a tie an answer is cut off, and says "abort"."""
+
+    told = "abort"
+
+
+@fault("cut off, says error")
+class CutOffByError(CutOff):
+    """After a tie an answer is cut off, and says "error"."""
+
+    told = "error"
+
+
+@fault("cut off, says length")
+class CutOffByLength(CutOff):
+    """After a tie an answer is cut off, and says "length"."""
+
+    told = "length"
+
+
+@fault("cut off, says stop")
+class CutOffByStop(CutOff):
+    """After a tie an answer is cut off, and says "stop"."""
+
+    told = "stop"
+
+
+@fault("EOS left out")
+class EosLeftOut(Decoder):
+    """The EOS that ended an answer is not among its ids, and the engine does not say so."""
+
+    def __init__(self, spec: EngineSpec, options: Mapping[str, Any], model: LanguageModel) -> None:
+        super().__init__(spec, options, model)
+        self.keeps_ends = False
+
+
+@fault("text alone wrong")
+class TextAloneWrong(Decoder):
+    """The ids are right, and one character of the text is not."""
+
+    def answer(self, progress: Progress, prompt: tuple[int, ...]) -> Generation:
+        """With a "?" first."""
+        whole = super().answer(progress, prompt)
+        return replace(whole, text=f"?{(whole.text or '')[1:]}")
+
+
+@fault("stop text in the text")
+class StopTextInText(Decoder):
+    """The ids end where the stop text does, and the text has it in it."""
+
+    def answer(self, progress: Progress, prompt: tuple[int, ...]) -> Generation:
+        """All that the ids read as."""
+        return replace(super().answer(progress, prompt), text=text_of(progress.output))

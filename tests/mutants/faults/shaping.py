@@ -37,6 +37,6 @@ class BiasOnBonusOnly(Decoder):
 class NotANumber(Decoder):
     """The target's own logits are not numbers."""
 
-    def rate(self, request: Request, output: Sequence[int]) -> tuple[Score, ...]:
+    def rate(self, request: Request, output: Sequence[int], shape: str | None = None) -> tuple[Score, ...]:
         """Every gap is NaN."""
-        return tuple(replace(score, gap=math.nan, top=math.nan) for score in super().rate(request, output))
+        return tuple(replace(score, gap=math.nan, top=math.nan) for score in super().rate(request, output, shape))

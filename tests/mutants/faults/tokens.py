@@ -9,12 +9,18 @@ from pytest_specdec.engines.fake.models import (
     CLOSE,
     FIRST_PLAIN_ID,
     argmax,
+    chance,
+    draw,
     is_near_tie,
+    probabilities,
     two_highest,
     ulps_between,
 )
 
 STRUCK_REQUEST = 7
+STRAY_REQUEST = 3
+LOSSY = 0.5
+LAX_SHARE = 0.5
 
 
 @fault("wrong token accepted")
@@ -57,6 +63,42 @@ class WrongResidual(Decoder):
         return target
 
 
+@fault("acceptance too lax")
+class AcceptsTooMuch(Decoder):
+    """When sampling, half of all drafts are accepted whatever the target says."""
+
+    def verify(self, progress: Progress, burst: Sequence[int], draft: int, weights: list[float]) -> tuple[int, bool]:
+        """By a coin, and then by the rule."""
+        if progress.temperature and progress.random.random() < LAX_SHARE:
+            return draft, True
+        return super().verify(progress, burst, draft, weights)
+
+
+@fault("bonus token from the drafter")
+class BonusFromDrafter(Decoder):
+    """When sampling, the bonus token is drawn from the drafter's distribution."""
+
+    def choice(self, progress: Progress, burst: Sequence[int]) -> int:
+        """What the drafter would have proposed next."""
+        if not (progress.temperature and self.gamma):
+            return super().choice(progress, burst)
+        return draw(self.draft_weights(progress, burst), progress.random)
+
+
+@fault("temperature ignored in verification")
+class IgnoresTemperature(Decoder):
+    """When sampling, drafts are verified by the target's distribution at temperature 1."""
+
+    def verify(self, progress: Progress, burst: Sequence[int], draft: int, weights: list[float]) -> tuple[int, bool]:
+        """The rule, with the target's distribution as it would be without a temperature."""
+        if not progress.temperature:
+            return super().verify(progress, burst, draft, weights)
+        wanted = probabilities(self.reshape(progress, burst), 1.0)
+        if progress.random.random() * weights[draft] < wanted[draft]:
+            return draft, True
+        return draw(self.residual(wanted, weights), progress.random), False
+
+
 @fault("bonus token dropped")
 class BonusDropped(Decoder):
     """The bonus token is read by the model, and not handed out."""
@@ -77,14 +119,59 @@ class BonusDoubled(Decoder):
 
 @fault("runner-up once")
 class RunnerUpOnce(Decoder):
-    """One token of one request is the runner-up, three bfloat16 ULPs below the argmax."""
+    """One token of one request is the runner-up, eight bfloat16 ULPs below the argmax."""
+
+    request = STRUCK_REQUEST
 
     def choice(self, progress: Progress, burst: Sequence[int]) -> int:
         """The runner-up at the first close decision of the eighth request."""
         first, second = two_highest(logits := self.reshape(progress, burst))
-        strikes = progress.index == STRUCK_REQUEST and not progress.struck and ulps_between(logits) == CLOSE
+        strikes = progress.index == self.request and not progress.struck and ulps_between(logits) == CLOSE
         progress.struck = progress.struck or strikes
         return second if strikes else first
+
+
+@fault("runner-up once, and the target strays once")
+class RunnerUpOnceAndStray(RunnerUpOnce):
+    """One token of one request is the runner-up, and so is one of another request that the target decodes alone."""
+
+    @property
+    def request(self) -> int:  # type: ignore[override]
+        """By the arm."""
+        return STRUCK_REQUEST if self.gamma else STRAY_REQUEST
+
+
+@fault("lossy acceptance")
+class LossyAcceptance(Decoder):
+    """A draft is accepted if its logit is not far below the target's choice, as lossy methods do."""
+
+    def verify(self, progress: Progress, burst: Sequence[int], draft: int, weights: list[float]) -> tuple[int, bool]:
+        """Within half a logit, whatever an ULP is there."""
+        logits = self.reshape(progress, burst)
+        lost = max(logits) - logits[draft] <= LOSSY
+        return (draft, True) if lost else super().verify(progress, burst, draft, weights)
+
+
+@fault("fp8 cache in one arm")
+class CoarseCache(Decoder):
+    """The cache is kept in 8 bits, by speculation alone: runner-ups win that are several ULPs below the argmax."""
+
+    def choice(self, progress: Progress, burst: Sequence[int]) -> int:
+        """Up to eight ULPs, on every fourth such prefix."""
+        first, second = two_highest(logits := self.reshape(progress, burst))
+        coarse = ulps_between(logits) <= CLOSE and chance("8 bits", self.read(progress, burst)) < 0.25
+        return second if coarse else first
+
+
+@fault("near-ties to the draft")
+class NearTiesToTheDraft(Decoder):
+    """A draft that is a near-tie with the target's choice is accepted, always."""
+
+    def verify(self, progress: Progress, burst: Sequence[int], draft: int, weights: list[float]) -> tuple[int, bool]:
+        """By the exact logits."""
+        logits = self.model.logits(self.read(progress, burst))
+        tied = is_near_tie(logits) and draft in two_highest(logits)
+        return (draft, True) if tied else super().verify(progress, burst, draft, weights)
 
 
 @fault("every near-tie flipped")
@@ -113,6 +200,10 @@ class NotANumberInSpeculation(Decoder):
     def choice(self, progress: Progress, burst: Sequence[int]) -> int:
         """As engines have it."""
         return 0 if progress.position(burst) == 5 else super().choice(progress, burst)
+
+    def emit(self, progress: Progress, burst: Sequence[int], token: int) -> int:
+        """A draw from what is no distribution gives id 0 as well."""
+        return 0 if progress.temperature and progress.position(burst) == 5 else token
 
 
 @fault("wrong where an end was withheld")

@@ -76,10 +76,10 @@ def test_a_partial_run_is_called_so_wherever_it_is_named(storage: Path, capsys: 
     both = {made.TEST: made.record(), "t.py::test_other": made.record(asked={"scenario_digest": "other"})}
     made.save(storage, 3, both)
     _, out, _ = run_command(capsys, "compare", "2", "3", "--storage", str(storage))
-    assert out.splitlines()[0] == f"run 0002 is partial: {ended}"
-    assert "  tokens_per_second 818.1 → 1024" in out
+    assert out.splitlines()[0].endswith(f"partial: {ended}")
+    assert cells(out, "tokens_per_second")[2:5] == ["818.1", "1024", "tokens/s"]
     assert f"it has no record of this measurement, and is partial: {ended}\n" in out
-    assert run_command(capsys, "compare", "1", "3", "--storage", str(storage))[1].count("is partial") == 0
+    assert run_command(capsys, "compare", "1", "3", "--storage", str(storage))[1].count("partial: ") == 0
 
 
 def test_show_has_the_table_of_the_latest_run(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,11 +94,16 @@ def test_compare_says_what_changed_and_fails_on_a_threshold(storage: Path, capsy
     """Without thresholds it only tells."""
     code, out, _ = run_command(capsys, "compare", "1", "--storage", str(storage))
     assert code == 0
-    assert "  changed: vllm 0.26.0 → 0.32.0\n" in out
-    assert "  tokens_per_second 1024 → 818" in out
+    assert "changed: t vllm draft_model γ=3 on short: vllm 0.26.0 → 0.32.0\n" in out
+    told = ["tokens_per_second", "higher", "1024", "818.1", "tokens/s", "−20.1", "%"]
+    assert (cells(out, "tokens_per_second")[:7], cells(out, "tokens_per_second")[-1]) == (told, "worse")
+    assert "mean_accepted_length" not in out
+    everything = run_command(capsys, "compare", "1", "--all", "--storage", str(storage))[1]
+    assert cells(everything, "mean_accepted_length")[-1] == "same"
+    assert cells(everything, "itl_p99")[2:5] == ["4", "4", "ms"]
     code, out, _ = run_command(capsys, "compare", "1", "2", "--fail", "tokens_per_second:5%", "--storage", str(storage))
     assert code == 1
-    assert "threshold 5%): worse" in out
+    assert "worse (threshold 5%)" in out
     assert run_command(capsys, "compare", "2", "1", "--fail", "tokens_per_second:5%", "--storage", str(storage))[0] == 0
 
 
@@ -116,7 +121,7 @@ def test_of_many_runs_compare_reads_the_two_that_it_needs(
     monkeypatch.setattr(saved, "read_text", lambda path: read.append(saved.run_id(path)) or whole(path))
     code, out, _ = run_command(capsys, "compare", "1", "--storage", str(tmp_path))
     assert code == 0
-    assert out.count("tokens_per_second 1024 → 1024") == 16
+    assert "not changed: 64 figures (--all shows them)" in out
     assert sorted(read) == ["0001", "0030"]
 
 
@@ -126,7 +131,44 @@ def test_compare_refuses_other_hardware_by_name(storage: Path, capsys: pytest.Ca
     made.save(storage, 3, {made.TEST: made.record(hardware=hardware)})
     code, out, _ = run_command(capsys, "compare", "1", "3", "--fail", "tokens_per_second:5%", "--storage", str(storage))
     assert code == 1
-    assert "other hardware: GPUs 1 × NVIDIA H100 80GB HBM3 → none" in out
+    assert out.count("other hardware: GPUs 1 × NVIDIA H100 80GB HBM3 → none") == 1
+
+
+def cells(out: str, metric: str) -> list[str]:
+    """The words of the metric's line."""
+    return next(line.split() for line in out.splitlines() if line.strip().startswith(metric))
+
+
+def test_why_gates_do_not_compare_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """However many gates it keeps apart; a folder is the newest of its runs, and --help lists the metrics."""
+    gates = {f"t.py::test_{at}": {"asked": {"scenario_digest": f"digest{at}"}} for at in range(4)}
+    made.save(tmp_path, 1, {test: made.record(**each) for test, each in gates.items()})
+    other = {"hardware": {"gpus": [], "processor": "Xeon", "cores": 2, "driver": None}}
+    made.save(tmp_path, 2, {test: made.record(**each, **other) for test, each in gates.items()})
+    _, out, _ = run_command(capsys, "compare", "1", str(tmp_path), "--storage", str(tmp_path))
+    assert out.count("other hardware") == 1
+    with pytest.raises(SystemExit):
+        main(["compare", "--help"])
+    assert "chunk_gap" in capsys.readouterr().out
+
+
+def test_decide_names_the_gamma_within_a_limit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of runs by number, file or folder: the fastest that keeps the limit; another aim has its own words."""
+    for number, (gamma, ratio, itl) in enumerate(((2, 1.5, 0.004), (4, 2.4, 0.009)), 1):
+        speedup = {"ratio": made.figure(ratio), "interval": made.figure([ratio - 0.1, ratio + 0.1])}
+        asked = {"gamma": gamma, "engine_key": f"key{gamma}"}
+        latency = {"itl_s": {"p95": itl, "n": 9}}
+        made.save(tmp_path, number, {made.TEST: made.record(asked=asked, speedup=speedup, latency=latency)})
+    code, out, _ = run_command(capsys, "decide", str(tmp_path))
+    assert code == 0
+    assert "use γ = 4 (draft_model d): 2.40× [2.30, 2.50]; p95 ITL 9 ms; exact (identical)" in " ".join(out.split())
+    out = " ".join(run_command(capsys, "decide", str(tmp_path), "--max-p95-itl", "8ms")[1].split())
+    assert "use γ = 2 (draft_model d): 1.50× [1.40, 1.60]; p95 ITL 4 ms; exact (identical); γ = 4" in out
+    assert "p95 ITL 9 ms over 8 ms" in out.replace("\n ", "")
+    assert "latencies of the target alone" in run_command(capsys, "decide", str(tmp_path), "--by", "latency")[1]
+    with pytest.raises(SystemExit):
+        main(["decide", str(tmp_path), "--max-p95-itl", "8"])
+    assert "'8' is no threshold of itl_p95: give a number with" in capsys.readouterr().err
 
 
 def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -206,4 +248,4 @@ def test_the_module_is_the_command() -> None:
         text=True,
         env={**os.environ, "PYTHONPATH": str(Path(sys.modules["pytest_specdec"].__path__[0]).parent)},
     )
-    assert "{list,show,compare,report,doctor}" in done.stdout
+    assert "{list,show,decide,compare,report,doctor}" in done.stdout

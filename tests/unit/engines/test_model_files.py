@@ -45,6 +45,18 @@ def test_an_id_with_two_meanings_is_refused_and_both_models_are_named(tmp_path: 
         refuse_other_tokenizer(target, draft)
 
 
+def test_a_model_that_was_fetched_from_the_hub_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the snapshot that its main branch had then."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    repository = tmp_path / "models--org--draft"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs/main").write_text("abc123")
+    (repository / "snapshots").mkdir()
+    model(repository / "snapshots/abc123", {"b": 0, "a": 1})
+    with pytest.raises(EngineError, match="token 0 is 'a' and 'b'"):
+        refuse_other_tokenizer(model(tmp_path / "target", WORDS), "org/draft")
+
+
 def test_a_model_that_is_no_local_folder_is_not_compared(tmp_path: Path) -> None:
     target = model(tmp_path / "target", WORDS)
     assert refuse_other_tokenizer(target, "org/draft") == "not compared: no tokenizer.json in org/draft"

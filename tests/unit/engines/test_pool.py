@@ -103,6 +103,30 @@ def test_an_engine_that_dies_is_loaded_anew(pool: Pool, history: list[str]) -> N
     assert history == [f"load {TARGET.label}", f"close {TARGET.label}", f"load {TARGET.label}"]
 
 
+def test_a_target_that_dies_in_its_turn_is_loaded_anew_too(pool: Pool, history: list[str]) -> None:
+    """The one that runs while another's rounds are taken is forgotten with it."""
+    for spec in (TARGET, DRAFTED):
+        pool.awake(spec).description = replace(pool.awake(spec).description, parks=True)
+
+    def take_its_turn() -> None:
+        pool.wake(TARGET)
+        raise EngineDied("gone")
+
+    with pytest.raises(EngineDied), pool.using(DRAFTED):
+        take_its_turn()
+    pool.awake(TARGET)
+    assert history.count(f"load {TARGET.label}") == 2
+
+
+def test_only_an_engine_that_gave_something_up_is_woken(pool: Pool, history: list[str]) -> None:
+    """Where both are resident both can run, and neither is parked for the other's turn."""
+    resident, sleeper = pool.awake(TARGET), pool.awake(DRAFTED)
+    sleeper.description = replace(sleeper.description, parks=True)
+    assert (resident.description.parks, pool.wake(TARGET), pool.wake(DRAFTED)) == (False, False, False)
+    pool.awake(TARGET)
+    assert (pool.wake(DRAFTED), history[-1]) == (True, f"wake {DRAFTED.label}")
+
+
 def test_close_ends_every_engine(pool: Pool, history: list[str]) -> None:
     pool.awake(TARGET)
     pool.awake(DRAFTED)

@@ -79,6 +79,18 @@ def test_an_answer_in_each_dialect_gives_the_same_generation(dialect: str) -> No
 
 
 @pytest.mark.parametrize("dialect", SPOKEN)
+def test_text_is_told_where_the_server_writes_any(dialect: str) -> None:
+    """TensorRT-LLM tells ids instead of text."""
+    assert read(dialect, SPOKEN[dialect]).generation().text == (None if dialect == "trtllm" else "ab")
+
+
+def test_chat_has_no_text_that_is_plain() -> None:
+    """A parser of the server's may have taken a part of it."""
+    spoken = [{"choices": [{"delta": {"content": "a"}, "token_ids": [7], "finish_reason": "length"}]}]
+    assert read("vllm", spoken).generation().text is None
+
+
+@pytest.mark.parametrize("dialect", SPOKEN)
 def test_an_answer_without_its_end_is_an_error(dialect: str) -> None:
     """Whatever the dialect, what was cut off is no answer."""
     assert "cut off after 2 tokens" in str(read(dialect, SPOKEN[dialect][:1]).error)

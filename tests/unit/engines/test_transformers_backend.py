@@ -21,6 +21,7 @@ torch = pytest.importorskip("torch")
 hf = pytest.importorskip("transformers")
 
 from pytest_specdec.engines import transformers as backend  # noqa: E402 - only where the engine is installed
+from pytest_specdec.generation import rankings_from_wire  # noqa: E402
 
 VOCABULARY = 64
 EOS = 2
@@ -330,10 +331,34 @@ class TestTokenizer:
     def test_encodes(self, load: Any) -> None:
         assert load("worded").encode(["w5 w9", "w12"]) == [[5, 9], [12]]
 
-    def test_stop_text_ends_the_answer_and_is_in_it(self, load: Any) -> None:
+    def test_stop_text_ends_the_ids_and_the_text_ends_before_it(self, load: Any) -> None:
         generation = decode(load("worded"), request([15], stop=["w18"]))["generations"][0]
         assert (generation["token_ids"], generation["finish_reason"]) == ([16, 17, 18], "stop")
-        assert generation["text"] == "w16 w17 w18"
+        assert generation["text"] == " w16 w17 "
+
+    @pytest.mark.parametrize(
+        ("ids", "text", "reason"),
+        [
+            ([16, 17, 18], " w16 w17 w18", "stop"),
+            ([16, EOS], " w16", "stop"),
+            ([16, 17, 19, 20], " w16 w17 w19 w20", "length"),
+            ([16, 17], " w16 w17", None),
+        ],
+    )
+    def test_an_answer_that_was_cut_off_has_no_finish_reason(
+        self, ids: list[int], text: str, reason: str | None
+    ) -> None:
+        """That a stop text was asked for is no sign that it came."""
+        planned = backend.Planned({}, [15], 4, frozenset({EOS}), ("w18",), None)
+        assert backend.finish_reason(planned, ids, text) == reason
+
+    def test_reads_an_output_as_it_follows_its_prompt(self, load: Any) -> None:
+        """With the space between them; special tokens are left out unless they are asked for."""
+        outputs = [([5], [9, 12], True), ([5], [9, EOS], True), ([5], [9, EOS], False), ([5], [], True)]
+        assert load("worded").decode(outputs) == [" w9 w12", " w9", f" w9 w{EOS}", ""]
+
+    def test_reads_nothing_without_one(self, load: Any) -> None:
+        assert load("counts").decode([([5], [9], True)]) == [None]
 
     def test_no_text_where_none_was_asked_for(self, load: Any) -> None:
         assert decode(load("worded"), request())["generations"][0]["text"] is None
@@ -351,18 +376,29 @@ class TestScore:
         engine = load("random")
         ids = tokens(engine)
         rows = engine.score([(PROMPT, ids, FREE), (PROMPT, [], FREE)])
-        assert [(gap, token) for gap, _, token in rows[0]] == [(0.0, token) for token in ids]
+        assert [(gap, token) for gap, _, token, _ in rows[0]] == [(0.0, token) for token in ids]
         assert rows[1] == []
 
     def test_of_a_replaced_token_is_its_distance_from_the_argmax(self, load: Any) -> None:
         engine = load("random")
         ids = tokens(engine)
         replaced = [*ids[:4], (ids[4] + 1) % VOCABULARY, *ids[5:]]
-        gap, top, argmax = engine.score([(PROMPT, replaced, FREE)])[0][4]
+        gap, top, argmax, runner_up = engine.score([(PROMPT, replaced, FREE)])[0][4]
         logits = engine._target(torch.tensor([PROMPT + ids[:4]])).logits[0, -1].detach()
         assert (argmax, top) == (ids[4], pytest.approx(float(logits.max()), abs=1e-4))
         assert gap == pytest.approx(float(logits.max() - logits[replaced[4]]), abs=1e-4)
         assert gap > 0.01
+        assert runner_up == pytest.approx(float(logits.max() - logits.topk(2).values[1]), abs=1e-4)
+
+    @pytest.mark.parametrize("step", [1, 3, 5])
+    def test_in_steps_is_that_of_one_pass(self, load: Any, step: int) -> None:
+        """In float32 the cached prefix gives the same to four digits, however many tokens a step has."""
+        engine = load("random")
+        ids = [*tokens(engine)[:4], 7, 9, 11]
+        (whole,), (steps,) = engine.score([(PROMPT, ids, FREE)]), engine.score([(PROMPT, ids, FREE)], step)
+        assert [row[2] for row in steps] == [row[2] for row in whole]
+        for one, other in zip(whole, steps, strict=True):
+            assert other == pytest.approx(one, abs=1e-4)
 
     def test_is_among_permitted_tokens_where_an_end_is_withheld(self, load: Any) -> None:
         engine = load("random")
@@ -373,7 +409,33 @@ class TestScore:
 
     def test_is_the_targets_with_a_drafter_too(self, load: Any) -> None:
         ids = words_after(23, 5)
-        assert [gap for gap, _, _ in load("counts", "half").score([(PROMPT, ids, FREE)])[0]] == [0.0] * 5
+        assert [row[0] for row in load("counts", "half").score([(PROMPT, ids, FREE)])[0]] == [0.0] * 5
+
+
+class TestRank:
+    def test_has_the_highest_logits_and_the_place_of_each_token(self, load: Any) -> None:
+        engine = load("random")
+        ids = tokens(engine)
+        replaced = [*ids[:4], (ids[4] + 1) % VOCABULARY]
+        logits = engine._target(torch.tensor([PROMPT + ids[:4]])).logits[0, -1].detach()
+        told = rankings_from_wire(engine.rank([(PROMPT, replaced, FREE), (PROMPT, [], FREE)], VOCABULARY))
+        assert [each.place for each in told[0][:4]] == [0] * 4
+        assert list(told[0][4].ids) == logits.argsort(descending=True).tolist()
+        assert list(told[0][4].logits) == pytest.approx(logits.sort(descending=True).values.tolist(), abs=1e-4)
+        assert (told[0][4].ids[told[0][4].place], told[0][4].whole, told[1]) == (replaced[4], True, ())
+
+    def test_has_no_place_for_a_token_that_is_not_among_them(self, load: Any) -> None:
+        engine = load("random")
+        ids = tokens(engine)
+        (told,) = rankings_from_wire(engine.rank([(PROMPT, [(ids[0] + 1) % VOCABULARY], FREE)], 1))
+        assert (list(told[0].ids), told[0].place, told[0].whole) == ([ids[0]], None, False)
+
+
+def test_samples_come_from_all_tokens_unless_a_filter_is_asked_for() -> None:
+    """Transformers' own default is the 50 likeliest."""
+    assert backend.sampling_fields({"temperature": 1.5}) == {"do_sample": True, "top_k": 0, "temperature": 1.5}
+    assert backend.sampling_fields({"temperature": 1.5, "top_k": 7})["top_k"] == 7
+    assert backend.sampling_fields({"temperature": 0}) == {"do_sample": False}
 
 
 class TestDescription:

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_specdec.generation import Chunk, Generation, Run
 from pytest_specdec.metrics.latency import NO_TIMES, held_up_s, latency_part, queue_s, refuse_contradictions, ttft_s
-from pytest_specdec.metrics.load import IS_BASELINE, NO_MOMENTS, RATE_BOUND, Flow, load_part
+from pytest_specdec.metrics.load import IS_BASELINE, NO_MOMENTS, RATE_BOUND, Flow, load_part, paces
 from pytest_specdec.metrics.rounds import Contradiction, Rounds
 from pytest_specdec.metrics.speedup import Arm, speedup_part
 from pytest_specdec.record import Figure
@@ -270,3 +270,17 @@ def test_past_saturation_both_run_at_their_own_speed() -> None:
     ours, base = evenly(1.0, grows=0.5), evenly(3.0, grows=1.0)
     base = Rounds(base.runs, (20.0,))
     assert speedup_part(Arm(ours, 3, "bfloat16"), Arm(base, 0, "bfloat16")).ratio.value == 2.0
+
+
+def test_rounds_of_an_open_load_are_told_apart_by_how_long_answers_take() -> None:
+    """The load sets tokens/s: two rounds alike in those may differ twofold in latency, and rounds go on until that is
+    known; a closed load's rounds are told apart by tokens/s."""
+    runs = (*evenly(1.0).runs, *evenly(2.0).runs)
+    assert paces(Rounds(runs, (10.0, 10.0))) == (1.0, 0.5)
+    closed = Rounds(tuple(replace(run, generations=tuple(map(at_once, run.generations))) for run in runs), (10.0, 5.0))
+    assert paces(closed) == closed.rates
+
+
+def at_once(answer: Generation) -> Generation:
+    """The same answer to a request that no schedule holds back."""
+    return replace(answer, scheduled_s=None)

@@ -195,7 +195,7 @@ def test_equal_arms_do() -> None:
 def test_energy_stands_over_that_of_the_target_alone() -> None:
     """Half of its joules a token; below its own rate or not, under an open load too."""
     ours, target = with_energy(arm(5, gamma=2), 1.0, "GPU-a"), with_energy(arm(5), 2.0, "GPU-a")
-    assert over_target(ours, target) == Figure(0.5)
+    assert over_target(ours, target).over_target == Figure(0.5)
 
 
 UNCOMPARED: dict[str, tuple[Arm, Arm | None, str]] = {
@@ -209,7 +209,7 @@ UNCOMPARED: dict[str, tuple[Arm, Arm | None, str]] = {
 @pytest.mark.parametrize("case", UNCOMPARED.values(), ids=UNCOMPARED.keys())
 def test_unequal_arms_give_no_ratio_of_energy(case: tuple[Arm, Arm | None, str]) -> None:
     ours, target, reason = case
-    ratio = over_target(ours, target)
+    ratio = over_target(ours, target).over_target
     assert ratio.value is None
     assert reason in ratio.reason
 
@@ -251,5 +251,5 @@ def test_an_engine_that_does_not_stream_has_no_decomposition() -> None:
 
 def test_advice_names_the_gammas_that_would_be_better() -> None:
     said = advice(speedup_part(fake(4, 1.0), fake(0), [fake(2, 1.0)]).model)
-    assert "draft cost c = 1 the model predicts" in said
+    assert "a draft step of c = 1 target steps the model predicts" in said
     assert said.endswith("best for latency is not to speculate; this γ pays from acceptance 1.00 on")

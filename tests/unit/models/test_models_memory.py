@@ -3,8 +3,8 @@
 import subprocess
 import sys
 from collections import Counter
-from itertools import pairwise
-from operator import eq
+from itertools import chain, pairwise
+from operator import eq, ne
 
 import pytest
 
@@ -25,7 +25,7 @@ from pytest_specdec.models.recipe import folder_name
 
 REACH = 24
 TINY = f"constructed:tiny?memory={REACH}"
-CODED = f"{TINY}&codes=4"
+ONE_CODE = f"{TINY}&codes=1"
 PROMPT = list(range(500, 500 + REACH + 1))
 
 
@@ -35,7 +35,7 @@ def models_with_memory():
     return [each for each in references if not ("qwen3" in each and "eagle" in each)]
 
 
-@pytest.mark.parametrize("reference", [*models_with_memory(), f"{TINY}&layers=3", f"{TINY}&readers=1", CODED])
+@pytest.mark.parametrize("reference", [*models_with_memory(), f"{TINY}&layers=3", f"{TINY}&readers=1", ONE_CODE])
 def test_the_net_distances_alone_are_read_an_odd_number_of_times(reference):
     """Those of heads that find what was copied before count from there."""
     recipe = parse(reference)
@@ -63,17 +63,32 @@ def test_no_layer_cancels_what_it_reads(preset):
 @pytest.mark.parametrize("preset", PRESETS)
 def test_what_cancels_is_read_of_one_code(preset):
     """Every code at every distance an even number of times, but for the four that decide."""
-    recipe = parse(f"constructed:{preset}?memory={REACH}&codes=4")
+    recipe = parse(f"constructed:{preset}?memory={REACH}")
     made = [reader for layer in readings(recipe.memory, recipe.shape) for reader in layer]
     times = Counter((reader.distance + reader.hops * recipe.memory.hop, reader.code) for reader in made)
-    assert sorted(each for each, count in times.items() if count % 2) == [(1, 1), (8, 0), (16, 0), (24, 0)]
+    assert sorted(each for each, count in times.items() if count % 2) == [(1, 1), (8, 0), (16, 2), (24, 3)]
 
 
 def test_readers_of_an_entry_read_different_codes():
-    """So a foreign token must have the same code more than once to go unseen in any layer."""
-    recipe = parse(CODED)
-    layers = readings(recipe.memory, recipe.shape)
-    assert [len({(each.code, each.hops) for each in layer}) for layer in layers] == [3, 3, 3, 3]
+    """So a foreign token must have several same codes to go unseen in any KV head of any layer."""
+    recipe = parse(TINY)
+    readers = chain(*readings(recipe.memory, recipe.shape))
+    found = {(each.layer, kv_head(recipe.shape, each.head), each.code) for each in readers}
+    assert sorted(Counter(each[:2] for each in found).values()) == [3, 3, 4, 4, 4, 4, 4, 4]
+
+
+def test_what_cancels_is_read_of_entries_at_two_places_where_it_can_be():
+    """Of an own entry and of a copy: so a fault of all layers does not cancel."""
+    recipe = parse(TINY)
+    times = Counter((each.distance, each.hops, each.code) for each in chain(*readings(recipe.memory, recipe.shape)))
+    assert sum(count % 2 for count in times.values()) > sum(count % 2 == 0 for count in times.values())
+
+
+def test_every_layer_reads_as_far_back_as_the_model():
+    """An entry that is overwritten late is read after that, unless it is the very oldest."""
+    recipe = parse(TINY)
+    furthest = [max(each.distance for each in layer) for layer in readings(recipe.memory, recipe.shape)]
+    assert furthest == [REACH] * 4
 
 
 @pytest.mark.parametrize("preset", ["tiny", "tiny-qwen3", "small"])
@@ -99,16 +114,22 @@ def test_what_no_head_reads_is_never_read():
 
 
 def test_the_walk_never_changes_unnoticed():
-    assert expected_continuation(TINY, PROMPT, 6) == [587, 726, 205, 27, 857, 22]
+    assert expected_continuation(TINY, PROMPT, 6) == [794, 529, 77, 78, 560, 365]
 
 
 def test_the_digest_never_changes_unnoticed():
-    assert folder_name(parse(TINY)) == "tiny-target-024678c19366315c"
-    assert folder_name(parse(f"{TINY}&codes=1")) == "tiny-target-024678c19366315c"
+    assert folder_name(parse(TINY)) == "tiny-target-7f0d45ebd431dc7e"
 
 
 def test_every_parameter_of_memory_changes_the_digest():
-    references = ["constructed:tiny", TINY, "constructed:tiny?memory=25", f"{TINY}&readers=3", f"{TINY}&bits=1", CODED]
+    references = [
+        "constructed:tiny",
+        TINY,
+        "constructed:tiny?memory=25",
+        f"{TINY}&readers=3",
+        f"{TINY}&bits=1",
+        ONE_CODE,
+    ]
     assert len({folder_name(parse(each)) for each in references}) == len(references)
 
 
@@ -137,11 +158,11 @@ def test_a_disagreeing_token_disagrees_in_every_class():
 
 def test_a_token_at_each_net_distance_decides_and_no_other_does():
     recipe = parse(TINY)
-    coded = codes(recipe, recipe.memory)
+    coded = list(zip(*(codes(recipe, recipe.memory, number) for number in range(4)), strict=True))
     after = expected_continuation(TINY, PROMPT, 1)
     deciding = set()
     for back in range(1, REACH + 1):
-        other = next(token for token in range(3, 1024) if coded[token] != coded[PROMPT[-1 - back]])
+        other = next(token for token in range(3, 1024) if all(map(ne, coded[token], coded[PROMPT[-1 - back]])))
         changed = [*PROMPT[: -1 - back], other, *PROMPT[len(PROMPT) - back :]]
         deciding |= {back} if expected_continuation(TINY, changed, 1) != after else set()
     assert deciding == {1, 8, 16, 24}
@@ -191,10 +212,10 @@ WRONG = {
     "constructed:tiny?memory=24&bits=4": ["bits='4' is no value", "1..3"],
     "constructed:tiny?codes=2": ["codes belongs to memory"],
     "constructed:tiny?memory=24&codes=9": ["codes='9' is no value", "1..8"],
-    "constructed:tiny?memory=24&readers=5": ["readers=5 is not within 1..4, the heads of a layer"],
+    "constructed:tiny?memory=24&readers=9": ["readers=9 is not within 1..8, the heads of a layer"],
     "constructed:tiny?memory=24&layers=1&readers=3": ["memory reads 4 distances with 3 readers in all; raise readers"],
     "constructed:tiny?memory=24&bits=3": [
-        "192 of 256 elements are left",
+        "126 of 256 elements are left",
         "281 are needed; lower layers, readers, bits or codes",
     ],
     "constructed:tiny?memory=24&margin=0.1": ["a pair with memory has no margin and no layers_share"],

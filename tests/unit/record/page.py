@@ -26,8 +26,9 @@ A figure (marked f) is `{"value": 1.5}`, or `{"value": null, "reason": "why"}`: 
 zero. A spread has `p50`, `p90`, `p95`, `p99`, their number `n`, how many are `missing`, and a `reason` where there is
 none. In Python they are `Figure(value, reason)` and `Spread`. What the figures mean, and how honest they are:
 [measurements.md](measurements.md), [energy.md](energy.md). A test that does not pass leaves no entry in
-pytest-benchmark's files, whatever failed in it; where the verdict does not pass, the record has no latency, no goodput
-and no speed-up.
+pytest-benchmark's files, whatever failed in it; where the verdict does not pass or nothing was timed, the record has no
+latency, no goodput and no speed-up. Beside the record, `specdec_seconds` says how long the whole gate took, loading
+included; the plan of later runs adds these up.
 """
 OLD = """
 ## Schema 1

@@ -52,28 +52,28 @@ def shows_where(holds: Callable[[Request], bool], position: int = 4) -> Callable
 
 def test_a_wrong_token_is_seen_with_its_distance() -> None:
     """Both arms' tokens, the target's own choice, and how far the seen one lies below it."""
-    fault = Look(session(), FAULTY, 0.125)(REQUEST)
+    fault = Look(session(), FAULTY, 2, "bfloat16")(REQUEST)
     assert fault is not None
     assert fault.seen[fault.position] != fault.wanted == fault.expected[fault.position]
-    assert fault.gap == 8.0
+    assert (fault.gap, fault.floor) == (8.0, 0.125)
 
 
 def test_an_early_end_is_a_fault_without_a_distance() -> None:
     """The position is where one side ends."""
-    fault = Look(session(), LATE, 0.125)(REQUEST)
+    fault = Look(session(), LATE, 2, "bfloat16")(REQUEST)
     assert fault is not None
     assert (fault.gap, fault.position) == (None, len(fault.seen))
 
 
 def test_a_sound_engine_and_a_tie_show_nothing() -> None:
     """A difference within the floor is none."""
-    assert Look(session(), SOUND, 0.125)(REQUEST) is None
-    assert Look(session(), FAULTY, 8.0)(REQUEST) is None
+    assert Look(session(), SOUND, 2, "bfloat16")(REQUEST) is None
+    assert Look(session(), FAULTY, 128, "bfloat16")(REQUEST) is None
 
 
 def test_an_engine_that_dies_shows_nothing() -> None:
     """The search goes on with another request."""
-    assert Look(session(), replace(FAULTY, speculative_options={"fault": "dies"}), 0.125)(REQUEST) is None
+    assert Look(session(), replace(FAULTY, speculative_options={"fault": "dies"}), 2, "bfloat16")(REQUEST) is None
 
 
 def test_the_prompt_shrinks_to_the_tokens_that_matter() -> None:
@@ -117,8 +117,8 @@ def test_when_time_is_up_nothing_more_is_tried() -> None:
 def test_the_script_is_python_on_the_engine_alone(backend: str, tmp_path: Path) -> None:
     """It imports nothing of this package, and holds ids, settings and both sides' tokens."""
     spec = replace(FAULTY, backend=backend, target="hub/target", draft="hub/draft", speculative_options={})
-    fault = Fault(REQUEST, (7, 8, 9), (7, 8, 3), 2, 9, 8.0)
-    tree = ast.parse(script(spec, fault, ABOUT, 0.125, str(tmp_path)))
+    fault = Fault(REQUEST, (7, 8, 9), (7, 8, 3), 2, 9, 8.0, 0.125)
+    tree = ast.parse(script(spec, fault, ABOUT, str(tmp_path)))
     modules = {
         name.name if isinstance(node, ast.Import) else str(node.module)
         for node in ast.walk(tree)
@@ -167,7 +167,7 @@ def test_the_words_name_fault_versions_and_models() -> None:
     assert "Expected token 0: 7. Seen: 3, which the target rates 8 logits below its argmax." in words
     assert "| vllm | 0.32.0 |" in words
     assert "python -m pytest_specdec.models make 'constructed:tiny'" in words
-    ast.parse(script(replace(spec, target="t"), Fault(REQUEST, (7,), (3,), 0, 7, 8.0), ABOUT, 0.1, None))
+    ast.parse(script(replace(spec, target="t"), Fault(REQUEST, (7,), (3,), 0, 7, 8.0), ABOUT, None))
 
 
 def test_what_a_script_cannot_show_is_refused_in_words() -> None:
@@ -184,7 +184,7 @@ WRONG = FindingPart(request=0, round=0, outcome="divergent", detail="token 3")
 
 def test_nothing_is_done_unless_asked_or_not_red() -> None:
     """Without a folder, and without findings, not one engine is started."""
-    red = VerdictPart(noise_floor_logits=Figure(0.125), findings=(WRONG,))
+    red = VerdictPart(noise_floor_ulps=Figure(2), findings=(WRONG,))
     quiet, asked = session(), session(repro="folder")
     workload = Workload("w", (REQUEST,), 1)
     assert write_bug_report(quiet, Arms(FAULTY, workload), red, ABOUT) == []
@@ -196,7 +196,7 @@ def test_nothing_is_done_unless_asked_or_not_red() -> None:
 
 def test_why_there_is_no_report_is_said() -> None:
     """The gate's message has it."""
-    red = VerdictPart(noise_floor_logits=Figure(0.125), findings=(WRONG,))
+    red = VerdictPart(noise_floor_ulps=Figure(2), findings=(WRONG,))
     workload = Workload("w", (REQUEST,), 1)
     ours = Session(
         Settings.resolve({"repro": "folder"}, {}, {}),

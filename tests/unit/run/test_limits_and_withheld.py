@@ -55,10 +55,10 @@ def test_each_limit_that_is_missed_is_said(scenario: Scenario) -> None:
     """With the figure, the limit and the file; energy also with what speaks against it."""
     words = check_limits(MEASURED, scenario)
     file = scenario.path
-    assert words[0].startswith(f"speedup 1.5 is below min_speedup = 2 of {file}; the model gives no advice: ")
+    assert words[0].startswith(f"speedup 1.5× is below min_speedup = 2 of {file}; the model gives no advice: ")
     assert words[1:] == [
         f"acceptance_rate 0.5 is below min_acceptance_rate = 0.6 of {file}",
-        f"mean_accepted_length 2.5 is below min_mean_accepted_length = 3 of {file}",
+        f"mean_accepted_length 2.5 tokens is below min_mean_accepted_length = 3 of {file}",
         f"energy_ratio 1.5 is above max_energy_ratio = 0.9 of {file}; "
         "3 J/token, 2 for target-only; flagged: short window",
     ]

@@ -12,24 +12,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made import figure, merge
+from made import figure, merge, save
 
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.history.saved import SavedRun
+from pytest_specdec.history.saved import SavedRun, read_run
 from pytest_specdec.metrics.speedup import ONE_GAMMA
 from pytest_specdec.record import Figure as Kept
 from pytest_specdec.record import Record, from_json
-from pytest_specdec.report import format_of, write_report
+from pytest_specdec.report import format_of, gates, write_report
 from pytest_specdec.report import write as writing
 from pytest_specdec.report.content import gather
 from pytest_specdec.report.curves import energy, rates, speedup
 from pytest_specdec.report.drawing import MOST_LINES, Figure, Line, readable
-from pytest_specdec.report.gates import Gate, gates_of, newest
+from pytest_specdec.report.gates import Gate, gates_of, newest, read_runs
 
 EVIL = "</td><script>alert('γ')</script><img src=x onerror=alert(1)>|**a**`b`[c](javascript:1)$x$_y"
 SUFFIXES = {"html": "html", "markdown": "md", "csv": "csv", "json": "json"}
 PERCENTILES = {"p50": 0.01, "p90": 0.02, "p95": 0.03, "p99": 0.04, "n": 9, "missing": 0}
 VOID = {"meta", "br", "link", "img"}
+OF_THE_PAGE = pytest.mark.xdist_group("the page")  # one worker writes it
 
 
 def record(gamma: int, **changed: Any) -> Record:
@@ -109,9 +110,13 @@ def sweep() -> list[dict[str, Any]]:
 
 @pytest.fixture
 def full(tmp_path: Path) -> list[SavedRun]:
+    return full_in(tmp_path)
+
+
+def full_in(path: Path) -> list[SavedRun]:
     """Two runs between which vLLM changed; the newer one has every part of a record, a power series and a red gate."""
-    folder = tmp_path / "store" / "machine"
-    series = tmp_path / "store" / "series" / "one.json"
+    folder = path / "store" / "machine"
+    series = path / "store" / "series" / "one.json"
     series.parent.mkdir(parents=True)
     columns = {"seconds": [0.0, 0.5, 1.0], "watts": [100.0, 300.0, None]}
     series.write_text(json.dumps({"interval_seconds": 0.5, "gpus": {"GPU-1": columns}}))
@@ -128,6 +133,13 @@ def write(runs: list[SavedRun], folder: Path, format: str) -> str:
     path = folder / "made" / f"report.{SUFFIXES[format]}"
     write_report(runs, path, format)
     return path.read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page of these two runs; its fourteen drawings take long."""
+    folder = tmp_path_factory.mktemp("page")
+    return write(full_in(folder), folder, "html")
 
 
 class Outline(HTMLParser):
@@ -161,9 +173,10 @@ class Outline(HTMLParser):
         return [text for tag, text in self.texts if tag in tags]
 
 
-def test_the_page_has_this_structure(full: list[SavedRun], tmp_path: Path) -> None:
+@OF_THE_PAGE
+def test_the_page_has_this_structure(page: str) -> None:
     """Verdicts first, then what red gates say, figures by what may be compared, environments."""
-    outline = Outline(write(full, tmp_path, "html"))
+    outline = Outline(page)
     assert outline.open == []
     group = "batch · vllm · tiny bf16 · cpu"
     assert outline.of("h1", "h2", "h3", "figcaption") == [
@@ -193,18 +206,30 @@ def test_the_page_has_this_structure(full: list[SavedRun], tmp_path: Path) -> No
     ]
 
 
-def test_a_red_gate_shows_both_sides_around_the_difference(full: list[SavedRun], tmp_path: Path) -> None:
+def test_the_decision_stands_at_the_top(tmp_path: Path) -> None:
+    """In every format for people, before any table; what is slower is no green row."""
+    interval = {"interval": figure([1.3, 1.5])}, {"ratio": figure(0.8), "interval": figure([0.7, 0.9])}
+    runs = [run(1, record(0), record(4, speedup=interval[0]), record(2, speedup=interval[1]))]
+    page, text = write(runs, tmp_path, "html"), write(runs, tmp_path, "markdown")
+    for told, table in ((page, "<table"), (text, "| engine")):
+        decision = told.index("use γ = 4 (draft")
+        assert told.index("3 exact, 1 faster, 1 slower") < decision < told.index(table)
+    assert [row.gate for row in gather(runs).rows] == ["green", "slower", "green"]
+
+
+@OF_THE_PAGE
+def test_a_red_gate_shows_both_sides_around_the_difference(full: list[SavedRun], page: str) -> None:
     """The tokens that differ are marked, and its speed is not shown."""
-    page = write(full, tmp_path, "html")
     assert re.findall(r"<mark>(\d+)</mark>", page) == ["9", "3"]
     assert "token 3 is 8 below the target&#39;s argmax 9" in page
     row = next(row for row in gather(full).rows if row.gate == "red")
     assert {name for name, text in row.cells if text != "–"} == {"accepted", "length"}
 
 
-def test_the_page_needs_nothing_else(full: list[SavedRun], tmp_path: Path) -> None:
+@OF_THE_PAGE
+def test_the_page_needs_nothing_else(page: str) -> None:
     """No script, no link but to its own parts, nothing fetched; and its own policy forbids all of it."""
-    outline = Outline(write(full, tmp_path, "html"))
+    outline = Outline(page)
     links = [str(attributes.get(name)) for _, attributes in outline.tags for name in ("href", "src", "xlink:href")]
     assert {link[0] for link in links if link != "None"} == {"#"}
     assert {"script", "link", "img", "iframe"} & {tag for tag, _ in outline.tags} == set()
@@ -212,9 +237,10 @@ def test_the_page_needs_nothing_else(full: list[SavedRun], tmp_path: Path) -> No
     assert str(policy).startswith("default-src 'none'")
 
 
-def test_every_drawing_has_a_text_in_its_place(full: list[SavedRun], tmp_path: Path) -> None:
+@OF_THE_PAGE
+def test_every_drawing_has_a_text_in_its_place(page: str) -> None:
     """A name with the units of both axes, and a table with the values."""
-    outline = Outline(write(full, tmp_path, "html"))
+    outline = Outline(page)
     labels = [str(each["aria-label"]) for _, each in outline.tags if each.get("role") == "img"]
     drawings = [tag for tag, _ in outline.tags if tag == "svg"]
     assert len(drawings) == len(labels) == len(outline.of("figcaption")) == 14
@@ -251,7 +277,8 @@ def test_a_spreadsheet_takes_no_name_for_a_formula(tmp_path: Path) -> None:
     }
 
 
-def test_all_formats_have_the_same_figures(full: list[SavedRun], tmp_path: Path) -> None:
+@OF_THE_PAGE
+def test_all_formats_have_the_same_figures(full: list[SavedRun], page: str, tmp_path: Path) -> None:
     """Every point of the JSON is a line of the CSV, and every figure is in Markdown and on the page."""
     figures = json.loads(write(full, tmp_path, "json"))["figures"]
     rows = list(csv.DictReader(write(full, tmp_path, "csv").splitlines()))
@@ -260,7 +287,7 @@ def test_all_formats_have_the_same_figures(full: list[SavedRun], tmp_path: Path)
     titles = [figure["title"] for figure in figures]
     text = write(full, tmp_path, "markdown").replace("\\", "")
     assert re.findall(r"^### (.*: .*)$", text, re.MULTILINE) == titles
-    captions = Outline(write(full, tmp_path, "html")).of("figcaption")
+    captions = Outline(page).of("figcaption")
     assert captions == [title.split(": ")[0] for title in titles]
 
 
@@ -286,7 +313,7 @@ def test_three_times_the_runs_are_three_times_the_work(
     tmp_path: Path, lines_executed: Callable[[Callable[[], object]], int]
 ) -> None:
     """Not nine times, by the lines of this package that are executed."""
-    few, many = (history_of(count) for count in (60, 180))
+    few, many = (history_of(count) for count in (20, 60))
     least = lines_executed(lambda: write(few, tmp_path, "json"))
     assert 2 < lines_executed(lambda: write(many, tmp_path, "json")) / least < 3.5
 
@@ -304,6 +331,25 @@ def history_of(count: int) -> list[SavedRun]:
         run(number, *(record(gamma, engine={"versions": {"vllm": f"0.{number // 20}"}}) for gamma in range(5)))
         for number in range(count)
     ]
+
+
+def test_of_runs_that_are_not_shown_only_what_is_drawn_is_read(tmp_path: Path) -> None:
+    """The report is the same as over whole runs, and the work on each older run is a fraction."""
+    paths = [save(tmp_path, number, {f"t.py::test_{gamma}": record(gamma) for gamma in range(3)}) for number in (1, 2)]
+    runs = read_runs(paths)
+    assert [each.records[1].latency.itl_s.p50 for each in runs] == [None, 0.01]
+    assert gather(runs) == gather([read_run(path) for path in paths])
+
+
+def test_of_very_many_runs_some_are_read_and_every_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Evenly from the newest back, and an old one where nothing later has its engine."""
+    monkeypatch.setattr(gates, "MOST_RUNS", 4)
+    paths = [save(tmp_path, number, {"t.py::test_it": record(9 if number == 3 else 1)}) for number in range(1, 13)]
+    assert sorted(each.id for each in read_runs(paths)) == ["0003", "0006", "0009", "0012"]
+    monkeypatch.setattr(gates, "MOST_RUNS", 3)
+    assert sorted(each.id for each in read_runs(paths)) == ["0003", "0004", "0008", "0012"]
 
 
 def test_of_each_configuration_the_newest_run_counts() -> None:
@@ -461,7 +507,7 @@ def test_lines_and_words_stand_out_from_the_page(theme: int) -> None:
     blocks = re.findall(r":root \{(.*?)\}", style.read_text(), re.DOTALL)
     colours = dict(re.findall(r"--([\w-]+): (#\w{6})", blocks[theme]))
     page = luminance(colours["page"])
-    for name in [f"line-{number}" for number in range(1, 7)] + ["ink", "soft", "red", "green"]:
+    for name in [f"line-{number}" for number in range(1, 7)] + ["ink", "soft", "red", "green", "slower"]:
         ours = luminance(colours[name])
         contrast = (max(page, ours) + 0.05) / (min(page, ours) + 0.05)
         assert contrast >= (3 if name.startswith("line") else 4.5), (name, contrast)

@@ -12,7 +12,7 @@ from pytest_specdec.history.history import Found, RegressionGate
 from pytest_specdec.history.saved import SavedRun
 from pytest_specdec.record import Place, Record
 from pytest_specdec.report.findings import change_notes, error_lines, flat, markdown, worst
-from pytest_specdec.report.table import print_table
+from pytest_specdec.report.table import footnotes, print_table, screen_width
 from pytest_specdec.thresholds import Threshold
 
 PLACE = Place(test=TEST, file="test_it.py", line=7)
@@ -77,13 +77,14 @@ def test_colour_is_for_terminals() -> None:
 def test_the_three_worst_findings_come_in_words_wrong_output_first() -> None:
     """Then what got worse, then what loses to the target alone; the rest is counted."""
     wrong = record(verdict={"outcome": "divergent"}, gate="red", asked={"scenario": "prose"})
-    losing = [record(speedup={"ratio": figure(share)}) for share in (0.9, 0.6)]
+    losing = [record(speedup={"ratio": figure(share), "interval": figure([0.5, 0.95])}) for share in (0.9, 0.6)]
     first, second, third, more = worst([*losing, compare_with_baseline(SLOW), wrong])
     assert first == "worst: t vllm draft_model γ=3 on prose: divergent"
     assert "tokens_per_second 1024 → 818" in second
     assert "slower than the target alone, 0.60 of its tokens/s" in third
     assert more == "… and 1 more"
-    assert worst([record(speedup={"ratio": figure(1.4)})]) == []
+    unsure = {"ratio": figure(0.93), "interval": figure([0.012, 74.4])}
+    assert worst([record(speedup={"ratio": figure(1.4)}), record(speedup=unsure)]) == []
 
 
 def test_versions_that_changed_are_said_once_and_good_changes_are_counted() -> None:
@@ -97,7 +98,7 @@ def test_versions_that_changed_are_said_once_and_good_changes_are_counted() -> N
 def test_github_gets_a_table_in_markdown_and_an_annotation_at_the_test() -> None:
     """Green gates are no annotation; a bar or a line break inside a cell or message is escaped."""
     records = [compare_with_baseline(SAME), compare_with_baseline(SLOW, asked={"scenario": "a|b"})]
-    page = markdown(records, "ended by SIGTERM after 2 of 3 gates")
+    page = markdown(records, partial="ended by SIGTERM after 2 of 3 gates")
     assert "- partial: ended by SIGTERM after 2 of 3 gates\n" in page
     assert "| scenario | target |" in page
     assert "a\\|b" in page
@@ -129,13 +130,65 @@ def test_a_speedup_follows_from_the_rates_beside_it() -> None:
     measured = record(throughput=rates[0], target_alone=rates[1], speedup=ratio, energy={"over_target": figure(1.08)})
     lines = table([measured], 200)
     (row,) = [line for line in lines if line.lstrip().startswith("short")]
-    assert any("tokens/s target tok/s speed-up      95 %" in line for line in lines)
-    assert row.split()[6:11] == ["identical", "1180.1", "1268.9", "0.93", "0.90–0.96"]
-    assert row.split()[-1] == "1.08"
+    assert any("tokens/s target tok/s          speed-up     J/token" in line for line in lines)
+    speeds = ["1180.1", "1268.9", "0.93", "[0.90,", "0.96]", "0.5", "(1.08×)"]
+    assert row.split()[6:] == ["identical", *speeds, "80.0%", "3.40", "2.0"]
 
 
 def test_a_red_gate_shows_no_figure_of_speed() -> None:
     """Whatever its record has."""
     ratio = {"ratio": figure(1.5), "interval": figure([1.4, 1.6])}
     (row,) = [line for line in table([record(gate="red", speedup=ratio)], 200) if line.lstrip().startswith("short")]
-    assert row.split()[6:12] == ["identical,", "red", "–", "–", "–", "–"]
+    assert row.split()[6:] == ["identical,", "red", "–", "80.0%", "3.40"]
+
+
+def test_a_missed_limit_keeps_its_figures() -> None:
+    """The output is right and the scenario wanted more: its row is red and says how fast it was."""
+    ratio = {"ratio": figure(1.5), "interval": figure([1.4, 1.6])}
+    missed = record(gate="red", failures=["speedup 1.5 is below min_speedup = 2"], speedup=ratio)
+    assert any("1.50 [1.40, 1.60]" in line for line in table([missed], 200))
+
+
+def test_no_two_rows_are_the_same() -> None:
+    """Drafts, devices, GPUs and requests have a column where rows differ in nothing else; a narrow table keeps it."""
+    for part, field, names in (
+        ("asked", "target", ["t", "u"]),
+        ("asked", "draft", ["d", "e"]),
+        ("engine", "device", ["H100", "H200"]),
+        ("asked", "parallelism", [{"tensor_parallel_size": 1}, {"tensor_parallel_size": 2}]),
+        ("workload", "concurrency", [8, 32]),
+    ):
+        lines = [line for line in table([record(**{part: {field: name}}) for name in names], 60) if "short" in line]
+        assert len({line.split("identical")[0] for line in lines}) == 2
+
+
+def test_slower_is_yellow_and_what_is_not_known_is_dim(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slower: the whole interval lies below 1. One that holds 1 says nothing."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    slower, unsure = ({"ratio": figure(0.9), "interval": figure(each)} for each in ([0.8, 0.95], [0.012, 74.4]))
+    first, second = (
+        next(line for line in table([record(speedup=each)], 160, colour=True) if "short" in line)
+        for each in (slower, unsure)
+    )
+    assert "\x1b[33m" in first
+    assert "\x1b[33m" not in second
+    assert "\x1b[2m" in second
+
+
+def test_notes_are_about_columns_that_are_shown_and_said_once() -> None:
+    """Eight gates that leave the same to be desired are one line."""
+    low = "only 12% of the KV entries of prompts were read"
+    several = [record(coverage={"low": low}, asked={"scenario": name}) for name in "abcdefgh"]
+    assert [note for note in footnotes(several, []) if "length" in note or "itl" in note] == []
+    assert [note for note in footnotes(several, ["length"]) if note.startswith("coverage")] == [
+        f"coverage: a, t; b, t; c, t; and 5 more: {low}"
+    ]
+
+
+def test_the_width_is_that_of_columns_and_100_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe has no width of its own."""
+    monkeypatch.setenv("COLUMNS", "77")
+    assert screen_width() == 77
+    monkeypatch.delenv("COLUMNS")
+    monkeypatch.setattr("os.get_terminal_size", lambda _: (_ for _ in ()).throw(OSError()))
+    assert screen_width() == 100

@@ -12,16 +12,17 @@ import pytest
 
 from pytest_specdec.record.parts import DetectionPart
 from pytest_specdec.verdict import detection
-from pytest_specdec.verdict.detection import CODES, MEMORY, PLAIN, SOUND, TEXT, exact_interval, kind_of, would_have_seen
+from pytest_specdec.verdict.detection import MEMORY, ONCE, PLAIN, SOUND, TEXT, exact_interval, kind_of, would_have_seen
 
 ROOT = Path(__file__).parents[3]
 STALE = "a stale entry of one layer"
 FP8 = "keys in fp8 (e4m3) from a token on"
 KINDS = {
     "constructed:tiny?memory=24": MEMORY,
-    "constructed:llama-8b?memory=48": MEMORY,
-    "constructed:tiny?memory=24&codes=3": MEMORY,
-    "constructed:tiny?memory=24&codes=4": CODES,
+    "constructed:llama-8b?memory=48": ONCE,
+    "constructed:tiny?memory=24&readers=2": ONCE,
+    "constructed:tiny?memory=24&readers=1": None,
+    "constructed:tiny?memory=24&codes=3": None,
     "constructed:tiny?memory=24&bits=1": None,
     "constructed:tiny": PLAIN,
     "constructed:tiny?margin=0.02": None,
@@ -45,7 +46,7 @@ def test_a_model_is_of_the_measured_kind_that_reads_no_more_than_it_does(target:
     assert kind_of(target) == kind
 
 
-@pytest.mark.parametrize(("tokens", "measured"), [(16, 16), (63, 16), (64, 64), (255, 64), (256, 256), (4000, 256)])
+@pytest.mark.parametrize(("tokens", "measured"), [(16, 16), (63, 16), (64, 64), (4000, 64)])
 def test_the_statement_is_of_the_most_tokens_that_are_no_more_than_an_answers(tokens: int, measured: int) -> None:
     """Longer answers see at least as much."""
     assert seen(MEMORY, tokens).tokens == measured
@@ -58,18 +59,18 @@ def test_fewer_tokens_than_were_measured_state_nothing() -> None:
 
 def test_a_pair_with_memory_states_its_table() -> None:
     """The lower bound of each share in words, what was never seen too, and the intervals as they were measured."""
-    told = {row["tokens"]: row for row in table()[f"transformers {CODES}"]["faults"][STALE]}[64]
-    part = seen(CODES, 64)
+    told = {row["tokens"]: row for row in table()[f"transformers {MEMORY}"]["faults"][STALE]}[64]
+    part = seen(MEMORY, 64)
     assert SOUND not in part.shares
     assert part.shares[STALE] == tuple(told["interval"]) == exact_interval(told["red"], told["of"])
-    assert part.statement.startswith("of faults planted into constructed:tiny?memory=24&codes=4, 64 tokens an answer, ")
+    assert part.statement.startswith("of faults planted into constructed:tiny?memory=24, 64 tokens an answer, ")
     assert f"{STALE} ≥ {told['interval'][0]:.2f}" in part.statement
     assert FP8 in part.statement.partition(". Never on: ")[2]
 
 
 def test_a_stale_entry_is_seen_with_memory_and_not_without() -> None:
-    """By the table itself: the least share of a pair with several codes, and the most of the plain one."""
-    assert seen(CODES, 64).shares[STALE][0] > 0.9
+    """By the table itself: the least share of a pair with memory, and the most of the plain one."""
+    assert seen(MEMORY, 64).shares[STALE][0] > 0.9
     assert seen(PLAIN, 64).shares[STALE] == exact_interval(0, 24)
 
 

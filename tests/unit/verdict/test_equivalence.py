@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,13 +13,11 @@ from hypothesis import strategies as st
 from pytest_specdec.generation import Generation, Run, Score
 from pytest_specdec.verdict.equivalence import Calibration, Certified, Outcome, Verdict, judge
 from pytest_specdec.verdict.limits import Facts
-from pytest_specdec.verdict.noise import NoiseFloor
+from pytest_specdec.verdict.noise import NoiseFloor, noise_floor
 from pytest_specdec.workloads.workload import Request, Workload
 
 PROMPT = (5, 6, 7)
-FLOOR = NoiseFloor(
-    gap=0.125, ulp=0.0625, tokens=100, near_ties=3, disagreements=1, compared=4, dtype="bfloat16", rate=(3, 100)
-)
+FLOOR = noise_floor([[Score(0.0625 * (at < 3), 10.0, 1) for at in range(100)]], "bfloat16", 1, 4)
 
 
 def request_for(tokens: Sequence[int], **limits: object) -> Request:
@@ -49,13 +48,17 @@ def exact(of: Generation) -> tuple[Score, ...]:
     return tuple(Score(0.0, 10.0, token) for token in of.token_ids)
 
 
+def text_of(requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> list[str]:
+    """One letter a token."""
+    return ["".join(chr(ord("a") + token) for token in output) for output in outputs]
+
+
 def verdict_on(
     seen: Generation, expected: Generation, rescore=never, request: Request | None = None, **calibration
 ) -> Verdict:  # type: ignore[no-untyped-def]
     asked = request or request_for(expected.token_ids)
-    return judge(
-        Workload("w", (asked,), 1), calibration_of([expected], **calibration), [Run((seen,), None, 0.0)], rescore
-    )
+    known = calibration_of([expected], **calibration)
+    return judge(Workload("w", (asked,), 1), known, [Run((seen,), None, 0.0)], rescore, text_of)
 
 
 def test_the_same_tokens_are_identical_without_rescoring() -> None:
@@ -64,15 +67,15 @@ def test_the_same_tokens_are_identical_without_rescoring() -> None:
 
 
 def test_a_difference_within_the_floor_is_a_tie_and_is_told() -> None:
-    verdict = verdict_on(generation([1, 9, 3]), generation([1, 2, 3]), gaps(0.0, 0.1875, 0.0))
-    assert (verdict.outcome, verdict.passes, verdict.max_gap) == (Outcome.TIE, True, 0.1875)
-    assert (verdict.findings[0].position, verdict.findings[0].gap, verdict.findings[0].worst) == (1, 0.1875, 1)
+    verdict = verdict_on(generation([1, 9, 3]), generation([1, 2, 3]), gaps(0.0, 0.125, 0.0))
+    assert (verdict.outcome, verdict.passes, verdict.max_gap) == (Outcome.TIE, True, 0.125)
+    assert (verdict.findings[0].position, verdict.findings[0].gap, verdict.findings[0].worst) == (1, 0.125, 1)
 
 
 def test_a_difference_beyond_the_floor_is_divergent() -> None:
-    verdict = verdict_on(generation([1, 9, 3]), generation([1, 2, 3]), gaps(0.0, 0.188, 0.0))
+    verdict = verdict_on(generation([1, 9, 3]), generation([1, 2, 3]), gaps(0.0, 0.25, 0.0))
     assert (verdict.outcome, verdict.passes) == (Outcome.DIVERGENT, False)
-    assert verdict.findings[0].detail.startswith("token 1 is 0.188 below the target's argmax 1")
+    assert verdict.findings[0].detail.startswith("token 1 is 0.25 below the target's argmax 1 (4 ULPs)")
 
 
 def test_a_fault_after_a_tie_is_still_found() -> None:
@@ -130,6 +133,73 @@ def test_a_doubled_bos_is_named() -> None:
     assert detail == "the engine put token 0 before the prompt: is BOS added twice?"
 
 
+@pytest.mark.parametrize(
+    ("reason", "outcome"),
+    [(None, "length"), ("abort", "engine error"), ("error", "engine error"), ("stop", "length"), ("length", "length")],
+)
+def test_what_is_cut_off_after_a_tie_is_no_tie(reason: str | None, outcome: str) -> None:
+    """Three of 48 tokens, each within the floor, whatever the engine says of their end."""
+    asked = Request(PROMPT, 48, stop=("none of these",))
+    cut = Generation(PROMPT, (1, 9, 3), reason, text="bjd")
+    assert verdict_on(cut, generation(range(48)), gaps(0.0, 0.1, 0.0), request=asked).outcome.value == outcome
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome"), [("bc", "identical"), ("bx", "text"), ("bcd", "text"), ("b", "text"), (None, "identical")]
+)
+def test_the_same_ids_with_another_text_are_not_identical(text: str | None, outcome: str) -> None:
+    asked = Request(PROMPT, 9, ignore_eos=False, stop=("d",))
+    seen, expected = (Generation(PROMPT, (1, 2, 3), "stop", text=each) for each in (text, "bc"))
+    verdict = verdict_on(seen, expected, request=asked)
+    assert (verdict.outcome.value, verdict.passes) == (outcome, outcome == "identical")
+
+
+def test_a_tie_does_not_excuse_a_text_that_is_not_that_of_its_ids() -> None:
+    seen = Generation(PROMPT, (1, 9, 3), "length", text="bcd")
+    verdict = verdict_on(seen, generation([1, 2, 3]), gaps(0.0, 0.1, 0.0))
+    assert (verdict.outcome, verdict.findings[0].detail) == (
+        Outcome.TEXT,
+        "text differs from that of its ids at character 1: 'cd', not 'jd'",
+    )
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [{"top_p": 0.9}, {"top_k": 5}, {"min_p": 0.1}, {"n": 1}, {"logprobs": 3}, {"skip_special_tokens": False}],
+)
+def test_a_field_that_cannot_change_a_greedy_choice_neither_excuses_nor_forbids(sampling: dict[str, float]) -> None:
+    asked = request_for([1, 2, 3], sampling=sampling)
+    pair = generation([1, 9, 3]), generation([1, 2, 3])
+    assert verdict_on(*pair, gaps(0.0, 0.1, 0.0), request=asked).outcome is Outcome.TIE
+    assert verdict_on(*pair, gaps(0.0, 5.0, 0.0), request=asked).outcome is Outcome.DIVERGENT
+
+
+@pytest.mark.parametrize(
+    ("tokens", "says_so", "outcome"),
+    [
+        ([1, 2], True, "identical"),
+        ([1, 2], False, "length"),
+        ([1, 9], True, "tie"),
+        ([1], True, "divergent"),
+        ([1, 2, 99], False, "identical"),
+    ],
+)
+def test_an_engine_may_leave_eos_out_if_it_says_so(tokens: list[int], says_so: bool, outcome: str) -> None:
+    """A natural end is then as the target's own; what is cut off is not: the target wants no end there."""
+    asked = Request(PROMPT, 9, ignore_eos=False)
+    facts = Facts(eos_token_ids=frozenset({99}))
+    leaves = replace(facts, keeps_ends=not says_so)
+    known = calibration_of([generation([1, 2, 99], "stop")], facts=facts).beside(leaves, 0.001)
+
+    def rate(_: object, outputs: Sequence[Sequence[int]]) -> list[list[Score]]:
+        wanted, gaps_of = (1, 2, 99), {9: 0.1, 99: 5.0}
+        rows = [list(zip(output, wanted, strict=False)) for output in outputs]
+        return [[Score(0.0 if each == best else gaps_of[each], 10.0, best) for each, best in row] for row in rows]
+
+    seen = Run((generation(tokens, "stop"),), None, 0.0)
+    assert judge(Workload("w", (asked,), 1), known, [seen], rate).outcome.value == outcome
+
+
 def test_text_that_agrees_while_ids_do_not_is_told() -> None:
     asked = Request(PROMPT, 9, ignore_eos=False, stop=("END",))
     expected = Generation(PROMPT, (1, 2), "stop", text="ha")
@@ -181,7 +251,7 @@ def test_an_empty_answer_never_passes() -> None:
 
 
 def test_a_calibration_that_failed_decides_nothing() -> None:
-    broken = NoiseFloor(gap=4.0, ulp=0.0625, tokens=9, near_ties=9, disagreements=1, compared=1, dtype="bfloat16")
+    broken = noise_floor([[Score(4.0, 10.0, 1)] * 9], "bfloat16", 1, 1)
     same = generation([1, 2])
     verdict = verdict_on(same, same, floor=broken)
     assert (verdict.outcome, verdict.passes) == (Outcome.UNDECIDABLE, False)

@@ -24,7 +24,7 @@ def test_steps_ends_and_edges_are_counted() -> None:
     assert (part.block_edges, part.chunk_edges, part.context_edges) == (Figure(1), Figure(None, NO_SIZE), 1)
     assert (part.longest_prompt, part.longest_output) == (14, 8)
     assert (part.cached_tokens, part.preemptions) == (Figure(8), Figure(None, UNTOLD))
-    assert part.fields == ("eos", "min_p", "min_tokens")
+    assert part.fields == ("eos", "min_tokens")
 
 
 def test_a_step_of_one_token_crosses_nothing() -> None:

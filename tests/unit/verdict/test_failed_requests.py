@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -20,25 +20,27 @@ from pytest_specdec.workloads.workload import Request, Workload
 
 WORKLOAD = Workload("w", (Request((5, 9), 6), Request((8, 12, 4), 6)), 2)
 FAILURE = "503 Service Unavailable"
+ERROR: Mapping[str, str | None] = {"finish_reason": None, "error": FAILURE}
+ABORT: Mapping[str, str | None] = {"finish_reason": "abort"}
 
 
 class Stumbles(FakeEngine):
     """The fake target; the first request of each of the first `times` passes fails after two tokens."""
 
-    def __init__(self, times: int) -> None:
+    def __init__(self, times: int, how: Mapping[str, str | None] = ERROR) -> None:
         super().__init__(EngineSpec(backend="fake", target="t"))
-        self.left = times
+        self.left, self.how = times, how
 
     def collect(self) -> Run:
         run = super().collect()
         if not self.left:
             return run
         self.left -= 1
-        return replace(run, generations=(with_failure(run.generations[0]), *run.generations[1:]))
+        return replace(run, generations=(with_failure(run.generations[0], self.how), *run.generations[1:]))
 
 
-def with_failure(answer: Generation) -> Generation:
-    return replace(answer, token_ids=answer.token_ids[:2], chunks=answer.chunks[:2], finish_reason=None, error=FAILURE)
+def with_failure(answer: Generation, how: Mapping[str, str | None] = ERROR) -> Generation:
+    return replace(answer, token_ids=answer.token_ids[:2], chunks=answer.chunks[:2], **how)
 
 
 def calibration_of(engine: FakeEngine) -> Calibration:
@@ -89,18 +91,22 @@ def test_what_the_target_failed_on_is_certified_by_its_answer_at_batch_1(whole: 
     assert verdict_on(calibration, *whole).counts == {"identical": 2}
 
 
-def test_what_the_target_never_answered_is_rescored(whole: tuple[Generation, ...]) -> None:
+@pytest.mark.parametrize("how", [ERROR, ABORT], ids=["error", "abort"])
+def test_what_the_target_never_answered_is_rescored(
+    whole: tuple[Generation, ...], how: Mapping[str, str | None]
+) -> None:
     """Every token is rated by the target alone: right ones pass, a wrong one is divergent, and neither is a length."""
-    calibration = calibration_of(Stumbles(2))
+    calibration = calibration_of(Stumbles(2, how))
     assert calibration.certified[0] == ()
     assert verdict_on(calibration, *whole).passes
     wrong = replace(whole[0], token_ids=(*whole[0].token_ids[:-1], 3))
     assert verdict_on(calibration, wrong, whole[1]).outcome is Outcome.DIVERGENT
 
 
-def test_a_failed_request_is_no_disagreement_of_the_target_with_itself() -> None:
+@pytest.mark.parametrize("how", [ERROR, ABORT], ids=["error", "abort"])
+def test_a_failed_request_is_no_disagreement_of_the_target_with_itself(how: Mapping[str, str | None]) -> None:
     """The calibration compares what was answered at both batch sizes."""
-    floor = calibration_of(Stumbles(1)).floor
+    floor = calibration_of(Stumbles(1, how)).floor
     assert (floor.disagreements, floor.compared) == (0, 1)
 
 

@@ -39,9 +39,7 @@ def test_the_place_within_the_step(at: int, told: str) -> None:
 
 def test_non_default_sampling_fields_are_named() -> None:
     asked = request(sampling={"min_p": 0.1, "frequency_penalty": 1.0, "seed": 3})
-    assert find_hints(finding(5), asked, 4, PLAIN) == (
-        "sampling fields that every token must see: frequency_penalty, min_p",
-    )
+    assert find_hints(finding(5), asked, 4, PLAIN) == ("sampling fields that every token must see: frequency_penalty",)
 
 
 @pytest.mark.parametrize(

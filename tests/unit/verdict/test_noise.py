@@ -1,13 +1,38 @@
-"""The noise floor: what the calibration's scores say, in logits and in ULPs."""
+"""The noise floor: what the calibration's scores say, token by token, in ULPs; and what a gate may spend."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from pytest_specdec.generation import Score
-from pytest_specdec.verdict.noise import compare_near_ties, noise_floor, ulp
+from pytest_specdec.verdict.noise import (
+    LEVEL,
+    PLAIN,
+    VERIFYING,
+    NoiseFloor,
+    Null,
+    compare_near_ties,
+    excess_chance,
+    level_of_gate,
+    noise_floor,
+    resolve_dtype,
+    ulp,
+)
+
+EXACT = Score(0.0, 20.0, 1)
+TIE = Score(0.125, 20.0, 1)
+
+
+def row(near_ties: int, tokens: int) -> list[Score]:
+    return [replace(TIE) for _ in range(near_ties)] + [replace(EXACT) for _ in range(tokens - near_ties)]
+
+
+def floor_of(scores: Sequence[Score], dtype: str = "bfloat16") -> NoiseFloor:
+    return noise_floor([scores], dtype)
 
 
 @pytest.mark.parametrize(
@@ -18,9 +43,11 @@ from pytest_specdec.verdict.noise import compare_near_ties, noise_floor, ulp
         (15.9, "bfloat16", 0.0625),
         (10.0, "float16", 2**-7),
         (10.0, "float32", 2**-20),
+        (0.001, "bfloat16", 2**-7),
     ],
 )
 def test_ulp_is_that_of_neighbouring_numbers(magnitude: float, dtype: str, expected: float) -> None:
+    """From 1 on; below, a logit is the sum of larger numbers."""
     assert ulp(magnitude, dtype) == expected
 
 
@@ -28,65 +55,122 @@ def test_ulp_agrees_with_the_platform_for_doubles() -> None:
     assert ulp(10.0, "float64") == math.ulp(10.0)
 
 
-@pytest.mark.parametrize(
-    ("magnitude", "dtype"), [(0.0, "bfloat16"), (math.inf, "bfloat16"), (math.nan, "float32"), (1.0, "fp8")]
-)
-def test_ulp_is_none_where_it_is_not_known(magnitude: float, dtype: str) -> None:
-    assert ulp(magnitude, dtype) is None
+def test_a_tie_is_told_by_the_ulp_of_its_own_logit() -> None:
+    """Half a logit is 4 ULPs at 20, and 32 at 3.75; a large logit elsewhere does not excuse it."""
+    floor = floor_of([*row(70, 6400), Score(0.25, 41.75, 1)])
+    assert floor.is_beyond(Score(0.5, 3.75, 1))
+    assert not floor.is_beyond(Score(0.5, 20.0, 1))
 
 
-def test_the_floor_is_the_largest_gap_of_the_calibration() -> None:
-    floor = noise_floor([[Score(0.0, 10.0, 1), Score(0.25, 20.0, 2)]], "bfloat16", disagreements=1, compared=4)
-    assert (floor.gap, floor.ulp, floor.tokens, floor.near_ties, floor.bound) == (0.25, 0.125, 2, 1, 0.375)
+def test_one_stray_token_of_the_target_does_not_move_the_floor() -> None:
+    """The furthest of the calibration counts like the second."""
+    ordinary, strayed = floor_of(row(70, 6400)), floor_of([*row(70, 6400), Score(1.0, 20.0, 1)])
+    assert (ordinary.bound, strayed.bound) == (4, 4)
 
 
-def test_two_ulps_are_a_tie_even_if_the_calibration_saw_none() -> None:
-    assert noise_floor([[Score(0.0, 20.0, 1)]], "bfloat16", 0, 1).bound == 0.25
+def test_an_output_that_two_shapes_gave_is_one_observation() -> None:
+    """A stray token that both batch sizes give is one still."""
+    strayed = [*row(70, 6400), Score(1.0, 20.0, 1)]
+    floor = noise_floor([strayed, strayed], "bfloat16")
+    assert (floor.tokens, floor.near_ties, floor.bound) == (6401, 71, 4)
 
 
-def test_without_logits_the_measured_gap_is_the_bound() -> None:
-    assert noise_floor([[Score(0.01, None, 1)]], "bfloat16", 0, 1).bound == 0.01
+def test_a_target_that_often_strays_further_has_a_higher_floor() -> None:
+    wide = [replace(each, gap=3 * each.gap) for each in row(70, 6400)]
+    assert floor_of(wide).bound > floor_of(row(70, 6400)).bound
+
+
+def test_the_floor_rises_with_the_tokens_and_with_the_gates() -> None:
+    """Among more tokens rounding goes further, and a later gate has less of the level."""
+    floor = floor_of(row(70, 6400))
+    bounds = [floor.for_gate(tokens, level_of_gate(1)).bound for tokens in (400, 6400, 100_000)]
+    assert bounds == [3, 4, 4]
+    assert floor.for_gate(6400, level_of_gate(200)).bound == 6
+
+
+def test_a_calibration_without_a_near_tie_takes_the_measured_one_for_its_own() -> None:
+    assert floor_of(row(0, 400)).bound == 3
+
+
+@pytest.mark.parametrize("name", ["float16", "half", "torch.float16"])
+def test_every_name_of_a_dtype_has_its_ulp(name: str) -> None:
+    """One ULP at 20 in float16; as bfloat16 it would be an eighth of one."""
+    floor = floor_of(row(0, 400), name)
+    assert (floor.dtype, floor.ulps(Score(2**-6, 20.0, 1)), floor.unknown) == ("float16", 1.0, ())
+
+
+@pytest.mark.parametrize("name", ["auto", "fp8"])
+def test_a_dtype_without_an_ulp_is_told_and_no_tie_is_called_a_fault(name: str) -> None:
+    floor = floor_of(row(0, 400), name)
+    assert not floor.is_beyond(TIE)
+    assert floor.unknown == (f"the dtype {name!r} has no known ULP: that of bfloat16 is taken",)
+
+
+def test_torch_names_are_resolved() -> None:
+    assert resolve_dtype("torch.bfloat16") == ("bfloat16", ())
+
+
+def test_without_logits_a_tie_is_a_tie_and_what_is_not_known_is_said() -> None:
+    """Log-probabilities tell distances, not at which magnitude."""
+    floor = floor_of([Score(0.0, None, 1)])
+    assert not floor.is_beyond(Score(0.25, None, 1))
+    assert floor.unknown == ("the target gives no raw logits, so the ULP of logits from 32 on is taken",)
 
 
 def test_a_target_that_strays_far_from_its_own_argmax_decides_nothing() -> None:
-    reason = noise_floor([[Score(4.0, 20.0, 1)]], "bfloat16", 0, 1).insane
+    reason = floor_of([Score(4.0, 20.0, 1)]).insane
     assert reason == "target-only output strays 32 bfloat16 ULPs from its own argmax (sane: 8)"
 
 
 def test_logits_that_are_no_numbers_decide_nothing() -> None:
-    assert (
-        noise_floor([[Score(math.nan, 20.0, 1)]], "bfloat16", 0, 1).insane == "the target's own logits are not numbers"
-    )
+    assert floor_of([Score(math.nan, 20.0, 1)]).insane == "the target's own logits are not numbers"
 
 
 def test_gaps_are_counted_in_ulps_at_their_own_magnitude() -> None:
-    scores = [Score(0.0, 20.0, 1), Score(0.125, 20.0, 1), Score(0.125, 10.0, 1)]
-    assert noise_floor([scores], "bfloat16", 0, 1).histogram == ((0, 1), (1, 1), (2, 1))
+    scores = [EXACT, TIE, Score(0.125, 10.0, 1)]
+    assert floor_of(scores).histogram == ((0, 1), (1, 1), (2, 1))
 
 
 def test_a_target_that_is_often_not_its_own_argmax_decides_nothing() -> None:
-    scores = [Score(0.125, 20.0, 1)] * 30 + [Score(0.0, 20.0, 1)] * 70
-    assert (
-        noise_floor([scores], "bfloat16", 0, 1).insane
-        == "30 of 100 target-only tokens are not its own argmax (sane: 25%)"
+    reason = floor_of(row(30, 100)).insane
+    assert reason == "30 of 100 target-only tokens are not its own argmax (sane: 25%)"
+
+
+def test_near_ties_are_held_against_the_shape_that_was_judged() -> None:
+    """Batch 1 strays on 2 of 256 tokens, batch 8 on none of 6,400: 285 of 6,400 are too many at batch 8."""
+    floor = noise_floor([row(0, 6400), row(2, 256)], "bfloat16")
+    assert compare_near_ties(floor, 285, 6400).too_many
+
+
+def test_a_shape_that_rounds_twice_as_often_is_no_fault_however_many_tokens() -> None:
+    """0.05 % in plain decoding and 0.10 % in verification."""
+    floor = noise_floor([row(50, 100_000)], "bfloat16")
+    assert not compare_near_ties(floor, 100, 100_000).too_many
+
+
+def test_steps_of_verification_are_the_null_where_there_are_any() -> None:
+    floor = noise_floor([row(0, 6400)], "bfloat16", judged=(VERIFYING, row(30, 6400)))
+    assert floor.null == Null(30, 6400, VERIFYING)
+    assert not compare_near_ties(floor, 45, 6400).suspect
+    assert compare_near_ties(floor, 90, 6400).suspect
+
+
+def test_a_second_look_that_finds_nothing_clears_the_first() -> None:
+    floor = noise_floor([row(0, 6400)], "bfloat16")
+    first, second = compare_near_ties(floor, 60, 6400), compare_near_ties(floor, 1, 6400)
+    assert (first.too_many, replace(first, again=second).too_many, replace(first, again=first).too_many) == (
+        True,
+        False,
+        True,
     )
 
 
-@pytest.mark.parametrize(("judged", "too_many"), [(4, False), (8, False), (20, True), (0, False)])
-def test_near_ties_are_too_many_only_beyond_chance(judged: int, too_many: bool) -> None:
-    floor = noise_floor([[Score(0.125, 20.0, 1)] * 4 + [Score(0.0, 20.0, 1)] * 396], "bfloat16", 0, 1)
-    assert compare_near_ties(floor, judged, 400).too_many is too_many
-
-
 def test_the_p_value_is_that_of_the_conditional_binomial() -> None:
-    floor = noise_floor([[Score(0.125, 20.0, 1)] + [Score(0.0, 20.0, 1)] * 99], "bfloat16", 0, 1)
-    assert compare_near_ties(floor, 3, 100).p_value == pytest.approx(5 / 16)
+    """At three times the calibration's rate, three of four tokens of equal samples fall to the judged one."""
+    assert excess_chance(Null(1, 100, PLAIN), 3, 100) == pytest.approx(4 * 0.75**3 * 0.25 + 0.75**4)
 
 
-def test_the_rate_is_that_of_the_batch_size_where_near_ties_are_most_frequent() -> None:
-    """Batch 1 strays on one token in ten here; pooled with the rest, its own rate would look like a fault."""
-    together = [Score(0.0, 20.0, 1)] * 6000
-    alone = [Score(0.125, 20.0, 1)] * 10 + [Score(0.0, 20.0, 1)] * 90
-    floor = noise_floor([together, alone], "bfloat16", 0, 1)
-    assert (floor.near_ties, floor.tokens, floor.rate) == (10, 6100, (10, 100))
-    assert not compare_near_ties(floor, 18, 200).too_many
+def test_the_gates_of_a_session_spend_no_more_than_its_level() -> None:
+    """However many; the first gates can be judged by the larger part."""
+    spent = sum(map(level_of_gate, range(1, 100_000)))
+    assert LEVEL / 2 < level_of_gate(1) + level_of_gate(2) < spent < LEVEL

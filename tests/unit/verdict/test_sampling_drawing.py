@@ -10,7 +10,7 @@ import pytest
 
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError
-from pytest_specdec.generation import Generation, Run, Score, Speculation
+from pytest_specdec.generation import Generation, Ranking, Run, Speculation
 from pytest_specdec.verdict.sampling import Drawing, KnownTarget, is_sampled, knows_exactly, probabilities, rescore
 from pytest_specdec.workloads.workload import Request, Workload
 
@@ -45,8 +45,10 @@ class Recorder:
         answers = [tuple(map(int, str(request.sampling["seed"]))) for request in self.workloads[-1].requests]
         return Run(tuple(Generation((7, 8), answer, "length") for answer in answers), self._speculation, 0.1)
 
-    def score(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> list[tuple[Score, ...]]:
-        return [tuple(Score(3.0 - LOGITS[token], 3.0, 0) for token in output) for output in outputs]
+    def rank(
+        self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], most: int
+    ) -> list[tuple[Ranking, ...]] | None:
+        return [tuple(Ranking(LOGITS, (0, 1, 2), token, True) for token in output) for output in outputs]
 
 
 def test_each_seed_is_a_request_of_its_own_that_runs_to_its_last_token() -> None:
@@ -79,13 +81,25 @@ def test_an_engine_that_does_not_speculate_counted_nothing() -> None:
     assert draw.speculation is None
 
 
-def test_ratings_of_every_token_are_the_distribution_at_the_temperature() -> None:
-    """After a prefix, each token is rated as its continuation; one visit to the engine a prefix."""
+def test_the_targets_logits_are_the_distribution_at_the_temperature() -> None:
+    """After a prefix, by the logits there; one visit to the engine a prefix."""
     engine = Recorder()
     target = KnownTarget(rescore(engine.enter, REQUEST, vocabulary=3))  # type: ignore[arg-type]
     shares = target.shares((1, 0))
     assert shares == pytest.approx({0: 1 / (1 + exp(-1)), 1: exp(-1) / (1 + exp(-1)), 2: 0.0})
     assert (target.shares((1, 0)), engine.entered) == (shares, 1)
+
+
+def test_a_target_that_tells_no_logits_must_be_sampled() -> None:
+    """The error says so."""
+
+    class Silent(Recorder):
+        def rank(self, *_: object) -> None:
+            return None
+
+    target = KnownTarget(rescore(Silent().enter, REQUEST, vocabulary=3))  # type: ignore[arg-type]
+    with pytest.raises(EngineError, match="tells no logits: compare with samples of it"):
+        target.shares(())
 
 
 def test_probabilities_are_the_softmax() -> None:
@@ -108,8 +122,8 @@ def test_a_temperature_above_zero_is_sampling(sampling: dict[str, float], expect
 @pytest.mark.parametrize(
     ("sampling", "vocabulary", "expected"),
     [
-        ({"temperature": 0.7, "seed": 1}, 4096, True),
-        ({"temperature": 0.7}, 4097, False),
+        ({"temperature": 0.7, "seed": 1}, 1024, True),
+        ({"temperature": 0.7}, 1025, False),
         ({"temperature": 0.7, "top_p": 0.9}, 64, False),
     ],
 )

@@ -1,6 +1,6 @@
 """The sampling verdict from end to end, on speculative decoding by arithmetic: a target and a drafter that are tables.
 
-The right loop is called consistent, every known fault of the loop is called different, and thousands of simulated gates
+The right loop is called consistent, every known fault of the loop is called different, and hundreds of simulated gates
 show that false alarms stay below the level and that the stated difference is found as often as stated.
 """
 
@@ -106,7 +106,6 @@ def test_the_right_loop_is_consistent(target: type[Target]) -> None:
     assert (verdict.outcome, verdict.passes) == (SamplingOutcome.CONSISTENT, True)
     assert [position.token for position in verdict.positions] == [1, 2, 3, 4]
     assert min(position.power for position in verdict.positions) >= PLAN.power
-    assert all(position.at_least == 0.0 and position.at_most < 0.2 for position in verdict.positions)
     assert verdict.in_words().startswith(
         "consistent: a total variation of 0.1 at any of the tokens 1 to 4, on average over the prefixes tested, is"
     )
@@ -146,22 +145,19 @@ def test_another_temperature_is_different_from_the_first_token_on() -> None:
     assert verdict.positions[0].p_holm < PLAN.level_of_look
 
 
-def test_too_few_samples_are_underpowered_and_no_pass() -> None:
-    """With the number that would do, but for the cells that open as samples grow; a quarter more does."""
+def test_too_few_samples_decide_nothing() -> None:
+    """The message says how surely the difference would have been found; more samples do."""
     verdict = judge_sampling(RIGHT, known_target(), SamplingPlan.for_gamma(GAMMA, samples=800))
-    assert (verdict.outcome, verdict.passes, verdict.look) == (SamplingOutcome.UNDERPOWERED, False, 4)
-    enough = verdict.samples_needed()
-    assert enough is not None
-    assert f"raise samples to about {enough} (or width, now 2)" in verdict.in_words()
-    assert judge_sampling(RIGHT, known_target(), SamplingPlan.for_gamma(GAMMA, samples=round(1.25 * enough))).passes
+    assert (verdict.outcome, verdict.passes, verdict.look) == (SamplingOutcome.UNDECIDABLE, False, 4)
+    assert f"with probability {verdict.weakest.power:.3f} only, not 0.9, in 800 samples" in verdict.in_words()
+    assert judge_sampling(RIGHT, known_target(), SamplingPlan.for_gamma(GAMMA, samples=4000)).passes
 
 
 def test_a_distribution_without_spread_cannot_be_tested() -> None:
     """Sampling that always gives one token is greedy decoding, which the equivalence verdict judges."""
     certain = KnownTarget(lambda prefix: [1.0, 0.0])
     verdict = judge_sampling(lambda seeds: [(0,) * PLAN.tokens] * len(seeds), certain, PLAN)
-    assert verdict.outcome is SamplingOutcome.UNDERPOWERED
-    assert verdict.samples_needed() is None
+    assert verdict.outcome is SamplingOutcome.UNDECIDABLE
     assert "token 1 cannot be tested" in verdict.in_words()
 
 
@@ -185,7 +181,7 @@ def test_a_verdict_is_plain_values_for_a_record() -> None:
     first = wire["positions"][0]
     assert (part.outcome, wire["look"], len(wire["positions"])) == ("consistent", 4, 4)
     assert first["samples"] == sum(cell["observed"] for cell in first["comparisons"][0]["cells"]) == wire["samples"]
-    assert {"statistic", "dof", "p_value", "p_holm", "total_variation", "at_most", "power"} <= set(first)
+    assert {"statistic", "dof", "p_value", "p_holm", "total_variation", "power"} <= set(first)
 
 
 @dataclass
@@ -201,7 +197,7 @@ class Independent:
 
 
 HALF = (0.5, 0.3, 0.2)
-RUNS = 2000
+RUNS = 500
 
 
 def gates(shares: Sequence[float], power: float, samples: int) -> list[SamplingVerdict]:
@@ -219,12 +215,12 @@ def gates(shares: Sequence[float], power: float, samples: int) -> list[SamplingV
 
 
 def test_false_alarms_stay_below_the_level_over_all_looks_and_positions() -> None:
-    """2000 faultless engines, all four looks taken; without the corrections, far more would be called different."""
+    """500 faultless engines, all four looks taken; without the corrections, far more would be called different."""
     verdicts = gates(HALF, power=0.9999, samples=240)
     alarms = sum(verdict.outcome is SamplingOutcome.DIFFERENT for verdict in verdicts)
     assert max(verdict.look for verdict in verdicts) == 4
     assert binom.ppf(1e-4, RUNS, 0.03) <= alarms <= binom.ppf(1 - 1e-4, RUNS, 0.1)
-    assert sum(map(alarms_uncorrected, range(300))) > binom.ppf(1 - 1e-4, 300, 0.1)
+    assert sum(map(alarms_uncorrected, range(100))) > binom.ppf(1 - 1e-4, 100, 0.1)
 
 
 def alarms_uncorrected(seed: int) -> bool:
@@ -248,7 +244,7 @@ def one_look(plan: SamplingPlan, upto: int) -> SamplingPlan:
 
 
 def test_the_stated_difference_is_found_as_often_as_stated() -> None:
-    """2000 faulty engines, a total variation of 0.15 at both tokens; those that pass or run dry are misses."""
+    """500 faulty engines, a total variation of 0.15 at both tokens; those that pass or run dry are misses."""
     verdicts = gates((0.35, 0.3, 0.35), power=0.9, samples=800)
     found = sum(verdict.outcome is SamplingOutcome.DIFFERENT for verdict in verdicts)
     assert found >= binom.ppf(1e-4, RUNS, 0.9)

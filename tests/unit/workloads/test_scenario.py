@@ -58,7 +58,7 @@ def test_defaults_of_the_smallest_scenario(tmp_path: Path) -> None:
         "sampling_in_turn": (),
         "concurrency": 1,
         "prefix_cache": "reset",
-        "rounds": 3,
+        "rounds": 4,
         "interval": 0.05,
         "warmup_rounds": 1,
         "demand": (),
@@ -67,6 +67,7 @@ def test_defaults_of_the_smallest_scenario(tmp_path: Path) -> None:
         "min_acceptance_rate": None,
         "min_mean_accepted_length": None,
         "max_tie_rate": None,
+        "detects": {"near_ties": None, "lossy": None, "total_variation": None},
         "slo": {"ttft_ms": None, "tpot_ms": None, "e2e_ms": None},
         "min_goodput": None,
     }
@@ -100,7 +101,7 @@ def test_sampling_in_turn_is_each_requests_own(tmp_path: Path) -> None:
     alike = 'source = { format = "ids", prompts = [[5], [6], [7]] }\nmax_tokens = 4\nsampling = { seed = 1 }\n'
     mixed = write_scenario(tmp_path, alike + "sampling_in_turn = [{ min_p = 0.1 }, {}]")
     own = [dict(request.sampling) for request in mixed.realise(10, 11, no_tokenizer).requests]
-    assert own == [{"seed": 1, "min_p": 0.1}, {"seed": 1}, {"seed": 1, "min_p": 0.1}]
+    assert own == [{"seed": 1, "min_p": 0.1}, {"seed": 2}, {"seed": 3, "min_p": 0.1}]
     assert mixed.digest != write_scenario(tmp_path, alike).digest
 
 
@@ -229,6 +230,15 @@ def test_the_digest_tells_every_other_workload(tmp_path: Path, change: str) -> N
     key = change.partition(" ")[0]
     kept = [line for line in RANDOM.splitlines() if not line.startswith(key)]
     assert write_scenario(tmp_path, "\n".join([*kept, change])).digest != write_scenario(tmp_path, RANDOM).digest
+
+
+def test_each_prompt_is_sampled_by_a_seed_of_its_own(tmp_path: Path) -> None:
+    """Equal random numbers would make answers depend on one another; without a seed the engine has none."""
+    text = RANDOM + "sampling = { temperature = 0.5, seed = 7 }\n"
+    requests = write_scenario(tmp_path, text).realise(1000, 64, no_tokenizer).requests
+    assert [request.sampling["seed"] for request in requests] == [7, 8, 9]
+    unseeded = write_scenario(tmp_path, text.replace(", seed = 7", "")).realise(1000, 64, no_tokenizer).requests
+    assert {tuple(request.sampling) for request in unseeded} == {("temperature",)}
 
 
 def test_an_edited_prompt_file_is_another_workload(tmp_path: Path) -> None:

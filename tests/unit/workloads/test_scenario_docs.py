@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 from pytest_specdec.workloads.load import Load, Objectives
-from pytest_specdec.workloads.scenario import Scenario, discover, load_scenario
+from pytest_specdec.workloads.scenario import Detects, Scenario, discover, load_scenario
 from pytest_specdec.workloads.sources import Source
 from pytest_specdec.workloads.sources.source import PromptSource
 
@@ -27,6 +27,7 @@ DOCS = (ROOT / "docs" / "scenarios.md").read_text(encoding="utf-8")
 MODELS: list[tuple[str, type[BaseModel]]] = [
     ("", Scenario),
     *(("load.", each) for each in get_args(Load)),
+    ("detects.", Detects),
     ("slo.", Objectives),
     *(("source.", each) for each in get_args(Source)),
 ]
@@ -95,7 +96,7 @@ def test_the_example_of_every_key_is_valid(tmp_path: Path, key: str, example: st
         key: example,
     }
     (tmp_path / "x.toml").write_text("\n".join(lines.values()))
-    loaded = load_scenario(tmp_path / "x.toml").model_dump(mode="json")[key]
+    loaded = load_scenario(tmp_path / "x.toml").model_dump(mode="json", exclude_none=True)[key]
     assert loaded == {"source": {"format": "random", "length": [16, 16]}}.get(key, tomllib.loads(example)[key])
 
 

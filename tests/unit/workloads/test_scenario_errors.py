@@ -15,7 +15,7 @@ KEYS = (
     "name, description, source, seed, count, chat_template_kwargs, max_tokens, min_tokens, ignore_eos,"
     " stop, stop_token_ids, output_length, sampling, sampling_in_turn, load, concurrency, prefix_cache, rounds,"
     " interval, warmup_rounds, demand, min_speedup, max_energy_ratio, min_acceptance_rate,"
-    " min_mean_accepted_length, max_tie_rate, slo, min_goodput"
+    " min_mean_accepted_length, max_tie_rate, detects, slo, min_goodput"
 )
 FORMATS = (
     'it is one of "random", "text", "ids", "file", "jsonl", "json", "csv", "parquet", "spec_bench", "mt_bench",'
@@ -285,6 +285,10 @@ def test_an_unknown_kind_of_load() -> None:
     ("line", "message"),
     [
         ("min_tokens = 9", "min_tokens: 9 exceeds max_tokens = 8: lower it, or raise max_tokens"),
+        (
+            "detects = { total_variation = 0.1 }",
+            "detects: total_variation: without a temperature ask for near_ties or lossy",
+        ),
         ("concurrency = 4", "concurrency: 4 cannot be reached with 3 prompts: lower it, or raise count"),
         (
             "sampling = { max_new_tokens = 4 }",
@@ -346,6 +350,13 @@ def test_a_faulty_prompt_file(tmp_path: Path, name: str, content: bytes | None, 
         Path(name).write_bytes(content)
     text = f'max_tokens = 8\n[source]\nformat = "file"\npath = "{name}"\n' + (f'column = "{column}"' if column else "")
     assert error_of(text) == f"x.toml:4: source.path: {message.format(path=tmp_path / name)}"
+
+
+def test_a_fault_that_the_verdict_at_a_temperature_does_not_tell() -> None:
+    """Shares of wrong tokens are a matter of greedy decoding."""
+    assert error_of(RANDOM + "sampling = { temperature = 0.8 }\ndetects = { lossy = 0.1 }") == (
+        "x.toml:5: detects: lossy: at a temperature ask for total_variation"
+    )
 
 
 def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_specdec.workloads.toml_file import Place, places
@@ -197,7 +197,6 @@ def paths(value: Any, place: Place = ()) -> Iterator[Place]:
         yield from paths(inner, (*place, key))
 
 
-@settings(max_examples=200)
 @given(documents())
 def test_every_parsed_key_has_the_line_on_which_it_was_written(document: Writer) -> None:
     """No key is missed, none is invented, and each has the writer's own line."""

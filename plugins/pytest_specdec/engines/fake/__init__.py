@@ -1,7 +1,8 @@
 """A fake engine and a fake clock: speculative decoding by arithmetic, in no time, with every figure known beforehand.
 
 It ships with the package so that a plugin built on this one, or this one's own tests, can see a gate from end to end
-without a model. Time is what `clock` reads, and only the engine advances it: run pytest with
+without a model. Time is what `clock` reads, and only the engine advances it. `--specdec-engine fake` brings this clock,
+a target and a scenario (`numbers.toml`); where other engines run beside it, time is the computer's unless one gives
 `--benchmark-timer=pytest_specdec.engines.fake.clock`.
 
 Where things are: `models` what the target prefers next, and how that gives a token; `decoding` the time, and the steps

@@ -8,8 +8,7 @@ Time passes only when told to, and `clock` reads it.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -25,9 +24,10 @@ from pytest_specdec.engines.fake.models import (
     probabilities,
     residual,
     swap_two_highest,
+    two_highest,
 )
 from pytest_specdec.engines.spec import EngineSpec
-from pytest_specdec.generation import Chunk, Generation, Score, Speculation
+from pytest_specdec.generation import Chunk, Generation, Ranking, Score, Speculation
 from pytest_specdec.workloads.workload import Request, Workload
 
 PADDED_LOGIT = 0.0
@@ -102,12 +102,15 @@ class Decoder:
         self.model = model
         self.gamma = spec.gamma or 0 if spec.speculates else 0
         self._alpha = float(spec.speculative_options.get("alpha", 0.8))
+        self.keeps_ends = bool(options["keeps_ends"])
         self._options = options
         self._decoded: set[tuple[int, ...]] = set()
         self.woken = False
+        self._passes = 0
 
     def take(self, workload: Workload) -> None:
-        """Take the requests, or refuse them."""
+        """Take the requests, or refuse them; without a seed, each pass has random numbers of its own."""
+        self._passes += 1
 
     def prompt(self, request: Request) -> tuple[Sequence[int], Sequence[int]]:
         """The prompt as it is reported, and as the model reads it."""
@@ -124,7 +127,7 @@ class Decoder:
             concurrency=workload.concurrency,
             shape=f"{workload.concurrency}x{self.gamma}",
             warm=request.prompt_ids in self._decoded,
-            random=Random(f"{request.sampling.get('seed', 0)} {hash_tokens('seed', request.prompt_ids)}"),
+            random=Random(f"{request.sampling.get('seed', -self._passes)} {hash_tokens('seed', request.prompt_ids)}"),
             context=list(read),
             started_s=clock() - start,
             scheduled_s=due,
@@ -141,6 +144,7 @@ class Decoder:
         burst, accepted, rejected = self.draft_and_verify(progress)
         self._count(progress, accepted)
         tokens, reason = self.cut(progress, self.hand_out(burst, rejected is None))
+        tokens = tokens if self.keeps_ends else self.without_end(progress.request, tokens, reason)
         progress.context += burst
         progress.output += tokens
         progress.rejected = rejected
@@ -239,40 +243,59 @@ class Decoder:
         """Whether the last of these tokens, after the output so far, ends the answer by id or by text."""
         if progress.position(tokens) < progress.request.min_tokens:
             return False
-        text = text_of([*progress.output, *tokens])
-        return tokens[-1] in self.stop_tokens(progress.request) or any(stop in text for stop in progress.request.stop)
+        said, stops = [*progress.output, *tokens], progress.request.stop
+        return tokens[-1] in self.stop_tokens(progress.request) or any(stop in text_of(said) for stop in stops)
 
     def answer(self, progress: Progress, prompt: tuple[int, ...]) -> Generation:
         """The finished answer; text only where a stop text was asked for, and without it."""
-        text = up_to(text_of(progress.output), progress.request.stop) if progress.request.stop else None
+        asked, ids = progress.request, self.without_end(progress.request, progress.output, progress.reason)
+        text = up_to(text_of(ids), asked.stop) if asked.stop else None
         chunks, moments = tuple(progress.chunks), (progress.started_s, progress.scheduled_s)
         counts = (progress.counted.draft_tokens, progress.counted.accepted_tokens) if self.gamma else (None, None)
         return Generation(prompt, tuple(progress.output), progress.reason, chunks, text, *moments, None, *counts)
+
+    def without_end(self, request: Request, tokens: list[int], reason: str | None) -> list[int]:
+        """Tokens without the EOS or stop token that ended the answer."""
+        ends = self.stop_tokens(request) if reason == "stop" else frozenset()
+        return tokens[:-1] if set(tokens[-1:]) & ends else tokens
 
     def in_order(self, answers: list[Answer]) -> list[Answer]:
         """The answers, each in the place of its request."""
         return answers
 
-    def rate(self, request: Request, output: Sequence[int]) -> tuple[Score, ...]:
-        """Each token's gap to the argmax of the raw logits among permitted tokens, by a pass over prompt and output."""
-        return tuple(
-            self._score(
-                (*request.prompt_ids, *output[:place]),
-                token,
-                self.stop_tokens(request) if place < request.min_tokens else (),
-            )
-            for place, token in enumerate(output)
-        )
+    def rate(self, request: Request, output: Sequence[int], shape: str | None = None) -> tuple[Score, ...]:
+        """Each token's gap to the argmax of the raw logits among permitted tokens, without noise or in this shape."""
+        both = self._both_logits(request, output, shape)
+        return tuple(self._score(token, *logits) for token, logits in zip(output, both, strict=True))
 
-    def _score(self, prefix: tuple[int, ...], token: int, withheld: Collection[int]) -> Score:
-        logits = self.model.logits(prefix)
-        best = argmax([-math.inf if at in withheld else logit for at, logit in enumerate(logits)])
+    def rank(self, request: Request, output: Sequence[int], most: int) -> tuple[Ranking, ...]:
+        """The `most` highest raw logits among permitted tokens at each token."""
+        permitted = (masked for _, masked in self._both_logits(request, output))
+        return tuple(_rank(token, logits, most) for token, logits in zip(output, permitted, strict=True))
+
+    def _both_logits(
+        self, request: Request, output: Sequence[int], shape: str | None = None
+    ) -> Iterator[tuple[Sequence[float], list[float]]]:
+        """At each token the raw logits, and the same without the tokens that are not permitted."""
+        for place in range(len(output)):
+            logits = self.model.logits((*request.prompt_ids, *output[:place]), shape)
+            ends = self.stop_tokens(request) if place < request.min_tokens else ()
+            yield logits, mask_tokens(list(logits), ends)
+
+    def _score(self, token: int, logits: Sequence[float], permitted: list[float]) -> Score:
+        best, second = two_highest(permitted)
         rated = logits[token] if token < len(logits) else PADDED_LOGIT
-        return Score(logits[best] - rated, logits[best], best)
+        return Score(logits[best] - rated, logits[best], best, logits[best] - logits[second])
 
     def _count(self, progress: Progress, accepted: int) -> None:
         positions = tuple(int(position < accepted) for position in range(self.gamma))
         progress.counted += Speculation(int(self.gamma > 0), self.gamma, accepted, positions)
+
+
+def _rank(token: int, logits: Sequence[float], most: int) -> Ranking:
+    ids = sorted(range(len(logits)), key=lambda each: -logits[each])[:most]
+    place = ids.index(token) if token in ids else None
+    return Ranking([logits[each] for each in ids], ids, place, most >= len(logits))
 
 
 def text_of(tokens: Sequence[int]) -> str:

@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pytest_specdec.engines.engine import Description
-from pytest_specdec.engines.fake.decoding import TIME, Decoder, Progress, clock
+from pytest_specdec.engines.fake.decoding import TIME, Decoder, Progress, clock, text_of
 from pytest_specdec.engines.fake.models import FIRST_PLAIN_ID, LanguageModel, language_model
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineDied, EngineError
-from pytest_specdec.generation import Run, Score
+from pytest_specdec.generation import Ranking, Run, Score
 from pytest_specdec.workloads.workload import Request, Workload
 
 FAULTS: dict[str, type[Decoder]] = {}
@@ -87,6 +87,8 @@ DEFAULTS: dict[str, Any] = {
     "close_rate": 0.02,
     "flip_rate": 0.25,
     "eos_rate": 0.0,
+    "keeps_ends": True,
+    "binades": 1,
     "switches": {},
 }
 
@@ -96,7 +98,7 @@ class FakeEngine:
 
     def __init__(self, spec: EngineSpec) -> None:
         self.spec = spec
-        self._options = {**DEFAULTS, **spec.options}
+        self._options = {**DEFAULTS, **spec.options, **spec.speculative_options}
         decoder = decoder_of(spec)
         self._pass("load_seconds")
         self._model: LanguageModel = language_model(spec, self._options)
@@ -107,7 +109,7 @@ class FakeEngine:
             device="fake",
             versions={"fake": "1"},
             details=self._details(),
-            configuration={**self._options["switches"], **self.spec.speculative_options.get("switches", {})},
+            configuration=self._switches(),
         )
         self._workload: Workload | None = None
         self._run: Run | None = None
@@ -115,7 +117,17 @@ class FakeEngine:
     def _details(self) -> dict[str, Any]:
         ends = {"eos_token_ids": list(self._model.eos_token_ids)} if self._model.eos_token_ids else {}
         counting = {"counting": "fake"} if self.spec.speculates else {}
-        return {**ends, **counting}
+        return {
+            "dtype": self.spec.dtype,
+            "keeps_ends": self._options["keeps_ends"],
+            **ends,
+            **counting,
+            **self._switches(),
+        }
+
+    def _switches(self) -> dict[str, Any]:
+        """What the options of both arms switch, and what those of speculation do."""
+        return {**self.spec.options.get("switches", {}), **self.spec.speculative_options.get("switches", {})}
 
     def _pass(self, option: str) -> None:
         TIME.advance(float(self._options[option]))
@@ -129,6 +141,10 @@ class FakeEngine:
         values = "".join(f" {name}{value}" for name, value in template.items())
         told = [" ".join(f"{each['role']} {each['content']}" for each in messages) for messages in conversations]
         return self.encode([f"{text}{values} assistant" for text in told])
+
+    def decode(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> Sequence[str | None]:
+        """Each token as the fake tokenizer writes it."""
+        return [text_of(output) for output in outputs]
 
     def prepare(self, workload: Workload) -> None:
         """Take the requests."""
@@ -157,6 +173,21 @@ class FakeEngine:
         """Each token's gap to the argmax of the raw logits, in logits."""
         self._pass("score_seconds")
         return tuple(self._decoder.rate(request, output) for request, output in zip(requests, outputs, strict=True))
+
+    def score_in_steps(
+        self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], step: int
+    ) -> tuple[tuple[Score, ...], ...]:
+        """The same as steps of verification compute it, with the rounding of that shape."""
+        pairs = zip(requests, outputs, strict=True)
+        return tuple(self._decoder.rate(request, output, f"steps of {step}") for request, output in pairs)
+
+    def rank(
+        self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], most: int
+    ) -> tuple[tuple[Ranking, ...], ...]:
+        """The `most` highest raw logits at each token."""
+        self._pass("score_seconds")
+        pairs = zip(requests, outputs, strict=True)
+        return tuple(self._decoder.rank(request, output, most) for request, output in pairs)
 
     def park(self) -> None:
         """Nothing to give up."""

@@ -30,11 +30,12 @@ FIRST_PLAIN_ID = 3
 MODELS = ("map", "context")
 TOP = 12.0
 ULP = 0.0625  # of bfloat16 from 8 to 16, where TOP lies
-NEAR, CLOSE = 1, 3
+NEAR, CLOSE = 1, 8
 FAR = range(17, 48)
 LOW = 4.0
 REST = tuple(LOW + ULP * step for step in range(64))
 MAP_TOP, MAP_GAP = 10.0, 8.0
+MOST_KEPT = 1 << 14  # prefixes of a workload of ten thousand tokens
 
 Logits = tuple[float, ...]
 
@@ -61,7 +62,9 @@ def language_model(spec: EngineSpec, options: Mapping[str, Any]) -> LanguageMode
         return MapModel(vocabulary)
     if options["model"] == "context":
         rates = {name: float(options[name]) for name in ("near_tie_rate", "close_rate", "flip_rate", "eos_rate")}
-        return ContextModel(vocabulary, **rates)
+        model = ContextModel(vocabulary, **rates)
+        model.binades = int(options["binades"])
+        return model
     raise EngineError(f"the fake engine has no model {options['model']!r}; it has: {', '.join(MODELS)}")
 
 
@@ -124,9 +127,10 @@ class ConstructedModel:
 class ContextModel:
     """Logits drawn by a hash of the whole prefix, all of them multiples of one bfloat16 ULP.
 
-    The runner-up lies one ULP below the argmax on a share `near_tie_rate` of prefixes, three ULPs on a share
+    The runner-up lies one ULP below the argmax on a share `near_tie_rate` of prefixes, eight ULPs on a share
     `close_rate`, and 17 or more elsewhere. Rounding, which differs with the shape of a batch, swaps the two of a
-    near-tie on a share `flip_rate` of them. The argmax is EOS on a share `eos_rate` of prefixes.
+    near-tie on a share `flip_rate` of them. The argmax is EOS on a share `eos_rate` of prefixes. All logits of a prefix
+    are doubled up to `binades` - 1 times, so that top logits, and their ULPs with them, are of so many magnitudes.
     """
 
     eos_token_ids: tuple[int, ...] = (EOS,)
@@ -138,7 +142,8 @@ class ContextModel:
         self._rates = near_tie_rate, close_rate
         self._flip_rate = flip_rate
         self._eos_rate = eos_rate
-        self._exact = lru_cache(maxsize=4096)(self._draw)
+        self.binades = 1
+        self._exact = lru_cache(maxsize=MOST_KEPT)(self._draw)
 
     def logits(self, prefix: tuple[int, ...], shape: str | None = None) -> Logits:
         """Exact without a shape; with one, a near-tie may be decided the other way."""
@@ -160,7 +165,8 @@ class ContextModel:
         logits[EOS if draw.random() < self._eos_rate else first] = TOP
         gap = self._gap(draw)
         logits[second] = TOP - ULP * gap
-        return tuple(logits), gap == NEAR
+        scale = 2.0 ** int(chance("binade", prefix) * self.binades)
+        return tuple(scale * logit for logit in logits), gap == NEAR
 
     def _gap(self, draw: Random) -> int:
         """ULPs between the argmax and the runner-up."""
@@ -190,9 +196,9 @@ def swap_two_highest(logits: Sequence[float]) -> Logits:
 
 
 def ulps_between(logits: Sequence[float]) -> float:
-    """How many ULPs the runner-up lies below the argmax."""
+    """How many ULPs the runner-up lies below the argmax, whichever binade that is in."""
     first, second = two_highest(logits)
-    return (logits[first] - logits[second]) / ULP
+    return (logits[first] - logits[second]) / (ULP * 2.0 ** math.floor(math.log2(logits[first] / 8.0)))
 
 
 def is_near_tie(logits: Sequence[float]) -> bool:

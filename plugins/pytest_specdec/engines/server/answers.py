@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_specdec.engines.server.client import Exchange
-from pytest_specdec.engines.server.dialects import Dialect, Path, found_at
+from pytest_specdec.engines.server.dialects import CHOICE, Dialect, Path, found_at
 from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Chunk, Generation, Score
 from pytest_specdec.workloads.workload import Request
@@ -75,7 +75,7 @@ class Answer:
     token_ids: list[int] = field(default_factory=list)
     chunks: list[Chunk] = field(default_factory=list)
     prompt_ids: tuple[int, ...] | None = None
-    text: str = ""
+    text: str | None = None
     finish_reason: str | None = None
     counted: int | None = None
     counted_prompt: int | None = None
@@ -133,7 +133,7 @@ class Answer:
         if ids:
             self.token_ids += ids
             self.chunks.append(Chunk(at_s - self.began, len(ids)))
-        self.text += _text(value)
+        self._take_text(found_at(value, (*CHOICE, "text")), value.get("content"))
         reason = found_at(value, self.dialect.finish_at)
         if reason and reason != "none":
             self.finish_reason = self.dialect.renamed.get(reason, reason)
@@ -142,6 +142,12 @@ class Answer:
     def _take_prompt(self, ids: Any) -> None:
         if ids and self.prompt_ids is None:
             self.prompt_ids = tuple(ids)
+
+    def _take_text(self, *places: Any) -> None:
+        """Chat has none that is plain: a parser may have taken a part of it."""
+        for text in places:
+            if isinstance(text, str) and self.dialect.asks.get("detokenize", True):
+                self.text = (self.text or "") + text
 
     def _take_counts(self, value: dict[str, Any]) -> None:
         counted = found_at(value, self.dialect.completion_tokens_at)
@@ -174,12 +180,6 @@ class Answer:
 
     def _question(self) -> str:
         return f"asked by {json.dumps(dict(self.dialect.asks))}, protocol {self.dialect.name!r}"
-
-
-def _text(value: dict[str, Any]) -> str:
-    choice = found_at(value, ("choices", 0))
-    text = found_at(choice, ("delta", "content")) or found_at(choice, ("text",)) or value.get("content") or ""
-    return text if isinstance(text, str) else ""
 
 
 def _message(body: bytes) -> str:
@@ -216,8 +216,8 @@ class Rating:
         return self.output[-1:] if len(self.prompt) + len(self.output) >= self.context else ()
 
     def body(self, model: str) -> dict[str, Any]:
-        """What is asked: as many of the best tokens as leave one when the withheld ones are taken away."""
-        best = 1 + (len(self.withheld) if self.until else 0)
+        """What is asked: as many of the best tokens as leave two when the withheld ones are taken away."""
+        best = 2 + (len(self.withheld) if self.until else 0)
         rated = self.output[: len(self.output) - len(self.forced)]
         asked = {
             "model": model,
@@ -244,8 +244,11 @@ class Rating:
 
     def _score(self, at: int, token: int, row: Mapping[int, float]) -> Score:
         permitted = {each: value for each, value in row.items() if not (at < self.until and each in self.withheld)}
-        argmax = max(permitted, key=lambda each: permitted[each])
-        return Score(permitted[argmax] - row[token], permitted[argmax] if self.raw else None, argmax)
+        argmax, *others = sorted(permitted, key=lambda each: -permitted[each])
+        top = permitted[argmax]
+        return Score(
+            top - row[token], top if self.raw else None, argmax, top - permitted[others[0]] if others else None
+        )
 
 
 NO_RATING = (

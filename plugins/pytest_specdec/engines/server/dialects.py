@@ -56,9 +56,9 @@ class Dialect:
 
     `asks`: fields that make it tell token ids. `neutral`: greedy decoding, whatever the model's own settings say.
     `prompt_ids_at`: paths of which the first that is there counts; none where the server does not tell. `renamed`:
-    finish reasons under other names. `rates`: whether /v1/completions answers to `prompt_logprobs`. `tokenize`:
-    whether /tokenize and /detokenize are there. `reset`: where its prefix cache is emptied, if it lets one.
-    `environment`: of a server that is started here.
+    finish reasons under other names. `keeps_ends`: whether the EOS or stop token that ends an answer is among its ids.
+    `rates`: whether /v1/completions answers to `prompt_logprobs`. `tokenize`: whether /tokenize and /detokenize are
+    there. `reset`: where its prefix cache is emptied, if it lets one. `environment`: of a server that is started here.
     """
 
     name: str
@@ -70,6 +70,7 @@ class Dialect:
     prompt_ids_at: tuple[Path, ...] = ()
     finish_at: Path = (*CHOICE, "finish_reason")
     renamed: Mapping[str, str] = field(default_factory=dict)
+    keeps_ends: bool = True
     completion_tokens_at: Path = ("usage", "completion_tokens")
     prompt_tokens_at: Path = ("usage", "prompt_tokens")
     ends_with_done: bool = True

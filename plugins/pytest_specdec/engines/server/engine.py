@@ -116,6 +116,8 @@ class ServedEngine:
         details = {
             "model_vocabulary": facts.model_vocabulary,
             "eos_token_ids": list(facts.eos_token_ids) or None,
+            "keeps_ends": self._plan.dialect.keeps_ends if self._plan.keeps_ends is None else self._plan.keeps_ends,
+            "dtype": self._dtype(facts),
             "protocol": self._plan.dialect.name,
             "served_model": self._asking.model,
             "endpoint": self._asking.route.path,
@@ -128,6 +130,12 @@ class ServedEngine:
             pid=None if self._process is None else self._process.group,
             details={name: value for name, value in details.items() if value is not None},
         )
+
+    def _dtype(self, facts: ModelFacts) -> str | None:
+        """As asked of a server that was started here by this engine's own command, else the checkpoint's."""
+        asked = str(self.spec.options.get("dtype", self.spec.dtype))
+        ours = self._process is not None and self._plan.command is None
+        return asked if ours and asked != "auto" else facts.dtype
 
     def _device(self) -> str:
         if self._process is None:
@@ -155,6 +163,10 @@ class ServedEngine:
         same = {"model": self._asking.model, **({"chat_template_kwargs": template} if template else {})}
         asked = ({**same, "messages": [dict(each) for each in talk]} for talk in conversations)
         return [list(self._client.json("/tokenize", body)["tokens"]) for body in asked]
+
+    def decode(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> Sequence[str | None]:
+        """Nothing: a server's own decoding does not say which special tokens it leaves out."""
+        return [None] * len(outputs)
 
     def _decode(self, ids: Sequence[int]) -> str:
         self._refuse_no_tokenizer()
@@ -271,6 +283,9 @@ class ServedEngine:
         bodies = [rating.body(self._asking.model) for rating in asked if rating.output]
         told = iter(self._client.json_of_each("/v1/completions", bodies))
         return tuple(rating.scores(next(told)) if rating.output else () for rating in asked)
+
+    def rank(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], most: int) -> None:
+        """Not told: servers give the logits of a few tokens at most."""
 
     def _rating(self, request: Request, output: tuple[int, ...]) -> Rating:
         ends = request.stop_tokens(self.description.details.get("eos_token_ids") or ())

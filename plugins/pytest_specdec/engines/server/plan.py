@@ -48,6 +48,7 @@ class ServerPlan(BaseModel):
     vocabulary: int | None = None
     context: int | None = None
     eos_token_ids: Sequence[int] = ()
+    keeps_ends: bool | None = None
     raw_logits: bool | None = None
 
     @field_validator("url")

@@ -1,22 +1,25 @@
 """The verdict for sampling: at a temperature above 0, is the output distributed as the target's own samples are?
 
 Speculative sampling promises more than similar text: every token has exactly the target's distribution, given the
-tokens before it. One output proves nothing then, but many do. The same prompt is sampled again and again, each time as
-a request of its own with a seed of its own, and at each position that a step can reach, the tokens that
-followed the most frequent prefixes are compared with the target's by a G-test. The verdict says "consistent" only when
-a difference of a stated size would have been found with a stated probability.
+tokens before it. Two things test that. Every token that was measured is rated by the target, and all of them together
+are held against what the target lets expect (`rated`, `evidence`). And one prompt is sampled again and again, each time
+with a seed of its own: at each position that a step can reach, the tokens that followed the most frequent prefixes are
+compared with the target's by a G-test.
 
     plan = SamplingPlan.for_gamma(4)
     target = KnownTarget(rescore(enter_target, request, vocabulary))      # or SampledTarget(Drawing(…))
     draw = Drawing(enter_engine, request, plan.tokens, concurrency)
     verdict = judge_sampling(draw, target, plan)
 
-`plan` states what is to be found, `tally` counts, `tables` tests what followed a prefix, `power` says what a test can
-see, `position` joins the prefixes, `target` is what is compared with, `drawing` asks engines, and `judgement` decides.
+`rated` places measured tokens in the target's distribution, `evidence` judges them and says what it would have found;
+`plan` states what the G-test is to find, `statistics` counts and tests, `target` is what is compared with and asks the
+engines, and `judgement` decides.
 """
 
+from pytest_specdec.verdict.sampling.evidence import Evidence, RatedVerdict
 from pytest_specdec.verdict.sampling.judgement import PositionFinding, SamplingOutcome, SamplingVerdict, judge_sampling
 from pytest_specdec.verdict.sampling.plan import SamplingPlan
+from pytest_specdec.verdict.sampling.rated import can_be_rated, rate_rounds
 from pytest_specdec.verdict.sampling.statistics import Cell, Comparison
 from pytest_specdec.verdict.sampling.target import (
     EXACT_VOCABULARY,
@@ -35,16 +38,20 @@ __all__ = [
     "Cell",
     "Comparison",
     "Drawing",
+    "Evidence",
     "KnownTarget",
     "PositionFinding",
+    "RatedVerdict",
     "SampledTarget",
     "SamplingOutcome",
     "SamplingPlan",
     "SamplingVerdict",
     "Target",
+    "can_be_rated",
     "is_sampled",
     "judge_sampling",
     "knows_exactly",
     "probabilities",
+    "rate_rounds",
     "rescore",
 ]

@@ -3,7 +3,7 @@
 At each look every position is tested over its prefixes together, and the p-values are corrected over the positions
 (Holm). One that falls below the look's share of the level settles it: different. If none does, and each position would
 have shown the stated difference with the stated power at this very look, that settles it too: consistent. When the
-samples run out before, the verdict is underpowered, which is no pass.
+samples run out before, nothing is decided, which is no pass.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any
 
 from pytest_specdec.verdict.sampling.plan import SamplingPlan
-from pytest_specdec.verdict.sampling.statistics import Comparison, Draw, Prefix, Tally, power, radius, sample_size, tail
+from pytest_specdec.verdict.sampling.statistics import Comparison, Draw, Prefix, Tally, power, tail
 from pytest_specdec.verdict.sampling.target import Target, frequent_prefixes
 
 DERIVED = ("statistic", "dof", "p_value", "samples", "effective", "total_variation")
@@ -25,17 +25,13 @@ class PositionFinding:
     """One position: the token of number `token` (the first is 1), after each of its prefixes.
 
     `p_holm`: the p-value corrected over the positions; it is compared with the look's share of the level. `power`: the
-    probability that the plan's total variation, on average over these prefixes, is found at this look. `at_least`,
-    `at_most`: bounds of the true total variation, which all positions and looks keep together with the plan's
-    confidence.
+    probability that the plan's total variation, on average over these prefixes, is found at this look.
     """
 
     token: int
     comparisons: tuple[Comparison, ...]
     p_holm: float
     power: float
-    at_least: float
-    at_most: float
 
     @property
     def statistic(self) -> float:
@@ -71,7 +67,7 @@ class PositionFinding:
         """One line."""
         return (
             f"  token {self.token}: G = {self.statistic:.2f}, dof {self.dof}, p = {self.p_value:.3g}, "
-            f"Holm {self.p_holm:.3g}; total variation {self.total_variation:.3f} (at most {self.at_most:.3f}); "
+            f"Holm {self.p_holm:.3g}; total variation {self.total_variation:.3f}; "
             f"{self.samples} samples after {len(self.comparisons)} prefixes, power {self.power:.3f}"
         )
 
@@ -94,15 +90,8 @@ def position_finding(
     """The finding at one position, with its power and bounds."""
     dof = sum(comparison.dof for comparison in comparisons)
     effective = sum(comparison.effective for comparison in comparisons)
-    measured, around = mean_total_variation(comparisons), radius(dof, effective, plan.doubt)
-    return PositionFinding(
-        token=token,
-        comparisons=comparisons,
-        p_holm=p_holm,
-        power=power(dof, effective, plan.total_variation, plan.level_of_test),
-        at_least=max(0.0, measured - around),
-        at_most=min(1.0, measured + around),
-    )
+    seen = power(dof, effective, plan.total_variation, plan.level_of_test)
+    return PositionFinding(token, comparisons, p_holm, seen)
 
 
 def joint_p_value(comparisons: Sequence[Comparison]) -> float:
@@ -122,7 +111,7 @@ class SamplingOutcome(str, Enum):
 
     CONSISTENT = "consistent"
     DIFFERENT = "different"
-    UNDERPOWERED = "underpowered"
+    UNDECIDABLE = "undecidable"
 
     @property
     def passes(self) -> bool:
@@ -165,23 +154,12 @@ class SamplingVerdict:
             f"Holm over {len(self.positions)} positions)"
         )
 
-    def samples_needed(self) -> int | None:
-        """About how many samples would reach the plan's power everywhere; None where no number of them is known to."""
-        plan = self.plan
-        if not all(position.effective for position in self.positions):
-            return None
-        shares = (
-            sample_size(position.dof, plan.power, plan.total_variation, plan.level_of_test) / position.effective
-            for position in self.positions
-        )
-        return round(self.samples * max(shares)) + 1
-
     def in_words(self) -> str:
         """The verdict as a message: the outcome, its reason, and a line for each position."""
         reasons = {
             SamplingOutcome.CONSISTENT: self.power_statement(),
             SamplingOutcome.DIFFERENT: self._difference(),
-            SamplingOutcome.UNDERPOWERED: self._shortage(),
+            SamplingOutcome.UNDECIDABLE: self._shortage(),
         }
         return "\n".join(
             [f"{self.outcome.value}: {reasons[self.outcome]}", *(position.in_words() for position in self.positions)]
@@ -203,8 +181,8 @@ class SamplingVerdict:
             )
         return (
             f"at token {weakest.token}, a total variation of {plan.total_variation:g} would be found with probability "
-            f"{weakest.power:.3f} only, not {plan.power:g}: raise samples to about {self.samples_needed()} (or width, "
-            f"now {plan.width}), or ask for a larger total_variation"
+            f"{weakest.power:.3f} only, not {plan.power:g}, in {self.samples} samples: take more of them (samples), or "
+            "ask for a larger total_variation (in a scenario, detects.total_variation)"
         )
 
 
@@ -223,7 +201,7 @@ def judge_sampling(draw: Draw, target: Target, plan: SamplingPlan) -> SamplingVe
         compared = [tuple(target.compare(prefix, tally.after(prefix)) for prefix in prefixes) for prefixes in positions]
         findings = _findings(compared, plan)
         outcome = _outcome(findings, plan)
-        if outcome is not SamplingOutcome.UNDERPOWERED:
+        if outcome is not SamplingOutcome.UNDECIDABLE:
             break
     return SamplingVerdict(outcome, findings, tally.samples, look, plan)
 
@@ -244,7 +222,7 @@ def _outcome(findings: Sequence[PositionFinding], plan: SamplingPlan) -> Samplin
         return SamplingOutcome.DIFFERENT
     if all(position.power >= plan.power for position in findings):
         return SamplingOutcome.CONSISTENT
-    return SamplingOutcome.UNDERPOWERED
+    return SamplingOutcome.UNDECIDABLE
 
 
 def _findings(compared: Sequence[tuple[Comparison, ...]], plan: SamplingPlan) -> tuple[PositionFinding, ...]:

@@ -16,7 +16,7 @@ from typing import Any
 from pytest_specdec.errors import ConfigurationError
 
 SEED_LIMIT = 2**31
-SHARES = ("total_variation", "power", "level", "confidence")
+SHARES = ("total_variation", "power", "level")
 COUNTS = ("samples", "looks", "width")
 
 
@@ -28,7 +28,7 @@ class SamplingPlan:
     `level`: the chance that a faultless engine is called different, over all positions and looks together. `samples`:
     the most samples drawn from each arm; `looks`: into how many batches they are cut. `depth`: the longest prefix, so
     that tokens 1 to depth + 1 are tested; γ + 1 reaches the bonus token. `width`: how many prefixes of each length.
-    `confidence` of the bounds on the total variation. `seed` decides every sample's own seed.
+    `seed` decides every sample's own seed.
     """
 
     total_variation: float = 0.1
@@ -38,7 +38,6 @@ class SamplingPlan:
     looks: int = 4
     depth: int = 3
     width: int = 2
-    confidence: float = 0.95
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -87,11 +86,6 @@ class SamplingPlan:
     def level_of_test(self) -> float:
         """What Holm's correction leaves to a position at worst; the stated power is reached at this level."""
         return self.level_of_look / self.tokens
-
-    @property
-    def doubt(self) -> float:
-        """The chance that a bound at one position and look does not hold; all together keep `confidence`."""
-        return (1 - self.confidence) / (self.looks * self.tokens)
 
     @cached_property
     def _all_seeds(self) -> list[int]:

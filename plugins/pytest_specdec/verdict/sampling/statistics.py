@@ -65,24 +65,6 @@ def power(dof: int, effective: float, total_variation: float, level: float) -> f
     return float(1 - chndtr(chdtri(dof, level), dof, 4 * effective * total_variation**2))
 
 
-def sample_size(dof: int, wanted: float, total_variation: float, level: float) -> float:
-    """The effective number of samples at which `power` is as wanted."""
-    from scipy.special import chdtri, chndtrinc
-
-    return float(chndtrinc(chdtri(dof, level), dof, 1 - wanted)) / (4 * total_variation**2)
-
-
-def radius(dof: int, effective: float, doubt: float) -> float:
-    """How far the measured total variation may lie from the true one, but for a chance of `doubt`; at most 1.
-
-    The expected distance between a sample and its distribution, and McDiarmid's inequality for the rest: it holds for
-    every number of samples.
-    """
-    if not dof:
-        return 1.0
-    return min(1.0, sqrt(dof / effective) / 2 + sqrt(log(1 / doubt) / (2 * effective)))
-
-
 LEAST_EXPECTED = 5.0
 
 

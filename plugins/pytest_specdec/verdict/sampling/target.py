@@ -16,11 +16,12 @@ from typing import Any, Protocol, TypeAlias
 from pytest_specdec.engines.engine import Engine, one_pass
 from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Speculation
+from pytest_specdec.verdict.sampling.rated import MOST
 from pytest_specdec.verdict.sampling.statistics import Comparison, Draw, Prefix, Tally, against_known, against_sample
 from pytest_specdec.workloads.workload import Request, Workload
 
 Enter: TypeAlias = Callable[[], AbstractContextManager[Engine]]
-EXACT_VOCABULARY = 4096
+EXACT_VOCABULARY = MOST
 PLAIN_SAMPLING = frozenset({"temperature", "seed"})
 
 
@@ -67,17 +68,20 @@ class Drawing:
 
 
 def rescore(enter: Enter, request: Request, vocabulary: int) -> NextToken:
-    """The target's distribution after a prefix, by rating each of the `vocabulary` tokens there, shape (vocabulary,).
+    """The target's distribution after a prefix, by its logits there, shape (vocabulary,).
 
     `enter` gives the target-only engine. The temperature is the request's.
     """
-    temperature = float(request.sampling["temperature"])
+    temperature, request = float(request.sampling["temperature"]), replace(request, min_tokens=0)
 
     def next_token(prefix: Prefix) -> list[float]:
-        outputs = [(*prefix, token) for token in range(vocabulary)]
         with enter() as engine:
-            rows = engine.score([request] * vocabulary, outputs)
-        return probabilities([row[-1].gap for row in rows], temperature)
+            rows = engine.rank([request], [(*prefix, 0)], vocabulary)
+        if rows is None:
+            raise EngineError(f"{engine.spec.label} tells no logits: compare with samples of it (SampledTarget)")
+        last = rows[0][-1]
+        by_id = dict(zip(last.ids, last.logits, strict=True))
+        return probabilities([last.logits[0] - by_id[token] for token in range(vocabulary)], temperature)
 
     return next_token
 

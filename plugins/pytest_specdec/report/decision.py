@@ -1,0 +1,304 @@
+"""Which γ to use, with what certainty, at what latency and energy: one sentence for each target, scenario and device.
+
+Of the exact gates the best is taken whose gain over the target alone is sure: its whole 95 % interval lies above it.
+If none is, but one may be, it is said how many rounds would tell; if none can be, not to speculate is the decision.
+What one is not told apart from, what the model of speculative decoding expects, and what was passed over is said too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from textwrap import wrap
+
+from pytest_specdec.history.compare import FEWEST, compare_figure, figure_of
+from pytest_specdec.metrics.interval import MOST_ROUNDS, rounds_to_decide
+from pytest_specdec.record import Record
+from pytest_specdec.report.gates import Gate, by_group, grouped
+from pytest_specdec.thresholds import METRICS, Metric, Threshold, shown
+
+USE, NOT_TO, UNDECIDED = "use", "do not speculate", "not decided"
+NO_GAIN = 1.02
+MOST_NAMED = 3
+SHORT_NAMES = {"itl": "ITL", "ttft": "TTFT", "tpot": "TPOT", "e2e": "whole request"}
+
+
+@dataclass(frozen=True)
+class Decision:
+    """`place`: of which scenario, engine, target and device. `gate`: the chosen one's name, empty if there is none."""
+
+    place: str
+    outcome: str
+    gate: str
+    words: str
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The most that a latency may be, in seconds."""
+
+    metric: Metric
+    most: float
+
+    @classmethod
+    def parse(cls, name: str, written: str) -> Limit:
+        """From "itl_p95" and "8ms". Raises ValueError with the remedy."""
+        threshold = Threshold.parse(f"{name}:{written}")
+        if threshold.relative:
+            raise ValueError(f"{written!r} is no limit of {name}: give a time, e.g. 8ms")
+        return cls(threshold.metric, threshold.most)
+
+    def missed_by(self, record: Record) -> str:
+        """What misses it, in words; empty if it is kept."""
+        value = figure_of(record, self.metric)
+        if value is not None and value <= self.most:
+            return ""
+        told = "not known" if value is None else f"{_milliseconds(value)} over {_milliseconds(self.most)}"
+        return f"{_latency(self.metric.name)} {told}"
+
+
+@dataclass(frozen=True)
+class Gain:
+    """How many times better than the target alone; without bounds where the rounds give no interval."""
+
+    ratio: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def sure(self) -> bool:
+        """Whether it is better."""
+        return self.low is not None and self.low > 1
+
+    @property
+    def excluded(self) -> bool:
+        """Whether it is no better, or by less than counts."""
+        return self.high is not None and self.ratio < 1 and self.high < NO_GAIN
+
+    @property
+    def inverse(self) -> Gain:
+        """The same as a share of what the target alone takes."""
+        return Gain(1 / self.ratio, self.high and 1 / self.high, self.low and 1 / self.low)
+
+    def __str__(self) -> str:
+        """E.g. "2.43× [2.39, 2.47]"."""
+        bounds = "" if self.low is None or self.high is None else f" [{self.low:.2f}, {self.high:.2f}]"
+        return f"{self.ratio:.2f}×{bounds}"
+
+
+def _rate(gate: Gate, _: Gate | None) -> Gain | None:
+    told = gate.record.speedup
+    return None if told.ratio.value is None else Gain(told.ratio.value, *(told.interval.value or ()))
+
+
+def _energy(gate: Gate, target: Gate | None) -> Gain | None:
+    over = gate.record.energy.over_target.value
+    return _less(METRICS["joules_per_token"], gate, target) or Gain(1 / over) if over else None
+
+
+def _less(metric: Metric, gate: Gate, target: Gate | None) -> Gain | None:
+    """The gain in a figure of which less is better, by the rounds of both."""
+    change = compare_figure(gate.record, target.record, shown(metric.name)) if target is not None else None
+    if change is None or change.change is None:
+        return None
+    bounds = () if change.low is None or change.high is None else (1 + change.low, 1 + change.high)
+    return Gain(1 + change.change, *bounds).inverse
+
+
+BY: dict[str, Callable[[Gate, Gate | None], Gain | None]] = {
+    "throughput": _rate,
+    "latency": partial(_less, METRICS["e2e_p95"]),
+    "energy": _energy,
+}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An exact gate, with its gain in what is asked for."""
+
+    gate: Gate
+    gain: Gain
+
+    @property
+    def label(self) -> str:
+        """E.g. "γ = 4 (eagle)"."""
+        return label(self.gate)
+
+
+def label(gate: Gate) -> str:
+    """A gate that speculates, γ first."""
+    return f"γ = {gate.gamma} ({gate.family})" if gate.gamma else gate.family
+
+
+def decide(gates: Sequence[Gate], by: str = "throughput", limits: Sequence[Limit] = ()) -> list[Decision]:
+    """The decision for each target, scenario and device that has a gate which speculates. `by`: a key of BY."""
+    places = (place for group, members in by_group(gates).items() for place in _by_workload(group, members))
+    return [decision for place in places if (decision := _decide(*place, by, limits)) is not None]
+
+
+def _by_workload(group: str, gates: Sequence[Gate]) -> Iterator[tuple[str, list[Gate]]]:
+    """Gates that decoded the same; one whose engine failed before that goes with the first."""
+    named = grouped(gates, lambda gate: gate.record.workload.digest)
+    failed = named.pop("", []) if len(named) > 1 else []
+    for at, (digest, members) in enumerate(named.items()):
+        yield f"{group} · workload {digest[:6]}" if len(named) > 1 else group, members if at else members + failed
+
+
+def _decide(place: str, gates: Sequence[Gate], by: str, limits: Sequence[Limit]) -> Decision | None:
+    target = next((gate for gate in reversed(gates) if not gate.record.asked.speculates and not gate.red), None)
+    arms = [gate for gate in gates if gate.record.asked.speculates]
+    exact = [gate for gate in arms if not gate.red]
+    if not arms or (exact and not any(gate.record.throughput.tokens_per_second.value for gate in exact)):
+        return None
+    kept = [gate for gate in exact if not any(limit.missed_by(gate.record) for limit in limits)]
+    gains = [Candidate(gate, gain) for gate in kept if (gain := BY[by](gate, target)) is not None]
+    outcome, best, words = _best(gains, kept, by)
+    told = [
+        words + _cost(best.gate, by) if best else words,
+        *(_about(best, gains, target, by, arms) if best and outcome == USE else ()),
+    ]
+    told += _passed_over(arms, limits)
+    return Decision(place, outcome, best.label if best else "", "; ".join(told))
+
+
+def _best(candidates: Sequence[Candidate], kept: Sequence[Gate], by: str) -> tuple[str, Candidate | None, str]:
+    """The outcome, whom it is about, and the first words."""
+    ranked = sorted(candidates, key=lambda each: -each.gain.ratio)
+    if sure := [each for each in ranked if each.gain.sure]:
+        return USE, sure[0], f"use {sure[0].label}: {_in_words(sure[0].gain, by)}"
+    if not ranked:
+        none = (NOT_TO, None, "do not speculate here: no gate that speculates is green and within the limits")
+        return (UNDECIDED, None, f"not decided: {_why_no_gain(kept[0], by)}") if kept else none
+    if open_ones := [each for each in ranked if not each.gain.excluded]:
+        told = _in_words(open_ones[0].gain, by)
+        return UNDECIDED, open_ones[0], f"not decided: {open_ones[0].label}: {told}, {_rounds(open_ones[0])}"
+    return NOT_TO, ranked[0], f"do not speculate here: at best {_in_words(ranked[0].gain, by)}, {ranked[0].label}"
+
+
+def _why_no_gain(gate: Gate, by: str) -> str:
+    if by == "latency":
+        return "the latencies of the target alone were not measured beside it"
+    missing = gate.record.energy.over_target if by == "energy" else gate.record.speedup.ratio
+    return f"{'J/token' if by == 'energy' else 'speed-up'}: {missing.reason}"
+
+
+def _in_words(gain: Gain, by: str) -> str:
+    names = {"energy": "J/token", "latency": "p95 of a whole request"}
+    return f"{names[by]} {gain.inverse}" if by in names else str(gain)
+
+
+def _rounds(candidate: Candidate) -> str:
+    """How many more rounds would tell it from the target alone: the interval shrinks as 1/√n."""
+    gain, rounds = candidate.gain, candidate.gate.record.throughput.rounds
+    if not gain.low or not gain.high:
+        return f"without an interval, which {FEWEST} rounds on each side give (--specdec-rounds)"
+    wanted = rounds_to_decide(math.log(gain.high / gain.low) / 2, abs(math.log(gain.ratio)), rounds)
+    if wanted is None:
+        return f"too near the target alone for {MOST_ROUNDS:,} rounds to decide"
+    return f"about {wanted - rounds} more rounds would decide"
+
+
+def _about(
+    best: Candidate, candidates: Sequence[Candidate], target: Gate | None, by: str, arms: Sequence[Gate]
+) -> Iterator[str]:
+    """What else is known of the chosen one."""
+    yield from filter(None, (_latencies(best.gate, target), _exactness(best.gate.record)))
+    alike = [each for each in candidates if each is not best and _alike(each.gain, best.gain)]
+    if alike:
+        yield f"not told apart from {_list([f'{each.label}, {_in_words(each.gain, by)}' for each in alike])}"
+    yield from _model(best, by, arms)
+
+
+def _cost(gate: Gate, by: str) -> str:
+    """The other one of rate and energy."""
+    over, rate = gate.record.energy.over_target.value, _rate(gate, None)
+    told = f", tokens/s {rate}" if by != "throughput" and rate else ""
+    return f"{told}, J/token {over:.2f}×" if by != "energy" and over is not None else told
+
+
+def _latencies(gate: Gate, target: Gate | None) -> str:
+    told = [
+        _against(METRICS[name], gate.record, None if target is None else target.record)
+        for name in ("itl_p95", "ttft_p95")
+    ]
+    return ", ".join(filter(None, told))
+
+
+def _against(metric: Metric, mine: Record, targets: Record | None) -> str:
+    ours, theirs = figure_of(mine, metric), None if targets is None else figure_of(targets, metric)
+    against = "" if theirs is None else f" against {_milliseconds(theirs)}"
+    return "" if ours is None else f"{_latency(metric.name)} {_milliseconds(ours)}{against}"
+
+
+def _latency(name: str) -> str:
+    """E.g. "p95 ITL" of itl_p95."""
+    latency, _, percent = name.rpartition("_")
+    return f"{percent} {SHORT_NAMES[latency]}"
+
+
+def _milliseconds(seconds: float) -> str:
+    value = 1000 * seconds
+    return f"{value:.3g} ms" if value < 1000 else f"{value:,.0f} ms"
+
+
+def _exactness(record: Record) -> str:
+    answers = [f"{count:,} answers {name}" for name, count in record.verdict.counts.items() if count]
+    told = ", ".join(answers) or record.verdict.outcome
+    return f"exact ({told})" if record.verdict.sampling is None else record.verdict.outcome
+
+
+def _alike(one: Gain, other: Gain) -> bool:
+    """Whether their intervals have anything in common."""
+    if one.low is None or one.high is None or other.low is None or other.high is None:
+        return True
+    return one.low <= other.high and other.low <= one.high
+
+
+def _model(best: Candidate, by: str, arms: Sequence[Gate]) -> Iterator[str]:
+    """Where the model of speculative decoding says something else than what was measured."""
+    model, gain = best.gate.record.speedup.model, best.gain
+    predicted = model.predicted.value
+    if by == "throughput" and predicted and gain.low and gain.high and not gain.low <= predicted <= gain.high:
+        yield f"the model predicts {predicted:.2f}×, outside that interval"
+    expected = (model.best_gamma_energy if by == "energy" else model.best_gamma_latency).value
+    if expected is None or expected == best.gate.gamma:
+        return
+    if not expected:
+        yield "the model expects the target alone to be best"
+    elif any((gate.family, gate.gamma) == (best.gate.family, expected) for gate in arms):
+        yield f"the model expects γ = {expected} to be best, which was measured too"
+    else:
+        yield f"the model expects γ = {expected} to be best: measure it"
+
+
+def _passed_over(arms: Sequence[Gate], limits: Sequence[Limit]) -> list[str]:
+    """Gates that were no candidates, and why."""
+    red = [f"{label(gate)} is red: {gate.record.verdict.outcome}" for gate in arms if gate.red]
+    missed = [(gate, limit.missed_by(gate.record)) for gate in arms if not gate.red for limit in limits]
+    told = red + [f"{label(gate)}: {words}" for gate, words in missed if words]
+    return [_list(told)] if told else []
+
+
+def _list(words: Sequence[str]) -> str:
+    more = [f"and {len(words) - MOST_NAMED} more"] if len(words) > MOST_NAMED else []
+    return "; ".join([*words[:MOST_NAMED], *more])
+
+
+def write_lines(decisions: Sequence[Decision], width: int) -> Iterator[tuple[str, str]]:
+    """(line, outcome of its decision) of each, the place first and the words below it."""
+    for decision in decisions:
+        yield f"decision: {decision.place}", ""
+        for line in wrap(decision.words, width - 2, break_long_words=False, break_on_hyphens=False):
+            yield f"  {line}", decision.outcome
+
+
+def headline(records: Sequence[Record]) -> str:
+    """How many gates are red, exact, and faster or slower than the target alone."""
+    reds = sum(record.red for record in records)
+    told = [f"{reds} of {len(records)} gates red"] if reds else []
+    told += [f"{sum(record.passes and record.shows_speed for record in records)} exact"]
+    count = Counter(record.speedup.standing for record in records if not record.red)
+    return ", ".join(told + [f"{count[name]} {name}" for name in ("faster", "slower", "undecided") if count[name]])

@@ -1,0 +1,301 @@
+"""The evidence in all measured tokens together, by betting, and what it would have found.
+
+Before each token a bet is placed that it will fall beyond a cell; the target's own probability sets the price, so that
+the stake can only stay the same on average if the engine samples as the target does (a test martingale). Many such bets
+run side by side: at several odds, beyond each cell, over all tokens and over those of one place in the burst, one
+prompt, one round or one stretch of the answer. Their average is an e-value: by Ville's inequality it reaches 1/level
+with a chance of `level` at most, whatever the bets have in common and however many tokens there are. Prices allow for
+rounding: each is the worst that the stated rounding can make it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import exp, log, sqrt
+from typing import TYPE_CHECKING, Any
+
+from pytest_specdec.verdict.sampling.judgement import SamplingOutcome
+from pytest_specdec.verdict.sampling.rated import CELLS, Place, Rated, Unrated
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+ODDS = (1 / 16, 1 / 4, 1 / 2, 1 / 1.25, 1 / 1.06, 1.06, 1.25, 2.0, 4.0, 64.0, 1e4, 1e8)
+LEVEL = 5e-4  # half of what a gate may spend; the other half is the G-test's
+POWER = 0.95
+PLANTED = 100
+HALVINGS = 8
+LEAST = 1e-3  # of the largest total variation there can be, where the search for the least begins
+FAMILIES: dict[str, Callable[[Place], int]] = {
+    "all tokens": lambda place: 0,
+    "place {} of a burst": lambda place: place.burst,
+    "request {}": lambda place: place.request,
+    "round {}": lambda place: place.round,
+    "tokens from {} on": lambda place: _stretch(place.token),
+}
+
+
+def _stretch(token: int) -> int:
+    """Where the stretch begins that holds this token: 0, 16, 64, 256, 1024, …"""
+    return 0 if token < 16 else 4 ** ((token.bit_length() - 1) // 2)
+
+
+@dataclass(frozen=True)
+class Stake:
+    """One group of tokens: what it is, how many tokens it has, how many of them are the likeliest one and how many are
+    expected to be, and the natural logarithm of its e-value."""
+
+    group: str
+    tokens: int
+    likeliest: int
+    expected: float
+    log_e: float
+
+    def in_words(self) -> str:
+        """One line."""
+        return (
+            f"{self.group}: {self.likeliest} of {self.tokens} tokens are the target's likeliest, where "
+            f"{self.expected:.1f} are expected (e-value {exp(min(self.log_e, 700.0)):.3g})"
+        )
+
+
+class Evidence:
+    """The bets on one sample. With `repeats`, rounds are judged each by itself: a fixed seed makes them repeat."""
+
+    def __init__(self, rated: Sequence[Rated], repeats: bool = False) -> None:
+        import numpy
+
+        self.tokens = len(rated)
+        self._cells = numpy.array([each.cell for each in rated], dtype=int)
+        self._mass = numpy.array([each.mass for each in rated]).reshape(-1, CELLS)
+        self._slack = numpy.array([each.slack for each in rated])
+        turns = [each.place.round if repeats else 0 for each in rated]
+        self._families = [_Family(name, turns, [of(each.place) for each in rated]) for name, of in FAMILIES.items()]
+        prices = self._prices()
+        for family in self._families:
+            family.price(prices)
+
+    def _prices(self) -> Array:
+        """The logarithm of what each bet multiplies a stake by on average, at worst: token, cell, odds."""
+        import numpy
+
+        beyond = self._mass[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:, None].clip(0.0, 1.0)
+        odds = numpy.array(ODDS)
+        moved = numpy.exp(self._slack[:, None, None] * numpy.sign(odds - 1))
+        worst = beyond * moved / (1 - beyond + beyond * moved)
+        return numpy.log1p(worst * (odds - 1))  # type: ignore[no-any-return]
+
+    @cached_property
+    def log_e(self) -> float:
+        """The natural logarithm of the e-value."""
+        return self._log_e(self._cells)
+
+    @property
+    def convicts(self) -> bool:
+        """Whether the engine does not sample as the target does."""
+        return self.log_e >= -log(LEVEL)
+
+    def _log_e(self, cells: Array) -> float:
+        return _log_mean([_log_mean(family.log_e(cells)) for family in self._families])
+
+    def worst(self) -> Stake:
+        """The group that tells most."""
+        import numpy
+
+        told = [(family, family.log_e(self._cells)) for family in self._families]
+        family, stakes = max(told, key=lambda each: float(each[1].max()))
+        at = int(stakes.argmax())
+        inside = family.members == at
+        return Stake(
+            group=family.names[at],
+            tokens=int(inside.sum()),
+            likeliest=int(numpy.count_nonzero(self._cells[inside] == 0)),
+            expected=float(self._mass[inside, 0].sum()),
+            log_e=float(stakes[at]),
+        )
+
+    @cached_property
+    def largest(self) -> float:
+        """The largest total variation that can be planted: the mean probability of the likeliest token."""
+        return float(self._mass[:, 0].mean()) if self.tokens else 0.0
+
+    @cached_property
+    def detects(self) -> float | None:
+        """The least total variation that would have been found with 95 %; None where none would have been.
+
+        Planted into this very sample: the odds of the likeliest token fall by the same factor everywhere, by as much as
+        makes the total variation this large on average, and tokens are drawn anew and judged.
+        """
+        high = 0.999 * self.largest
+        low = LEAST * high
+        if not high or self._found(high) < POWER:
+            return None
+        for _ in range(HALVINGS):
+            middle = sqrt(low * high)
+            low, high = (low, middle) if self._found(middle) >= POWER else (middle, high)
+        return high
+
+    def _found(self, total_variation: float) -> float:
+        """The share of planted samples that are found."""
+        import numpy
+
+        edges, random = self._shifted(total_variation).cumsum(axis=1), numpy.random.default_rng(0)
+        found = (self._log_e(_drawn(edges, random)) >= -log(LEVEL) for _ in range(PLANTED))
+        return sum(found) / PLANTED
+
+    def _shifted(self, total_variation: float) -> Array:
+        """The cells' probabilities with that much less on the likeliest token, on average."""
+        import numpy
+
+        top = self._mass[:, 0]
+        low, high = 0.0, 60.0
+        for _ in range(50):
+            middle = (low + high) / 2
+            less = top / (top + (1 - top) * numpy.exp(middle))
+            low, high = (middle, high) if (top - less).mean() < total_variation else (low, middle)
+        rest = numpy.divide(1 - less, 1 - top, out=numpy.ones_like(top), where=top < 1)
+        return numpy.column_stack([less, self._mass[:, 1:] * rest[:, None]])
+
+    def tokens_for(self, total_variation: float) -> int | None:
+        """About how many tokens in all would show so little; None where rounding would hide it from any number."""
+        import numpy
+
+        shift = self._shifted(total_variation)[:, 0]
+        worst = self._mass[:, 0] / (self._mass[:, 0] + (1 - self._mass[:, 0]) * numpy.exp(self._slack))
+        if self.detects is None or shift.mean() >= worst.mean():
+            return None
+        return round(self.tokens * (self.detects / total_variation) ** 2) + 1
+
+
+@dataclass(frozen=True)
+class RatedVerdict:
+    """What the measured tokens say. `rejected`: the share of verified drafts that were rejected, None where it is not
+    known. `target_strays`: whether the target's own rounds are convicted as well."""
+
+    evidence: Evidence
+    unrated: tuple[Unrated, ...] = ()
+    rejected: float | None = None
+    target_strays: bool = False
+
+    @classmethod
+    def of(cls, tokens: Sequence[Rated | Unrated], repeats: bool, rejected: float | None = None) -> RatedVerdict:
+        """Judge tokens as they were rated."""
+        rated = [each for each in tokens if isinstance(each, Rated)]
+        unrated = tuple(each for each in tokens if isinstance(each, Unrated))
+        return cls(Evidence(rated, repeats), unrated, rejected)
+
+    @property
+    def _no_numbers(self) -> bool:
+        return any(each.nan for each in self.unrated)
+
+    @property
+    def _impossible(self) -> Place | None:
+        return next((each.place for each in self.unrated if each.impossible), None)
+
+    @property
+    def outcome(self) -> SamplingOutcome:
+        """Different, or nothing found; undecidable where the target is not as it rates itself."""
+        if self._no_numbers or self.target_strays:
+            return SamplingOutcome.UNDECIDABLE
+        found = self._impossible is not None or self.evidence.convicts
+        return SamplingOutcome.DIFFERENT if found else SamplingOutcome.CONSISTENT
+
+    @cached_property
+    def detects(self) -> float | None:
+        """The least total variation that would have been found; None where none, or where this is no pass."""
+        return self.evidence.detects if self.outcome.passes else None
+
+    @property
+    def detects_draft_share(self) -> float | None:
+        """The least share of tokens taken from the draft as it is; None where not even all of them.
+
+        Drafts are rejected as often as drafter and target are apart in total variation (Leviathan et al. 2023).
+        """
+        if self.detects is None or not self.rejected or self.detects > self.rejected:
+            return None
+        return self.detects / self.rejected
+
+    def sees(self, total_variation: float | None) -> bool:
+        """Whether so little would have been found; yes where nothing is asked."""
+        return total_variation is None or (self.detects is not None and self.detects <= total_variation)
+
+    def statement(self) -> str:
+        """What would have been found, in words."""
+        tokens = f"{self.evidence.tokens} measured tokens"
+        if not self.outcome.passes:
+            return self.in_words()
+        if self.detects is None:
+            return f"in {tokens} no difference of distribution would have been found with {POWER:.0%}"
+        share = self.detects_draft_share
+        drafts = f", or a share of {share:.3f} of the tokens taken from the draft" if share is not None else ""
+        return f"would have found, with {POWER:.0%}, in {tokens}: a total variation of {self.detects:.3f}{drafts}"
+
+    def shortage(self, asked: float | None) -> str:
+        """What it takes to see as little as is asked, in words."""
+        assert asked is not None
+        words = f"undecidable: detects.total_variation = {asked:g} is asked, and this run {self.statement()}"
+        if (needed := self.evidence.tokens_for(asked)) is None:
+            return f"{words}; rounding hides so little in any number of tokens: use float32, or ask for a larger one"
+        more = max(needed - self.evidence.tokens, 1)
+        return f"{words}; too few tokens: about {more} more would do (count, max_tokens or rounds)"
+
+    def in_words(self) -> str:
+        """Why it does not pass."""
+        if self._no_numbers:
+            return "undecidable: the target's own logits are not numbers"
+        words = self.evidence.worst().in_words() if self.evidence.tokens else "no token could be rated"
+        if (place := self._impossible) is not None:
+            where = f"token {place.token} of request {place.request}, round {place.round}"
+            words = f"{where} has no probability under the request's temperature and filters; {words}"
+        if self.target_strays:
+            return (
+                f"undecidable: the target alone does not sample as it rates its tokens either; of this engine, {words}"
+            )
+        return f"different: measured tokens are not distributed as the target's; {words}"
+
+
+class _Family:
+    """Groups of tokens that are told apart by one thing, in each of the turns that are judged by themselves."""
+
+    def __init__(self, name: str, turns: Sequence[int], labels: Sequence[int]) -> None:
+        import numpy
+
+        keys = list(zip(turns, labels, strict=True))
+        self._numbers = {key: at for at, key in enumerate(sorted(set(keys)))}
+        self.members = numpy.array([self._numbers[key] for key in keys], dtype=int)
+        self.names = [name.format(label) for _, label in self._numbers]
+        self._prices: Array | None = None
+
+    def price(self, prices: Array) -> None:
+        """Take the prices of all bets, summed over each group."""
+        import numpy
+
+        self._prices = numpy.zeros((len(self.names), *prices.shape[1:]))
+        numpy.add.at(self._prices, self.members, prices)
+
+    def log_e(self, cells: Array) -> Array:
+        """The logarithm of each group's e-value: the average over cells and odds."""
+        import numpy
+
+        counts = numpy.bincount(self.members * CELLS + cells, minlength=len(self.names) * CELLS)
+        beyond = counts.reshape(-1, CELLS)[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:, None]
+        stakes = beyond * numpy.log(ODDS) - self._prices
+        bets = (CELLS - 1) * len(ODDS)
+        joined = numpy.logaddexp.reduce(stakes.reshape(len(self.names), bets), axis=1)
+        return joined - log(bets)  # type: ignore[no-any-return]
+
+
+def _log_mean(logs: Sequence[float] | Array) -> float:
+    import numpy
+
+    return float(numpy.logaddexp.reduce(logs) - log(len(logs))) if len(logs) else 0.0
+
+
+def _drawn(edges: Array, random: Generator) -> Array:
+    """A cell for each token, by the cumulated probabilities of its cells."""
+    return (random.random((len(edges), 1)) * edges[:, -1:] >= edges[:, :-1]).sum(axis=1)  # type: ignore[no-any-return]

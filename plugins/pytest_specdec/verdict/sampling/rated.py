@@ -1,0 +1,187 @@
+"""Each measured token, rated by the target: where it lies in the distribution that the target has there.
+
+The target's logits become probabilities by the request's own temperature and filters, and are joined in a few cells:
+the likeliest token, and then the others by how much of the probability lies on likelier ones. That is the rank of a
+token by mass, as in a probability integral transform. Tokens at the edge of a filter, where rounding may decide, are
+left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pytest_specdec.generation import Chunk, Generation, Ranking, Run
+from pytest_specdec.verdict.noise import SANE_ULPS, ulp
+from pytest_specdec.workloads.workload import Request
+
+if TYPE_CHECKING:
+    from numpy import float64
+    from numpy.typing import NDArray
+
+    Floats = NDArray[float64]
+
+MOST = 1024  # logits that are told for each token
+BATCH = 8192  # tokens, prompts among them
+EDGES = (0.5, 0.9, 0.99, 0.9999, 0.999999)
+CELLS = len(EDGES) + 2
+RATED_FIELDS = frozenset({"temperature", "seed", "top_p", "top_k", "min_p"})
+FLOAT32_SUM = 1e-5  # of cumulated probabilities
+SINGLE = 1 / 2  # of the rounding that a calibration calls sane: what may move a single token
+SYSTEMATIC = 1 / 8  # of the same: what may lean to one side in all tokens
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in the measured rounds a token stands; all of it is settled before the token is drawn.
+
+    `token`: its number in the answer. `burst`: its number in what one step gave, 0 in the prompt's own pass.
+    """
+
+    round: int
+    request: int
+    token: int
+    burst: int
+
+
+@dataclass(frozen=True)
+class Rated:
+    """One token. `mass`: the probability of each cell. `cell`: that of the token. `slack`: by how much rounding may
+    move the logarithm of any odds, in all tokens alike."""
+
+    place: Place
+    mass: tuple[float, ...]
+    cell: int
+    slack: float
+
+
+@dataclass(frozen=True)
+class Unrated:
+    """One token that cannot be. `impossible`: the target gives it no probability at all. `nan`: the target gives no
+    numbers. Neither: rounding decides whether a filter lets it pass, or it is not among the tokens that were told."""
+
+    place: Place
+    impossible: bool = False
+    nan: bool = False
+
+
+Rank: TypeAlias = Callable[[Sequence[Request], Sequence[Sequence[int]]], Sequence[Sequence[Ranking]] | None]
+Answer: TypeAlias = tuple[Request, Generation, list[Place]]
+
+
+def can_be_rated(request: Request) -> bool:
+    """Whether nothing but temperature, top_p, top_k and min_p shapes what this request is sampled from."""
+    return set(request.sampling) <= RATED_FIELDS
+
+
+def rate_rounds(
+    rank: Rank, requests: Sequence[Request], runs: Sequence[Run], dtype: str
+) -> list[Rated | Unrated] | None:
+    """Rate every token of all rounds, a few answers at a time; None where the target's engine tells no logits."""
+    found: list[Rated | Unrated] = []
+    for batch in _batches(requests, runs):
+        rows = rank([request for request, _, _ in batch], [answer.token_ids for _, answer, _ in batch])
+        if rows is None:
+            return None
+        for (request, _, places), row in zip(batch, rows, strict=True):
+            found += [rate(*each, request.sampling, dtype) for each in zip(places, row, strict=True)]
+    return found
+
+
+def _batches(requests: Sequence[Request], runs: Sequence[Run]) -> Iterator[list[Answer]]:
+    """The answers of all rounds with the places of their tokens, in batches whose rankings fit into memory."""
+    batch: list[Answer] = []
+    for turn, run in enumerate(runs):
+        for at, (request, answer) in enumerate(zip(requests, run.generations, strict=True)):
+            bursts = enumerate(_in_bursts(answer.chunks, len(answer.token_ids)))
+            batch.append((request, answer, [Place(turn, at, token, burst) for token, burst in bursts]))
+            if sum(len(each.prompt_ids) + len(seen.token_ids) for each, seen, _ in batch) > BATCH:
+                yield batch
+                batch = []
+    if batch:
+        yield batch
+
+
+def _in_bursts(chunks: Sequence[Chunk], tokens: int) -> list[int]:
+    numbers = [min(at, 1) * (place + 1) for at, chunk in enumerate(chunks) for place in range(chunk.tokens)]
+    return numbers if len(numbers) == tokens else [0] * tokens
+
+
+def rate(place: Place, ranking: Ranking, sampling: Mapping[str, Any], dtype: str) -> Rated | Unrated:
+    """Rate one token by the target's highest logits there."""
+    import numpy
+
+    logits = numpy.asarray(ranking.logits, dtype=float)
+    if numpy.isnan(logits).any():
+        return Unrated(place, nan=True)
+    temperature, noise = float(sampling["temperature"]), _rounding(logits[0], dtype)
+    scaled = (logits[numpy.isfinite(logits)] - logits[0]) / temperature
+    sure, possible = permitted(scaled, sampling, SINGLE * noise / temperature, ranking.whole)
+    if ranking.place is None or ranking.place >= sure:
+        beyond = possible < len(scaled) or ranking.whole
+        return Unrated(place, impossible=beyond and (ranking.place is None or ranking.place >= possible))
+    shares = _softmax(scaled[:sure])
+    cells = _cells(shares)
+    mass = numpy.bincount(cells, shares, minlength=CELLS)
+    return Rated(place, tuple(mass.tolist()), int(cells[ranking.place]), SYSTEMATIC * noise / temperature)
+
+
+def permitted(scaled: Floats, sampling: Mapping[str, Any], slack: float, whole: bool) -> tuple[int, int]:
+    """How many of the likeliest tokens pass the filters for sure, and how many may, where rounding moves logits.
+
+    `scaled`: logits over temperature, from high to low, the highest 0. The order of the filters is the engine's own:
+    vLLM applies min_p before top_p and Transformers after it, so both must let a token pass.
+    """
+    sure = possible = len(scaled)
+    if 0 < (kept := int(sampling.get("top_k") or 0)) < sure:
+        sure = int((scaled > scaled[kept] + slack).sum())
+        possible = int((scaled >= scaled[kept - 1] - slack).sum())
+    likely = _softmax(scaled[:possible])
+    if least := float(sampling.get("min_p") or 0.0):
+        sure = min(sure, int((scaled > math.log(least) + slack).sum()))
+    sure = max(sure, 1)
+    if (most := float(sampling.get("top_p") or 1.0)) < 1.0:
+        before = _moved(_before(_softmax(scaled[:sure])), slack)
+        sure = int((before < most - FLOAT32_SUM).sum())
+        sure = int((scaled > scaled[sure] + slack).sum()) if sure < len(scaled) else sure
+        if whole or possible < len(scaled):
+            passes = int((_moved(_before(likely), -slack) < most + FLOAT32_SUM).sum())
+            possible = int((scaled[:possible] >= scaled[passes - 1] - slack).sum())
+    if least:
+        possible = min(possible, int((scaled >= math.log(least) - slack).sum()))
+    return max(sure, 1), max(possible, 1)
+
+
+def _rounding(highest: float, dtype: str) -> float:
+    """How far rounding may move one logit against another, at most, in logits: what a calibration calls sane."""
+    return SANE_ULPS.get(dtype, SANE_ULPS["bfloat16"]) * (ulp(abs(highest), dtype) or 0.0)
+
+
+def _before(shares: Floats) -> Floats:
+    """The probability of all tokens that are likelier than each."""
+    import numpy
+
+    return numpy.cumsum(shares) - shares
+
+
+def _moved(shares: Floats, slack: float) -> Floats:
+    """Probabilities whose odds were moved by this much."""
+    return shares * math.exp(slack) / (1 - shares + shares * math.exp(slack))
+
+
+def _softmax(scaled: Floats) -> Floats:
+    import numpy
+
+    weights = numpy.exp(scaled)
+    return weights / weights.sum()  # type: ignore[no-any-return]
+
+
+def _cells(shares: Floats) -> NDArray[Any]:
+    """The cell of each token: 0 of the likeliest, then by the mass of the likelier ones."""
+    import numpy
+
+    cells = 1 + numpy.searchsorted(EDGES, _before(shares), side="right")
+    cells[0] = 0
+    return cells

@@ -1,0 +1,76 @@
+"""The gate at a temperature, on the fake engine: what it says it would have found, and what a scenario may ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.mutants.cases import SAMPLED, SMALL, Case
+from tests.mutants.trial import SURVIVED, Trial, run_trial
+
+from pytest_specdec.engines.fake import clock
+from pytest_specdec.run.session import Session
+from pytest_specdec.workloads.scenario import load_scenario
+
+Try = Callable[[Mapping[str, Any]], Trial]
+FEW = {**SAMPLED, "count": 8, "max_tokens": 32, "rounds": 1}
+
+
+@pytest.fixture
+def run_sound(fake_session: Session, tmp_path: Path) -> Try:
+    """Put a sound engine, whose likeliest token has 0.7 of the probability, to the gate."""
+
+    def once(scenario: Mapping[str, Any]) -> Trial:
+        case = Case("", "", "", scenario, options=SMALL, alpha=0.3)
+        (tmp_path / "s.toml").write_text(case.toml(), "utf-8")
+        return run_trial(fake_session, case.spec(faulty=False), load_scenario(tmp_path / "s.toml"), clock)
+
+    return once
+
+
+def test_a_green_gate_says_what_it_would_have_found(run_sound: Try) -> None:
+    """As total variation and as a share of tokens from the draft, in message and record alike."""
+    trial = run_sound(FEW)
+    sampling = trial.record.verdict.sampling
+    assert (trial.outcome, trial.record.verdict.outcome) == (SURVIVED, "consistent")
+    assert sampling is not None
+    assert sampling.rated is not None
+    rated = sampling.rated
+    assert (rated.tokens, rated.unrated) == (256, 0)
+    assert 0.1 < rated.detects_total_variation.value < 0.3
+    assert rated.detects_draft_share.value > rated.detects_total_variation.value
+    assert f"in 256 measured tokens: a total variation of {rated.detects_total_variation.value:.3f}" in rated.statement
+
+
+def test_a_gate_that_cannot_see_what_is_asked_is_undecidable(run_sound: Try) -> None:
+    """And says how many tokens are missing; with more of them it is green."""
+    trial = run_sound({**FEW, "detects": {"total_variation": 0.1}})
+    assert trial.outcome == "undecidable"
+    assert "detects.total_variation = 0.1 is asked" in trial.message
+    assert "too few tokens: about" in trial.message
+    assert run_sound({**SAMPLED, "detects": {"total_variation": 0.1}}).outcome == SURVIVED
+
+
+def test_what_rounding_hides_is_not_promised_of_more_tokens(run_sound: Try) -> None:
+    assert "rounding hides so little" in run_sound({**FEW, "detects": {"total_variation": 0.001}}).message
+
+
+@pytest.mark.parametrize("filters", [{"top_p": 0.9}, {"top_k": 3}, {"min_p": 0.05}, {"seed": 11}], ids=str)
+def test_a_token_that_a_filter_does_not_let_pass_is_seen(run_sound: Try, filters: Any) -> None:
+    """The fake knows no filters, in neither arm, so its tokens are impossible where one is asked for."""
+    trial = run_sound({**FEW, "sampling": {"temperature": 1.0, **filters}})
+    passes = "seed" in filters
+    assert trial.outcome == (SURVIVED if passes else "undecidable"), trial.message
+    assert passes or "has no probability under the request's temperature and filters" in trial.message
+
+
+def test_other_fields_leave_the_samples_drawn_anew(run_sound: Try) -> None:
+    """Without power they decide nothing, unless the scenario asks for no more than they see."""
+    biased = {**FEW, "sampling": {"temperature": 1.0, "logit_bias": {"17": 1.0}}}
+    trial = run_sound({**biased, "detects": {"total_variation": 0.02}})
+    assert trial.outcome == "undecidable"
+    assert "ask for a larger total_variation (in a scenario, detects.total_variation)" in trial.message
+    trial = run_sound(biased)
+    assert (trial.outcome, trial.record.verdict.sampling.rated) == (SURVIVED, None)

@@ -1,0 +1,66 @@
+"""Runs pytest in forks of one process that has imported what every run needs; a new one would take a second for it.
+
+`python forks.py MODULE...` imports the modules. Then each line that it reads is a run: its folder, its environment, its
+options, and the files that take what it prints. When the run has ended, its exit status is the line that is answered.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+
+import pytest
+import pytest_benchmark.plugin
+
+
+@contextmanager
+def prepared(modules: Iterable[str]) -> Iterator[None]:
+    """All that is imported anew by each run is here, and what each asks anew is known.
+
+    pytest-benchmark asks git, hg and file in other processes, pytest every installed package for each `-p`.
+    """
+    for name in modules:
+        importlib.import_module(name)
+    # Each run collects garbage some ten times: what is here by now is not looked at again.
+    gc.collect()
+    gc.freeze()
+    plugins = [each for each in importlib.metadata.distributions() if each.entry_points.select(group="pytest11")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(importlib.metadata, "distributions", lambda: plugins)
+        patch.setattr(pytest_benchmark.plugin, "get_tag", cache(pytest_benchmark.plugin.get_tag))
+        patch.setattr(platform, "architecture", cache(platform.architecture))
+        yield
+
+
+def main() -> int:
+    """Run one after another until nobody asks for more."""
+    with prepared(sys.argv[1:]):
+        for line in sys.stdin:
+            if os.fork() == 0:
+                return run(**json.loads(line))
+            print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+    return 0
+
+
+def run(folder: str, environment: Mapping[str, str], options: Sequence[str], files: Sequence[str]) -> int:
+    """What `python -m pytest` would do there."""
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    opened = [os.open(os.devnull, os.O_RDONLY), *(os.open(path, os.O_WRONLY) for path in files)]
+    for descriptor, file in enumerate(opened):
+        os.dup2(file, descriptor)
+        os.close(file)
+    sys.path[0], sys.argv = folder, ["pytest", *options]
+    return pytest.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+"""`--specdec-engine fake` is enough: a target, a scenario and a clock come with the engine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.plugin.conftest import Project
+
+BOTH_ARMS = """
+def test_speculative(specdec, spec_engine, scenario):
+    specdec(spec_engine, scenario)
+
+def test_target_only(specdec, ar_engine, scenario):
+    specdec(ar_engine, scenario)
+"""
+
+
+def test_no_other_option_is_needed(project: Project) -> None:
+    """Tests without marks pass; figures are those of the engine's own clock: a second for each of 8 x 32 tokens."""
+    project.write("pytest.ini", "[pytest]\n")
+    project.tests(BOTH_ARMS, header="")
+    records = project.records("--specdec-engine", "fake")
+    assert [record.gate for record in records.values()] == ["green", "green"]
+    throughput = records["test_target_only[arithmetic-target-numbers]"].throughput
+    assert throughput.seconds.value == 8 * 32 * throughput.rounds
+
+
+@pytest.mark.parametrize(
+    ("fixture", "clock"), [("spec_engine", "pytest_specdec.engines.fake.clock"), ("vllm_ar", "time.perf_counter")]
+)
+def test_another_engine_beside_it_is_timed_by_the_usual_clock(project: Project, fixture: str, clock: str) -> None:
+    """That of the fake engine stands still while others decode."""
+    project.conftest("def pytest_report_collectionfinish(config):\n    return config.getoption('benchmark_timer')\n")
+    project.write("pytest.ini", "[pytest]\n")
+    project.tests(
+        f"def test_it(specdec, {fixture}, scenario): ...\n\ndef test_two(specdec, ar_engine, scenario): ...\n"
+    )
+    assert clock in project.run("--specdec-engine=fake", "--collect-only").outlines

@@ -1,0 +1,108 @@
+"""The decision: which γ, how surely, at what latency and energy; or not to speculate; or how many rounds would tell."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made import figure, record
+
+from pytest_specdec.history.saved import SavedRun
+from pytest_specdec.record import Record
+from pytest_specdec.report.decision import Limit, headline
+from pytest_specdec.report.findings import decisions_on, markdown
+
+TARGET = {"method": "none", "draft": None, "gamma": None, "engine_key": "target"}
+TARGET_LATENCY = {"itl_s": {"p95": 0.0053, "n": 9}, "ttft_s": {"p95": 0.016, "n": 9}}
+
+
+def target() -> Record:
+    """The target alone."""
+    return record(asked=TARGET, latency=TARGET_LATENCY)
+
+
+def arm(gamma: int, ratio: float, low: float, high: float, **changes: Any) -> Record:
+    """A gate at this γ, with its speed-up and interval."""
+    told = {"ratio": figure(ratio), "interval": figure([low, high]), **changes.pop("speedup", {})}
+    return record(speedup=told, asked={"gamma": gamma, "engine_key": f"key{gamma}"}, **changes)
+
+
+def words(*records: Record, by: str = "throughput", limits: tuple[Limit, ...] = ()) -> str:
+    """The only decision on these."""
+    run = SavedRun("0001", Path("0001_x.json"), "", {}, {}, records, {})
+    (decision,) = decisions_on([run], by, limits)
+    return decision.words
+
+
+def test_the_best_that_is_sure_is_named_with_its_price() -> None:
+    """Speed-up with its interval, energy, latencies beside the target's, exactness, and what the model expects."""
+    model = {"best_gamma_latency": figure(6), "predicted": figure(3.1)}
+    latency = {"itl_s": {"p95": 0.0066, "n": 9}, "ttft_s": {"p95": 0.021, "n": 9}}
+    more = {"energy": {"over_target": figure(0.43)}, "verdict": {"counts": {"identical": 1152}}}
+    best = arm(4, 2.43, 2.39, 2.47, speedup={"model": model}, latency=latency, **more)
+    assert words(target(), arm(3, 2.40, 2.36, 2.44), best, arm(8, 1.2, 1.1, 1.3)) == (
+        "use γ = 4 (draft_model d): 2.43× [2.39, 2.47], J/token 0.43×; p95 ITL 6.6 ms against 5.3 ms, p95 TTFT 21 ms "
+        "against 16 ms; exact (1,152 answers identical); not told apart from γ = 3 (draft_model d), 2.40× [2.36, 2.44]"
+        "; the model predicts 3.10×, outside that interval; the model expects γ = 6 to be best: measure it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("gate", "expected"),
+    [
+        (arm(4, 0.97, 0.93, 1.01), "do not speculate here: at best 0.97× [0.93, 1.01], γ = 4 (draft_model d)"),
+        (
+            arm(4, 1.02, 0.66, 1.57),
+            "not decided: γ = 4 (draft_model d): 1.02× [0.66, 1.57], too near the target alone for 1,000 rounds to "
+            "decide",
+        ),
+        (
+            arm(4, 1.2, 0.95, 1.5),
+            "not decided: γ = 4 (draft_model d): 1.20× [0.95, 1.50], about 4 more rounds would decide",
+        ),
+        (
+            arm(4, 2.0, 1.9, 2.1, gate="red", verdict={"outcome": "divergent"}),
+            "do not speculate here: no gate that speculates is green and within the limits; γ = 4 (draft_model d) is "
+            "red: divergent",
+        ),
+    ],
+    ids=["slower", "too near", "more rounds", "red"],
+)
+def test_what_is_not_sure_is_not_advised(gate: Record, expected: str) -> None:
+    """An interval that ends at a gain that does not count, one that decides nothing, a red gate."""
+    assert words(target(), gate) == expected
+
+
+def test_a_wide_interval_gives_way_to_a_sure_gain() -> None:
+    """A larger figure that may be none at all is only mentioned."""
+    told = words(target(), arm(4, 2.0, 0.5, 8.0), arm(2, 1.5, 1.4, 1.6))
+    assert told.startswith("use γ = 2 (draft_model d): 1.50× [1.40, 1.60]")
+    assert "not told apart from γ = 4 (draft_model d), 2.00× [0.50, 8.00]" in told
+
+
+def test_energy_has_an_interval_by_the_rounds_of_both() -> None:
+    """0.25 J a token, over 0.5 of the target alone."""
+    half = {"joules_per_token": figure(0.25), "over_target": figure(0.5), "joules_each_round": [256.0] * 6}
+    told = words(target(), arm(4, 0.9, 0.8, 1.0, energy=half), by="energy")
+    bounds = re.match(r"use γ = 4 \(draft_model d\): J/token 0\.50× \[(0\.\d+), (0\.\d+)\]", told)
+    assert bounds is not None
+    assert 0.45 < float(bounds[1]) < 0.5 < float(bounds[2]) < 0.55
+    assert ", tokens/s 0.90× [0.80, 1.00]; " in told
+
+
+def test_a_limit_passes_over_what_misses_it() -> None:
+    """And names what it would have been."""
+    slow = arm(4, 2.0, 1.9, 2.1, latency={"itl_s": {"p95": 0.009, "n": 9}})
+    quick = arm(2, 1.5, 1.4, 1.6, latency={"itl_s": {"p95": 0.004, "n": 9}})
+    told = words(target(), slow, quick, limits=(Limit.parse("itl_p95", "8ms"),))
+    assert told.startswith("use γ = 2 (draft_model d)")
+    assert told.endswith("; γ = 4 (draft_model d): p95 ITL 9 ms over 8 ms")
+
+
+def test_the_headline_counts_what_is_slower() -> None:
+    """Green is not the same as worth having."""
+    gates = [target(), arm(2, 1.5, 1.4, 1.6), arm(3, 0.9, 0.8, 0.95), arm(4, 0.93, 0.012, 74.4)]
+    assert headline(gates) == "4 exact, 1 faster, 1 slower, 1 undecided"
+    assert "\n4 exact, 1 faster, 1 slower, 1 undecided\n" in markdown(gates)

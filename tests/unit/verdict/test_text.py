@@ -1,0 +1,115 @@
+"""Text is held against ids: it is what the tokenizer makes of them, up to the first stop text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from pytest_specdec.generation import Generation
+from pytest_specdec.verdict.limits import Facts
+from pytest_specdec.verdict.text import Decoded, broken_stop, decode_answers, wrong_text
+from pytest_specdec.workloads.workload import Request
+
+PROMPT, EOS = (5, 6), 99
+FACTS = Facts(vocabulary=100, eos_token_ids=frozenset({EOS}))
+LEAVES_OUT = Facts(vocabulary=100, eos_token_ids=frozenset({EOS}), keeps_ends=False)
+WITH_STOP = {"include_stop_str_in_output": True}
+IDS = (1, 2, 3)
+
+
+def asked(*stop: str, **fields: Any) -> Request:
+    return Request(PROMPT, 9, ignore_eos=False, stop=stop, **fields)
+
+
+def answer(text: str | None, ids: tuple[int, ...] = IDS, reason: str = "stop") -> Generation:
+    return Generation(PROMPT, ids, reason, text=text)
+
+
+@pytest.mark.parametrize(
+    ("request_", "generation", "decoded", "wrong"),
+    [
+        (asked(), answer("one two", reason="length"), Decoded("one two", "one"), None),
+        (asked(), answer(None, reason="length"), Decoded("one two", "one"), None),
+        (asked("two"), answer("one "), Decoded("one two", "one"), None),
+        (asked("two"), answer("one two"), Decoded("one two", "one"), "at character 4: 'two', not its end"),
+        (asked("two"), answer("one"), Decoded("one two", "one"), "at character 3: its end, not ' '"),
+        (asked("two"), answer("on? "), Decoded("one two", "one"), "at character 2: '? ', not 'e '"),
+        (asked("two", sampling=WITH_STOP), answer("one two"), Decoded("one two.", "one"), None),
+        (asked("two", sampling=WITH_STOP), answer("one "), Decoded("one two.", "one"), "at character 4: its end, "),
+        (asked("b", "abc"), answer(""), Decoded("abc", ""), None),
+        (asked("b", "abc"), answer("a"), Decoded("abc", ""), None),
+        (asked("b", "abc"), answer("abc"), Decoded("abc", ""), "at character 0"),
+        (asked("x", "y"), answer("1x2"), Decoded("1x2y", "1x2"), "at character 1: 'x2', not its end"),
+        (asked(), answer("one", ids=(1, EOS)), Decoded("one</s>", "one"), None),
+        (asked(), answer("one</s>", ids=(1, EOS)), Decoded("one</s>", "one"), "at character 3: '</s>', not its end"),
+        (asked(sampling=WITH_STOP), answer("one</s>", ids=(1, EOS)), Decoded("one</s>", "one"), None),
+        (asked(), answer("ca", reason="length"), Decoded("ca\ufffd\ufffd", "ca\ufffd"), None),
+        (asked(), answer("ca\ufffd", reason="length"), Decoded("ca\ufffd", "ca"), None),
+        (asked(), answer("c", reason="length"), Decoded("ca\ufffd", "ca"), "at character 1: its end, not 'a"),
+    ],
+)
+def test_the_text_of_the_ids(request_: Request, generation: Generation, decoded: Decoded, wrong: str | None) -> None:
+    """No more, no less, and no other; a character whose bytes have not all come may be missing."""
+    told = wrong_text(request_, generation, decoded, FACTS)
+    assert (told is None, (wrong or "") in (told or "")) == (wrong is None, True), told
+
+
+@pytest.mark.parametrize(
+    ("request_", "generation", "decoded", "facts", "broken"),
+    [
+        (asked("two"), answer(None), Decoded("one two", "one"), FACTS, None),
+        (asked("two"), answer(None, ids=(1, EOS)), Decoded("one", "one"), FACTS, None),
+        (asked("two"), answer(None, reason="length"), Decoded("one", ""), FACTS, None),
+        (
+            asked("two"),
+            answer(None),
+            Decoded("one", ""),
+            FACTS,
+            "finished by 'stop' after 3 tokens, on no stop token and no stop text",
+        ),
+        (asked("two"), answer(None), Decoded("one", ""), LEAVES_OUT, None),
+        (
+            asked("two"),
+            answer(None, reason="length"),
+            Decoded("two three", "two"),
+            FACTS,
+            "continued past the stop text 'two'",
+        ),
+        (asked("two"), answer(None), Decoded("two\u00e9", "two\ufffd"), FACTS, None),
+    ],
+)
+def test_a_stop_text_ends_the_answer_where_it_is(
+    request_: Request, generation: Generation, decoded: Decoded, facts: Facts, broken: str | None
+) -> None:
+    """Neither passed over nor claimed; with a character that is not whole yet, the stop text is seen late."""
+    assert broken_stop(request_, generation, decoded, facts) == broken
+
+
+def test_each_answer_is_decoded_once_and_only_where_text_says_something() -> None:
+    """A repeated one is not asked for again, one without text not at all, nor one whose stop text is withheld."""
+    calls: list[Sequence[Sequence[int]]] = []
+
+    def decode(_: Sequence[Request], outputs: Sequence[Sequence[int]]) -> list[str | None]:
+        calls.append(list(outputs))
+        return [None if 7 in output else str(list(output)) for output in outputs]
+
+    pairs = [
+        (asked(), answer("a")),
+        (asked(), answer("a")),
+        (asked(), answer(None, ids=(4,))),
+        (asked("x", min_tokens=2), answer("a", ids=(5,))),
+        (asked("x"), answer(None, ids=(6, 8))),
+        (asked("x"), answer("a", ids=(7, 8))),
+    ]
+    decoded = decode_answers(pairs, decode)
+    assert calls == [[(1, 2, 3), (6, 8), (7, 8)], [(1, 2), (6,), (7,)]]
+    assert decoded == {
+        (asked(), IDS): Decoded("[1, 2, 3]", "[1, 2]"),
+        (asked("x"), (6, 8)): Decoded("[6, 8]", "[6]"),
+    }
+
+
+def test_nothing_is_asked_where_no_text_says_anything() -> None:
+    assert decode_answers([(asked(), answer(None))], lambda *_: pytest.fail("nothing had to be decoded")) == {}
