@@ -15,9 +15,9 @@ pytestmark = pytest.mark.specdec(
 
 
 def test_the_target_alone_fills_its_context(specdec, vllm_ar, scenario):
-    """Every token is rated at both batch sizes, the one that fills the context too."""
+    """Every token is rated at both batch sizes, the one that fills the context too; equal outputs count once."""
     record = specdec(vllm_ar, scenario)
-    assert record.verdict.calibration.tokens == 2 * 2 * 56
+    assert record.verdict.calibration.tokens == 2 * 56
     assert record.throughput.prefix_cache_hits.value == whole_blocks_found_again(record)
 
 
