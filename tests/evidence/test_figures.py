@@ -20,7 +20,8 @@ import pytest
 from pytest_specdec.history.compare import compare_figure
 from pytest_specdec.history.saved import read_run
 from pytest_specdec.metrics.drift import LIMIT
-from pytest_specdec.metrics.interval import Interval, Plan, half_width, mean_interval, ratio_interval, squared_error
+from pytest_specdec.metrics.interval import Interval, half_width, mean_interval, ratio_interval, squared_error
+from pytest_specdec.metrics.rounds import Plan
 from pytest_specdec.record import Record, from_json
 from pytest_specdec.thresholds import Threshold
 

@@ -1,4 +1,4 @@
-"""How well a rate is known from its rounds, and when there have been enough of them.
+"""How well a rate is known from its rounds.
 
 A round's rate is its delivered tokens over its seconds. The interval is Student's for the mean of the rates; that of a
 ratio is taken on the logarithms of pairs, each round of one arm beside one of the other. Rounds of one process are not
@@ -10,19 +10,12 @@ session scatter, not how far another day's would.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, variance
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pytest_specdec.metrics.rounds import Rounds
 
 LEVEL = 0.95
-BY_NUMBER = "number of rounds"
-BY_INTERVAL = "interval"
-BY_BUDGET = "time budget"
 LEAST_FOR_ORDER = 4
 HIGHEST = 0.85
 LEAST_SEEN = 0.05
@@ -125,33 +118,3 @@ def half_width(squared: float, freedom: float) -> float:
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, (1 + LEVEL) / 2)) * math.sqrt(squared)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How many rounds are timed, after how many that are not.
-
-    `rounds`: the fewest that are timed. `interval`: they go on until the interval of tokens/s is narrower than this
-    share of it, or until `budget_s` seconds of timed rounds have gone; None: exactly `rounds`. `warmup`: the fewest
-    untimed ones; where there are any, and `steady` is wanted, more follow until two in a row take equally long.
-    `decided`: whether these rounds, and those of the target beside them, decide what is asked of them; while they do
-    not, more follow within the budget.
-    """
-
-    rounds: int
-    warmup: int
-    interval: float | None = None
-    budget_s: float = 0.0
-    steady: bool = False
-    decided: Callable[[Rounds, Rounds | None], bool] | None = None
-
-    def ended_by(self, rates: Sequence[float], spent_s: float) -> str | None:
-        """Why no further round is needed after these rates in tokens/s and seconds of timed rounds; None if one is."""
-        if len(rates) < self.rounds:
-            return None
-        if self.interval is None:
-            return BY_NUMBER
-        known = mean_interval(rates)
-        if known is not None and known.share <= self.interval:
-            return BY_INTERVAL
-        return BY_BUDGET if spent_s >= self.budget_s else None

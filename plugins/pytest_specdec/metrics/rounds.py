@@ -1,7 +1,11 @@
-"""Rounds of decoding: what was decoded, how long each took, and what a meter read over them. None is left out."""
+"""Rounds of decoding: what was decoded, how long each took, and what a meter read over them. None is left out.
+
+How many there are is a plan's matter, which says after each whether there have been enough.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pytest_specdec.errors import EngineError
@@ -17,6 +21,9 @@ class Contradiction(EngineError, ValueError):
 
 NOT_TIMED = "pytest-benchmark is disabled (--benchmark-disable, or pytest-xdist), so nothing was timed"
 NO_ENERGY = missing(EnergyPart, NOT_TIMED)
+BY_NUMBER = "number of rounds"
+BY_INTERVAL = "interval"
+BY_BUDGET = "time budget"
 
 
 @dataclass(frozen=True)
@@ -90,3 +97,33 @@ class Rounds:
         """Prompt tokens found in a prefix cache, over the rounds; None where the engine does not tell."""
         hits = [run.prefix_cache_hits for run in self.runs]
         return None if None in hits or not hits else sum(each or 0 for each in hits)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many rounds are timed, after how many that are not.
+
+    `rounds`: the fewest that are timed. `interval`: they go on until the interval of tokens/s is narrower than this
+    share of it, or until `budget_s` seconds of timed rounds have gone; None: exactly `rounds`. `warmup`: the fewest
+    untimed ones; where there are any, and `steady` is wanted, more follow until two in a row take equally long.
+    `decided`: whether these rounds, and those of the target beside them, decide what is asked of them; while they do
+    not, more follow within the budget.
+    """
+
+    rounds: int
+    warmup: int
+    interval: float | None = None
+    budget_s: float = 0.0
+    steady: bool = False
+    decided: Callable[[Rounds, Rounds | None], bool] | None = None
+
+    def ended_by(self, rates: Sequence[float], spent_s: float) -> str | None:
+        """Why no further round is needed after these rates in tokens/s and seconds of timed rounds; None if one is."""
+        if len(rates) < self.rounds:
+            return None
+        if self.interval is None:
+            return BY_NUMBER
+        known = mean_interval(rates)
+        if known is not None and known.share <= self.interval:
+            return BY_INTERVAL
+        return BY_BUDGET if spent_s >= self.budget_s else None

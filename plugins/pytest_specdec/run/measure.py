@@ -11,8 +11,7 @@ from typing import Any
 
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.metrics.base import Base, base_of
-from pytest_specdec.metrics.interval import Plan
-from pytest_specdec.metrics.rounds import Rounds
+from pytest_specdec.metrics.rounds import Plan, Rounds
 from pytest_specdec.record import Figure
 from pytest_specdec.record.parts import MemoryPart
 from pytest_specdec.run.session import Arms, Session

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_specdec.metrics.interval import MOST_ROUNDS, Plan, ratio_interval, rounds_to_decide
-from pytest_specdec.metrics.rounds import Rounds
+from pytest_specdec.metrics.interval import MOST_ROUNDS, ratio_interval, rounds_to_decide
+from pytest_specdec.metrics.rounds import Plan, Rounds
 from pytest_specdec.record import Figure, Record
 from pytest_specdec.run.describe import sketch
 from pytest_specdec.run.session import Arms, Session

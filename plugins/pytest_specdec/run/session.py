@@ -17,8 +17,7 @@ from pytest_specdec.engines.engine import one_pass
 from pytest_specdec.engines.pool import Pool
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.generation import Generation, Ranking, Run, Score
-from pytest_specdec.metrics.interval import Plan
-from pytest_specdec.metrics.rounds import Rounds
+from pytest_specdec.metrics.rounds import Plan, Rounds
 from pytest_specdec.metrics.speedup import Arm
 from pytest_specdec.settings import Settings
 from pytest_specdec.telemetry.energy import meter_for

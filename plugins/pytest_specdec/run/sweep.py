@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.metrics.goodput import failed_part, goodput_part
-from pytest_specdec.metrics.interval import Plan
 from pytest_specdec.metrics.latency import WITHHELD, latency_part, refuse_contradictions
 from pytest_specdec.metrics.load import SUSTAINED_SHARE, Flow
-from pytest_specdec.metrics.rounds import NOT_TIMED, Rounds
+from pytest_specdec.metrics.rounds import NOT_TIMED, Plan, Rounds
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import GoodputPart, PointPart, SweepPart
 from pytest_specdec.run.judge import Judgement, judge_rounds

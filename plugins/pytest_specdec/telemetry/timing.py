@@ -16,9 +16,8 @@ from typing import Any
 
 from pytest_specdec.engines.engine import Engine, collect, one_pass
 from pytest_specdec.generation import Run
-from pytest_specdec.metrics.interval import BY_BUDGET, BY_INTERVAL, Plan
 from pytest_specdec.metrics.load import paces
-from pytest_specdec.metrics.rounds import NO_ENERGY, Rounds, Warmup
+from pytest_specdec.metrics.rounds import BY_BUDGET, BY_INTERVAL, NO_ENERGY, Plan, Rounds, Warmup
 from pytest_specdec.telemetry.energy import Meter, NoMeter
 from pytest_specdec.workloads.workload import Workload
 

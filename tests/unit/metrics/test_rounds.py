@@ -20,15 +20,8 @@ from pytest_specdec.metrics.base import (
     target_alone_part,
     warnings_of,
 )
-from pytest_specdec.metrics.interval import (
-    BY_BUDGET,
-    BY_INTERVAL,
-    BY_NUMBER,
-    Plan,
-    mean_interval,
-    ratio_interval,
-)
-from pytest_specdec.metrics.rounds import Rounds, Warmup
+from pytest_specdec.metrics.interval import mean_interval, ratio_interval
+from pytest_specdec.metrics.rounds import BY_BUDGET, BY_INTERVAL, BY_NUMBER, Plan, Rounds, Warmup
 from pytest_specdec.record import Figure
 from pytest_specdec.telemetry.energy import NoMeter
 from pytest_specdec.telemetry.timing import Timed, Turns, benchmark_rounds, time_rounds
