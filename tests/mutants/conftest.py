@@ -12,11 +12,17 @@ from pytest_specdec.engines.pool import Pool
 from pytest_specdec.progress import Progress
 from pytest_specdec.run.session import Session
 from pytest_specdec.settings import Settings
+from pytest_specdec.verdict.noise import level_of_gate
 
 
 @pytest.fixture(scope="session")
 def fake_session() -> Iterator[Session]:
-    """Engines and references of the fake, kept from test to test, and what they announce unheard."""
+    """Engines and references of the fake, kept from test to test, and what they announce unheard.
+
+    Each gate is judged as a session's first, whatever was tried before it, and however many workers there are.
+    """
     pool = Pool(FakeEngine)
-    yield Session(Settings.resolve({}, {}, {}), pool, clock, Progress())
+    session = Session(Settings.resolve({}, {}, {}), pool, clock, Progress())
+    session.spend_level = lambda: level_of_gate(1)
+    yield session
     pool.close()

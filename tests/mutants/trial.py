@@ -17,7 +17,6 @@ from pytest_specdec.errors import EngineError
 from pytest_specdec.record import PASSING, Record
 from pytest_specdec.run.gate import Gate, GateFailed
 from pytest_specdec.run.session import Session
-from pytest_specdec.verdict.noise import level_of_gate
 from pytest_specdec.workloads.scenario import Scenario
 
 SURVIVED = "survived"
@@ -62,18 +61,12 @@ class Stopwatch:
             teardown()
 
 
-def first_level() -> float:
-    """That of a session's first gate, where one worker has them all."""
-    return level_of_gate(1)
-
-
 def run_trial(
     session: Session, spec: EngineSpec, scenario: Scenario, clock: Callable[[], float] = time.perf_counter
 ) -> Trial:
     """Gate the engine; a gate that is not green is a result, and not an error."""
     kept: list[Record] = []
     message = ""
-    session.spend_level = first_level  # whatever was tried before, and however many workers there are
     try:
         Gate(session, Stopwatch(clock), kept.append)(spec, scenario)
     except (GateFailed, EngineError) as error:

@@ -41,7 +41,7 @@ SAMPLED = "at a temperature above 0 there is no single right answer"
 class Judgement:
     """`part`: the record's verdict. `words`: failures, none if it passes. `tie_rate`: share of answers that tie.
 
-    `limits`: what a greedy verdict could have found.
+    `warnings`: what was asked for and not tried. `limits`: what a greedy verdict could have found.
     """
 
     passes: bool
@@ -132,11 +132,12 @@ def _name_first_pass(verdict: Verdict, rounds: Rounds) -> Verdict:
 
 
 def judge_target(session: Session, arms: Arms, rounds: Iterable[Rounds]) -> list[str]:
-    """What is wrong with the target's own rounds, those before, beside and after the engine's. Raises EngineError."""
-    if any(map(is_sampled, arms.workload.requests)):
-        return []
+    """What is wrong with the target's own rounds, before the engine's and beside them. Raises EngineError."""
     runs = [run for each in rounds for run in each.judged]
-    verdict = judge(arms.workload, session.reference(arms).calibration, runs, partial(session.rescore, arms))
+    if not runs or any(map(is_sampled, arms.workload.requests)):
+        return []
+    calibration = replace(session.reference(arms).calibration, level=session.spend_level())
+    verdict = judge(arms.workload, calibration, runs, partial(session.rescore, arms))
     return [] if verdict.passes else [f"{TARGET_UNSTABLE}: {describe_verdict(verdict, arms.workload.name)}"]
 
 

@@ -114,32 +114,9 @@ class CutOffWithoutReason(CutOff):
     told = None
 
 
-@fault("cut off, says abort")
-class CutOffByAbort(CutOff):
-    """After a tie an answer is cut off, and says "abort"."""
-
-    told = "abort"
-
-
-@fault("cut off, says error")
-class CutOffByError(CutOff):
-    """After a tie an answer is cut off, and says "error"."""
-
-    told = "error"
-
-
-@fault("cut off, says length")
-class CutOffByLength(CutOff):
-    """After a tie an answer is cut off, and says "length"."""
-
-    told = "length"
-
-
-@fault("cut off, says stop")
-class CutOffByStop(CutOff):
-    """After a tie an answer is cut off, and says "stop"."""
-
-    told = "stop"
+for told in ("abort", "error", "length", "stop"):
+    doc = f'After a tie an answer is cut off, and says "{told}".'
+    fault(f"cut off, says {told}")(type(f"CutOffBy{told.title()}", (CutOff,), {"told": told, "__doc__": doc}))
 
 
 @fault("EOS left out")
