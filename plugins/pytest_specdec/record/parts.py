@@ -358,7 +358,7 @@ class TargetAlonePart:
     tokens_per_second: Annotated[
         Figure[float], "tokens/s", "what `throughput.tokens_per_second` is divided by to give `speedup.ratio`"
     ] = NOTHING
-    rounds: Annotated[str | None, "", "how its rounds stand to these: alternated, or before; before and after in older runs"] = None
+    rounds: Annotated[str | None, "", "how its rounds stand to these: alternated, or before; in older runs both"] = None
     draft_tokens: Annotated[Figure[int], "tokens", "that it drafted itself, by its own counters: 0, or not known"] = (
         NOTHING
     )

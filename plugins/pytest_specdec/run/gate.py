@@ -65,14 +65,13 @@ class Gate:
         arms = Arms(spec, session.workload(spec, sweep.main))
         asking = with_question(plan, session, arms, scenario, self._benchmark.fullname)
         trial = measure(session, self._benchmark, arms, asking)
-        judgement = judge_rounds(session, arms, trial.rounds, trial.about, scenario.detects)
-        judgement = judgement.that_detects(scenario.detects.shares, scenario.path)
+        judgement = judge_rounds(session, arms, trial.rounds, trial.about, scenario)
         record = describe(trial, judgement, scenario, sweep, session.sweep(arms))
         doubts = doubtful_goodput(record.load.goodput, scenario.min_goodput, scenario.path)
         record = replace(record, warnings=(*record.warnings, *doubts, *trial.drafting.warnings, *judgement.warnings))
-        if judgement.passes and spec.speculates:
-            session.keep_arm(arms, trial.rounds)
         record, undecided = _demanded(record, scenario)
+        if record.passes and spec.speculates:
+            session.keep_arm(arms, trial.rounds)
         failures = undecided + sweep.words + failures_of(record, judgement, scenario, trial.drafting)
         failures += check_invariance(record, spec)
         failures += judge_target(session, arms, trial.of_target)
@@ -81,7 +80,8 @@ class Gate:
 
     def _conclude(self, record: Record, failures: list[str]) -> Record:
         """Green, red, or green in itself and worse than an earlier run; the record is kept in each case."""
-        record = replace(record, gate=RED if failures else GREEN, failures=tuple(failures))
+        seen = None if failures else record.detection
+        record = replace(record, gate=RED if failures else GREEN, failures=tuple(failures), detection=seen)
         record = record if failures else self._compare_with_baseline(record)
         self._keep(record)
         if said := record.failures or (record.baseline.failures if record.baseline else ()):

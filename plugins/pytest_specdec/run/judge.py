@@ -19,17 +19,16 @@ from pytest_specdec.record import missing
 from pytest_specdec.record.parts import ForetoldPart, KnownTruthPart, VerdictPart
 from pytest_specdec.run.sampled import judge_samples
 from pytest_specdec.run.session import Arms, Session
-from pytest_specdec.verdict.drafts import foretell, foretold_part, judge_drafts
+from pytest_specdec.verdict.drafts import claim, foretell, foretold_part, judge_drafts
 from pytest_specdec.verdict.equivalence import Calibration, Outcome, Verdict, confirm, judge
 from pytest_specdec.verdict.hints import add_hints
 from pytest_specdec.verdict.limits import Facts, reshaping_fields
-from pytest_specdec.verdict.noise import NearTies
 from pytest_specdec.verdict.part import findings_part, outcome_part
 from pytest_specdec.verdict.sampling import is_sampled
 from pytest_specdec.verdict.sensitivity import Sensitivity, too_few_tokens
 from pytest_specdec.verdict.truth import judge_truth, truth_of, truth_part
 from pytest_specdec.verdict.words import describe_verdict
-from pytest_specdec.workloads.scenario import Detects
+from pytest_specdec.workloads.scenario import Detects, Scenario
 from pytest_specdec.workloads.workload import Workload
 
 FIRST_PASS = "it is the engine's first pass after loading"
@@ -60,11 +59,11 @@ class Judgement:
         return replace(self, passes=False, part=part, words=[f"undecidable: {each} of {where}" for each in words])
 
 
-def judge_rounds(session: Session, arms: Arms, rounds: Rounds, about: Description, detects: Detects) -> Judgement:
-    """Judge what `rounds` decoded. `detects`: what must be seen. Raises EngineError."""
+def judge_rounds(session: Session, arms: Arms, rounds: Rounds, about: Description, scenario: Scenario) -> Judgement:
+    """Judge what `rounds` decoded, and whether that sees what the scenario asks for. Raises EngineError."""
     if any(map(is_sampled, arms.workload.requests)):
-        return _by_distribution(session, arms, rounds, detects)
-    return _token_by_token(session, arms, rounds, about)
+        return _by_distribution(session, arms, rounds, about, scenario.detects)
+    return _token_by_token(session, arms, rounds, about).that_detects(scenario.detects.shares, scenario.path)
 
 
 def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Description) -> Judgement:
@@ -73,7 +72,9 @@ def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Descrip
     rescore, decode = partial(session.rescore, arms), partial(session.decode, arms)
     verdict = judge(workload, calibration, rounds.judged, rescore, decode)
     if verdict.by_number_alone:
-        verdict = confirm(verdict, _look_again(session, arms, rounds, about, level))
+        again = _look_again(session, arms, rounds, about, level)
+        decides = again.by_number_alone or again.passes  # else it is no look at near-ties, and the first one stands
+        verdict = confirm(verdict, again.near_ties) if decides else verdict
     verdict, known, foretold = _by_what_is_known(verdict, reference.calibration, arms, rounds, about)
     part = replace(outcome_part(verdict, reference), known_truth=known, foretold=foretold)
     verdict = _numbered(verdict, rounds)
@@ -87,12 +88,12 @@ def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Descrip
     return Judgement(False, part, [describe_verdict(told, workload.name)], ties)
 
 
-def _look_again(session: Session, arms: Arms, rounds: Rounds, about: Description, level: float) -> NearTies:
-    """Near-ties at fresh prompts, each a prompt and its answer, decoded by both arms."""
+def _look_again(session: Session, arms: Arms, rounds: Rounds, about: Description, level: float) -> Verdict:
+    """What is seen at fresh prompts, each a prompt and its answer, decoded by both arms."""
     fresh = Arms(arms.spec, _continued(arms.workload, rounds.runs[0], about.context))
     calibration = session.reference(fresh).calibration.beside(Facts.of(about), level)
     run = session.decode_once(fresh)
-    return judge(fresh.workload, calibration, [run], partial(session.rescore, fresh)).near_ties
+    return judge(fresh.workload, calibration, [run], partial(session.rescore, fresh))
 
 
 def _continued(workload: Workload, run: Run, context: int) -> Workload:
@@ -132,13 +133,21 @@ def _name_first_pass(verdict: Verdict, rounds: Rounds) -> Verdict:
 
 
 def judge_target(session: Session, arms: Arms, rounds: Iterable[Rounds]) -> list[str]:
-    """What is wrong with the target's own rounds, before the engine's and beside them. Raises EngineError."""
-    runs = [run for each in rounds for run in each.judged]
-    if not runs or any(map(is_sampled, arms.workload.requests)):
+    """What is wrong with the target's own rounds, before the engine's and beside them. Raises EngineError.
+
+    The number of its near-ties alone convicts nobody: it is what the calibration counts.
+    """
+    if any(map(is_sampled, arms.workload.requests)):
         return []
-    calibration = replace(session.reference(arms).calibration, level=session.spend_level())
-    verdict = judge(arms.workload, calibration, runs, partial(session.rescore, arms))
-    return [] if verdict.passes else [f"{TARGET_UNSTABLE}: {describe_verdict(verdict, arms.workload.name)}"]
+    alone = Arms(arms.target, arms.workload)  # its rounds decode plainly, so the null is that of plain decoding
+    calibration = replace(session.reference(alone).calibration, level=session.spend_level())
+    rescore = partial(session.rescore, alone)
+    judged = ((each, judge(arms.workload, calibration, each.judged, rescore)) for each in rounds)
+    return [
+        f"{TARGET_UNSTABLE}: {describe_verdict(_numbered(verdict, each), arms.workload.name)}"
+        for each, verdict in judged
+        if not (verdict.passes or verdict.by_number_alone)
+    ]
 
 
 def _by_what_is_known(
@@ -147,13 +156,13 @@ def _by_what_is_known(
     """The verdict, held against the truth of the target and of its drafter as far as they are known."""
     spec, runs = arms.spec, rounds.judged
     truth = truth_of(spec.target, arms.workload.requests)
-    foretold = foretell(spec, about, arms.workload, truth)
+    foretold = claim(foretell(spec, about, arms.workload, truth), runs)
     verdict = judge_truth(verdict, truth, calibration, runs, spec.speculates)
     verdict = judge_drafts(verdict, foretold, runs, rounds.warmup.rounds)
     return verdict, truth_part(truth, calibration, runs), foretold_part(foretold, rounds.runs)
 
 
-def _by_distribution(session: Session, arms: Arms, rounds: Rounds, detects: Detects) -> Judgement:
-    found = judge_samples(session, arms, rounds, detects)
+def _by_distribution(session: Session, arms: Arms, rounds: Rounds, about: Description, detects: Detects) -> Judgement:
+    found = judge_samples(session, arms, rounds, about, detects)
     known, foretold = missing(KnownTruthPart, SAMPLED), missing(ForetoldPart, SAMPLED)
     return Judgement(not found.words, replace(found.part, known_truth=known, foretold=foretold), found.words)

@@ -67,6 +67,6 @@ def measure(session: Session, benchmark: Any, arms: Arms, plan: Plan) -> Measure
         about, memory = engine.description, peaks.stop(engine.description.details)
     if first is None:
         session.keep_target_rounds(arms, rounds)
-    before = session.acceptance_before(spec, rounds)
+    before = session.acceptance_before(arms, rounds)
     base = base_of(first, beside.so_far if beside is not None else None) if first is not None else None
     return Measured(arms, rounds, about, memory, series(), before, first, base, session.pool.describe(arms.target))

@@ -2,7 +2,7 @@
 
 A limit of the scenario (`min_speedup`, `max_energy_ratio`) and a threshold against an earlier run are questions. Rounds
 go on until they are decided, as long as the time budget lasts; what is then still open fails, and says how many rounds
-would decide.
+would decide. Energy is known only when the meter stops, so rounds do not wait for its limit.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_specdec.metrics.interval import MOST_ROUNDS, ratio_interval, rounds_to_decide
+from pytest_specdec.metrics.drift import Drift
+from pytest_specdec.metrics.interval import MOST_ROUNDS, Interval, ratio_interval, rounds_to_decide
 from pytest_specdec.metrics.rounds import Plan, Rounds
 from pytest_specdec.record import Figure, Record
 from pytest_specdec.run.describe import sketch
@@ -33,12 +34,18 @@ def with_question(plan: Plan, session: Session, arms: Arms, scenario: Scenario, 
         return plan
 
     def decided(rounds: Rounds, beside: Rounds | None) -> bool:
-        known = ratio_interval(rounds.rates, beside.rates) if beside is not None and least is not None else None
+        known = _speedup(rounds, beside) if beside is not None else None
         if known is not None and least is not None and known.low < least <= known.high:
             return False
         return regression is None or not regression.wants_rounds(sketch(arms, scenario, rounds), test)
 
     return replace(plan, rounds=max(plan.rounds, FEWEST), decided=decided)
+
+
+def _speedup(rounds: Rounds, beside: Rounds) -> Interval | None:
+    """Its interval, as the record will have it: a drift of the target makes it wider."""
+    drift = Drift.of(beside.rates)
+    return ratio_interval(rounds.rates, beside.rates, drift.moved if drift is not None else 0.0)
 
 
 def undecided_limits(record: Record, scenario: Scenario) -> list[str]:

@@ -251,7 +251,9 @@ def write_bug_report(session: Session, arms: Arms, verdict: VerdictPart, about: 
     Nothing is done, and nothing said, unless the settings name a folder and the verdict has a
     finding that a script can show.
     """
-    if session.settings.repro is None or not _requests(verdict) or not arms.spec.speculates:
+    if session.settings.repro is None or verdict.calibration is None or not _requests(verdict):
+        return []
+    if not arms.spec.speculates:
         return []
     try:
         return [f"bug report: {_report(session, arms, verdict, about)}"]

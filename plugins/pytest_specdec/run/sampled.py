@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
 
+from pytest_specdec.engines.engine import Description
 from pytest_specdec.generation import Speculation
 from pytest_specdec.metrics.rounds import Rounds
 from pytest_specdec.record.parts import VerdictPart
@@ -50,9 +51,9 @@ class Sampled:
     words: list[str]
 
 
-def judge_samples(session: Session, arms: Arms, rounds: Rounds, detects: Detects) -> Sampled:
+def judge_samples(session: Session, arms: Arms, rounds: Rounds, about: Description, detects: Detects) -> Sampled:
     """Judge what `rounds` sampled. Raises EngineError."""
-    if broken := _broken_limits(session, arms, rounds):
+    if broken := _broken_limits(session, arms, rounds, about):
         return _with_broken_limits(broken, arms)
     rated = _rate(session, arms, rounds)
     if rated is not None and not rated.outcome.passes:
@@ -68,14 +69,15 @@ def judge_samples(session: Session, arms: Arms, rounds: Rounds, detects: Detects
     return Sampled(_part(drawn, rated, detects), words)
 
 
-def _broken_limits(session: Session, arms: Arms, rounds: Rounds) -> list[Finding]:
+def _broken_limits(session: Session, arms: Arms, rounds: Rounds, about: Description) -> list[Finding]:
     """Answers that failed, answer another prompt, or break a limit of their request; the worst first."""
     with session.pool.using(arms.target) as engine:
         facts = Facts.of(engine.description)
     requests = arms.workload.requests
     nothing_known = Calibration(((),) * len(requests), noise_floor((), arms.spec.dtype, 0, 0), facts)
+    calibration = nothing_known.beside(Facts.of(about), LEVEL)
     cases = (
-        Case(turn, at, request, nothing_known, seen)
+        Case.of(turn, at, request, calibration, seen)
         for turn, run in enumerate(rounds.judged, -rounds.warmup.rounds)
         for at, (request, seen) in enumerate(zip(requests, run.generations, strict=True))
     )

@@ -68,7 +68,7 @@ class Session:
         self._workloads: dict[tuple[str, str], Workload] = {}
         self._rounds: dict[tuple[str, str], Rounds] = {}
         self._references: dict[tuple[str, str], Reference] = {}
-        self._accepted: dict[str, float] = {}
+        self._accepted: dict[tuple[str, str], float] = {}
         self._verified: dict[tuple[tuple[str, str], int], Reference] = {}
         self._gates = 0
         self._sweeps: dict[tuple[str, str], list[Arm]] = {}
@@ -168,11 +168,12 @@ class Session:
         name = f"{datetime.now():%Y%m%d-%H%M%S}-{arms.spec.key}-{arms.workload.digest}.json"
         return Path(self.settings.series) / name
 
-    def acceptance_before(self, spec: EngineSpec, rounds: Rounds) -> float | None:
-        """This engine's acceptance when it was last measured, None if never; that of `rounds` is kept."""
-        before, counted = self._accepted.get(spec.key), rounds.speculation
+    def acceptance_before(self, arms: Arms, rounds: Rounds) -> float | None:
+        """This engine's acceptance when this was last measured of it, None if never; that of `rounds` is kept."""
+        key, counted = (arms.spec.key, arms.workload.digest), rounds.speculation
+        before = self._accepted.get(key)
         if counted is not None and counted.draft_tokens:
-            self._accepted[spec.key] = counted.accepted_tokens / counted.draft_tokens
+            self._accepted[key] = counted.accepted_tokens / counted.draft_tokens
         return before
 
     def keep_arm(self, arms: Arms, rounds: Rounds) -> None:

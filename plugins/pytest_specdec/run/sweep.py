@@ -105,7 +105,7 @@ def _rounds(session: Session, arms: Arms, plan: Plan) -> Rounds:
 def _judge(session: Session, arms: Arms, rounds: Rounds, scenario: Scenario) -> Judgement:
     with session.pool.using(arms.spec) as engine:
         about = engine.description
-    return judge_rounds(session, arms, rounds, about, scenario.detects)
+    return judge_rounds(session, arms, rounds, about, scenario)
 
 
 def _point(rate: float, scenario: Scenario, arms: Arms, rounds: Rounds, judgement: Judgement) -> PointPart:

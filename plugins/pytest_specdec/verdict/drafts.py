@@ -71,7 +71,7 @@ def judge_drafts(verdict: Verdict, foretold: Foretold | Reason, runs: Sequence[R
 
     `warmups`: how many of `runs`, the first, are warm-up rounds.
     """
-    if isinstance(foretold, str) or not verdict.passes or _no_claim(foretold, runs):
+    if isinstance(foretold, str) or not verdict.passes:
         return verdict
     lines = tuple(_differing(foretold.counters, runs, warmups))
     return replace(verdict, outcome=Outcome.DRAFT_STATE, drafts=lines[:SHOWN]) if lines else verdict
@@ -79,9 +79,8 @@ def judge_drafts(verdict: Verdict, foretold: Foretold | Reason, runs: Sequence[R
 
 def foretold_part(foretold: Foretold | Reason, runs: Sequence[Run]) -> ForetoldPart:
     """The foretold counters over all rounds, or why nothing is claimed."""
-    why = foretold if isinstance(foretold, str) else _no_claim(foretold, runs)
-    if isinstance(foretold, str) or why is not None:
-        return missing(ForetoldPart, str(why))
+    if isinstance(foretold, str):
+        return missing(ForetoldPart, foretold)
     counters, rounds = foretold.counters, len(runs)
     return ForetoldPart(
         drafts=Figure(rounds * counters.drafts),
@@ -91,9 +90,11 @@ def foretold_part(foretold: Foretold | Reason, runs: Sequence[Run]) -> ForetoldP
     )
 
 
-def _no_claim(foretold: Foretold, runs: Sequence[Run]) -> Reason | None:
-    """Why these rounds cannot be held against what was foretold; None if they can."""
-    return next((why for run in runs if (why := _fewer_drafts(foretold, run)) is not None), None)
+def claim(foretold: Foretold | Reason, runs: Sequence[Run]) -> Foretold | Reason:
+    """What these rounds can be held against, or why nothing is claimed of them."""
+    if isinstance(foretold, str):
+        return foretold
+    return next((why for run in runs if (why := _fewer_drafts(foretold, run)) is not None), foretold)
 
 
 def _fewer_drafts(foretold: Foretold, run: Run) -> Reason | None:

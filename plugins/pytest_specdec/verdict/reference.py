@@ -99,7 +99,9 @@ def _in_rows(
         if each is not None
     }
     found = {
-        (at % len(workload.requests), each.token_ids): each for at, each in enumerate(run.generations) if not each.error
+        (at % len(workload.requests), each.token_ids): each
+        for at, each in enumerate(run.generations)
+        if not each.failure
     }
     fresh = [key for key in found if key not in known]
     made = _certify(engine, [workload.requests[at] for at, _ in fresh], [found[key] for key in fresh])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import pytest
 
@@ -75,7 +74,7 @@ def is_identical_and_true(specdec):
     """The gate, whose prompts the prefix cache knows; its verdict must be identical, and held against the truth."""
 
     def checked(spec, scenario):
-        record = specdec(spec, replace(scenario, prefix_cache="keep"))
+        record = specdec(spec, scenario.model_copy(update={"prefix_cache": "keep"}))
         assert record.verdict.outcome == "identical"
         assert record.verdict.known_truth.wrong.value == 0
         assert record.throughput.prefix_cache_hits.value > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tests.mutants.trial import SURVIVED, Trial, run_trial
 from pytest_specdec.engines.fake import FAULTS, Decoder, FakeEngine, Progress, clock
 from pytest_specdec.engines.pool import Pool
 from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.generation import Generation
 from pytest_specdec.progress import Progress as Told
 from pytest_specdec.run.session import Session
 from pytest_specdec.settings import Settings
@@ -76,6 +78,24 @@ def test_near_ties_that_are_too_many_once_and_not_again_pass(
     assert ties is not None
     assert trial.outcome == SURVIVED, trial.message
     assert ties.p_value < ties.level < (ties.p_value_again.value or 0.0)
+
+
+class FailingAtLongPrompts(FlippedAtShortPrompts):
+    """The same, and no whole answer to longer prompts."""
+
+    def answer(self, progress: Progress, prompt: tuple[int, ...]) -> Generation:
+        """By the length of the prompt."""
+        made = super().answer(progress, prompt)
+        return made if len(prompt) <= LENGTH else replace(made, finish_reason="abort")
+
+
+def test_a_second_look_that_sees_no_answer_acquits_nobody(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No near-tie among no tokens is no second opinion."""
+    monkeypatch.setitem(FAULTS, "at long prompts none", FailingAtLongPrompts)
+    trial = gate(session, tmp_path, "count = 20\nmax_tokens = 64\n", "at long prompts none")
+    assert trial.outcome == "divergent"
 
 
 def test_near_ties_that_are_too_many_twice_are_red(session: Session, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pytest_specdec.generation import Chunk, Generation, Run, Score, Speculation
 from pytest_specdec.models import expected_assistance, expected_continuation, expected_speculation
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import ForetoldPart, KnownTruthPart
-from pytest_specdec.verdict.drafts import foretell, foretold_part, judge_drafts
+from pytest_specdec.verdict.drafts import claim, foretell, foretold_part, judge_drafts
 from pytest_specdec.verdict.equivalence import Calibration, Certified, Finding, Outcome, Verdict, judge
 from pytest_specdec.verdict.hints import add_hints
 from pytest_specdec.verdict.limits import Facts
@@ -217,6 +217,7 @@ def drafts_judged(
     runs = [run_of(TRUE, each, steps) for each in counted]
     verdict = judge(WORKLOAD, calibration_of(TRUE), runs, lambda *_: [])
     foretold = foretell(spec, about, WORKLOAD, truth_of(TARGET, WORKLOAD.requests))
+    foretold = claim(foretold, runs)
     return judge_drafts(verdict, foretold, runs), foretold_part(foretold, runs)
 
 

@@ -57,7 +57,7 @@ class Drawing:
         """One sample a seed, in order. Raises EngineError."""
         with self._enter() as engine:
             run = one_pass(engine, Workload("sampling", tuple(map(self._with_seed, seeds)), self._concurrency))
-        if failed := [generation.error for generation in run.generations if generation.error is not None]:
+        if failed := [generation.failure for generation in run.generations if generation.failure is not None]:
             raise EngineError(f"{len(failed)} of {len(run.generations)} samples failed: {failed[0]}")
         if run.speculation is not None:
             self.speculation = run.speculation if self.speculation is None else self.speculation + run.speculation
