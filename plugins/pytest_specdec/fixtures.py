@@ -91,10 +91,12 @@ def _placement(request: pytest.FixtureRequest) -> Placement | None:
 
 def _demands(items: list[pytest.Item]) -> tuple[list[EngineSpec], list[int]]:
     """The engines and the numbers of `multi_gpu` marks of all tests."""
+    from pytest_specdec.hardware import wanted_gpus
+
     params = [item.callspec.params for item in items if hasattr(item, "callspec")]
     specs = [each[name] for each in params for name in ENGINE_FIXTURES if hasattr(each.get(name), "options")]
     marks = [mark for item in items for mark in item.iter_markers("multi_gpu")]
-    return specs, [int(mark.args[0]) if mark.args else 2 for mark in marks]
+    return specs, [wanted_gpus((*mark.args, *mark.kwargs.values())) for mark in marks]
 
 
 def _starter(config: pytest.Config, progress: Progress) -> Callable[[EngineSpec], Engine]:

@@ -226,7 +226,7 @@ def named_engine(arguments: tuple[Any, ...]) -> str:
 
 def wanted_gpus(arguments: tuple[Any, ...]) -> int:
     """How many GPUs `@pytest.mark.multi_gpu(n)` asks for, 2 where it does not say. Raises ConfigurationError."""
-    if not all(isinstance(each, int) and each > 0 for each in arguments) or len(arguments) > 1:
+    if not all(type(each) is int and each > 0 for each in arguments) or len(arguments) > 1:
         named = ", ".join(map(repr, arguments))
         raise ConfigurationError(f"@pytest.mark.multi_gpu({named}) must say how many GPUs, e.g. multi_gpu(2)")
     return int(arguments[0]) if arguments else 2

@@ -421,7 +421,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def _needs_of(item: pytest.Item) -> list[tuple[str, tuple[Any, ...]]]:
-    return [(mark.name, mark.args) for mark in item.iter_markers() if mark.name in NEEDS]
+    return [(mark.name, (*mark.args, *mark.kwargs.values())) for mark in item.iter_markers() if mark.name in NEEDS]
 
 
 @pytest.hookimpl(trylast=True)

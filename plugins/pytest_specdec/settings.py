@@ -8,6 +8,7 @@ renamed is also read under its old name, for one version.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -60,7 +61,9 @@ _positive, _natural = whole(1), whole(0)
 
 
 def _gammas(text: str) -> tuple[int, ...]:
-    return tuple(_positive(part) for part in _names(text))
+    if not (found := tuple(_positive(part) for part in _names(text))):
+        raise ValueError("name one or more")
+    return found
 
 
 def _thresholds(text: str) -> tuple[Threshold, ...]:
@@ -71,8 +74,8 @@ def _thresholds(text: str) -> tuple[Threshold, ...]:
 
 def _seconds(text: str) -> float:
     number = float(text)
-    if not number > 0:
-        raise ValueError("must be more than 0 seconds")
+    if not 0 < number < math.inf:
+        raise ValueError("must be more than 0 seconds, and finite")
     return number
 
 

@@ -79,6 +79,7 @@ def test_multi_gpu_counts(project: Project, machine: Machine) -> None:
     """Two wanted, one there: skipped with both numbers; with two it runs."""
     machine.has(*ONE_GPU)
     assert verdict(project, "multi_gpu(2)") == ("skipped", "2 GPUs wanted, 1 visible: H100")
+    assert verdict(project, "multi_gpu(n=4)") == ("skipped", "4 GPUs wanted, 1 visible: H100")
     machine.has(*TWO_GPUS)
     assert verdict(project, "multi_gpu(2)") == ("passed", "")
 

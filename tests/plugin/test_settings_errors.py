@@ -112,6 +112,9 @@ def test_a_scenario_that_does_not_exist_is_named(project: Project) -> None:
             "engine('vlm')",
             "@pytest.mark.engine('vlm') must name one of: vllm, transformers, fake; did you mean 'vllm'?",
         ),
+        ("specdec(gamma=[])", "no engine is left: target, method and gamma name one or more each, not an empty list"),
+        ("specdec(gamma=True)", "@pytest.mark.specdec: gamma=True: expected a number of tokens, 1 or more, or a list"),
+        ("multi_gpu(n=True)", "@pytest.mark.multi_gpu(True) must say how many GPUs, e.g. multi_gpu(2)"),
         ("multi_gpu('two')", "@pytest.mark.multi_gpu('two') must say how many GPUs, e.g. multi_gpu(2)"),
     ],
 )
@@ -121,6 +124,16 @@ def test_a_mark_that_cannot_be_meant_is_refused_before_anything_is_loaded(
     """A gate that could run stands before it, and waits."""
     project.tests(SPECULATIVE + f"\n@pytest.mark.{mark}\n" + SPECULATIVE.replace("test_it", "test_wrong"))
     assert has_message(collection_error(project), message)
+
+
+def test_a_key_of_a_mark_that_is_none_says_nothing(project: Project) -> None:
+    """As a test of one's own hands it on where nothing is set."""
+    project.tests(
+        SPECULATIVE.replace(
+            "def test_it", "@pytest.mark.specdec(options=None, environment=None, method=None)\ndef test_it"
+        )
+    )
+    project.run().assert_outcomes(passed=1)
 
 
 @pytest.mark.parametrize("draft", ["constructed:tiny:draft?vocab=900", "constructed:small:draft", "smollm2"])

@@ -27,6 +27,8 @@ def test_every_option_is_a_field_and_every_field_an_option() -> None:
         ({"gamma": "0"}, {}, "must be at least 1"),
         ({}, {"SPECDEC_ROUNDS": "many"}, "SPECDEC_ROUNDS: cannot read 'many'"),
         ({"timeout": "-1"}, {}, "must be more than 0 seconds"),
+        ({"timeout": "inf"}, {}, "must be more than 0 seconds, and finite"),
+        ({"gamma": ","}, {}, "name one or more"),
         ({"engine_options": "[1]"}, {}, "must be a JSON object"),
         ({"require": "gpuu"}, {}, "'gpuu' is none of gpu, cpu, multi_gpu, vllm, transformers"),
         ({}, {"SPECDEC_GAMA": "3"}, "unknown option SPECDEC_GAMA in the environment; did you mean 'SPECDEC_GAMMA'"),

@@ -22,6 +22,7 @@ LOOKUP = {"vllm": "ngram", "transformers": "prompt_lookup"}
 FAKE = "fake"
 ENGINES = (*LOOKUP, SERVED, FAKE)
 FAKE_TARGET = "arithmetic"
+WITHOUT = ("draft", "reference")  # of these None says that there is none; of others, that nothing is said
 MARK_KEYS = frozenset(each.name for each in fields(EngineSpec)) - {"backend"} | {"scenario"}
 
 
@@ -30,7 +31,7 @@ def _each(*types: type) -> Callable[[Any], bool]:
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, int) and value > 0
+    return type(value) is int and value > 0
 
 
 _TEXT = ("a text", lambda value: isinstance(value, (str, os.PathLike)))
@@ -52,12 +53,15 @@ def choose_engines(
 ) -> list[EngineSpec]:
     """The engines for one fixture of one test, without repetitions. Raises ConfigurationError."""
     specs: list[EngineSpec] = []
-    for mark in marks or [{}]:
-        refuse_unknown_keys(mark)
-        refuse_wrong_values(mark)
+    for said in marks or [{}]:
+        refuse_unknown_keys(said)
+        refuse_wrong_values(said)
+        mark = {key: value for key, value in said.items() if value is not None or key in WITHOUT}
         for target in _several(mark.get("target", settings.target)):
             base = _base(backend, target, mark, settings)
             specs += _speculative(base, mark, settings) if speculates else [base.target_only()]
+    if not specs:
+        raise ConfigurationError("no engine is left: target, method and gamma name one or more each, not an empty list")
     return list(dict.fromkeys(specs))
 
 

@@ -118,9 +118,15 @@ def _refuse_other_tokenizer_unmade(target: str, draft: str, cache: str | None) -
 
 
 def _read(model: str, name: str) -> dict[str, Any]:
-    """A file of the model's folder, or of its snapshot in the hub's cache; empty where there is none."""
+    """A file of the model's folder, or of its snapshot in the hub's cache; empty where there is none.
+
+    Raises ConfigurationError for one that is cut off.
+    """
     file = _folder(model) / name
-    return dict(json.loads(file.read_text("utf-8"))) if file.is_file() else {}
+    try:
+        return dict(json.loads(file.read_text("utf-8"))) if file.is_file() else {}
+    except ValueError as error:
+        raise ConfigurationError(f"{file} is cut off, or no JSON ({error}): fetch or write it again") from None
 
 
 def _folder(model: str) -> Path:

@@ -130,11 +130,13 @@ def _partial(content: Mapping[str, Any]) -> str:
 
 
 def _record(path: Path, bench: Mapping[str, Any], parts: Collection[str] | None) -> Record:
+    name = str(bench.get("fullname", "a benchmark without a name"))
     try:
         record = from_json(bench["extra_info"]["specdec"], parts)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UnreadableRun(f"{path}: the record of {bench['fullname']} cannot be read: {error}") from None
-    return replace(record, place=replace(record.place, test=bench["fullname"]))
+        remedy = "delete the file, or measure again with --benchmark-autosave"
+        raise UnreadableRun(f"{path}: the record of {name} cannot be read ({error!r}): {remedy}") from None
+    return replace(record, place=replace(record.place, test=name))
 
 
 def _seconds(bench: Mapping[str, Any], record: Record) -> tuple[float, ...]:

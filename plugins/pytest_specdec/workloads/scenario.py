@@ -260,6 +260,14 @@ class Scenario(BaseModel):
             raise invalid("an open load sets the throughput: ask for slo and min_goodput, or use a closed load")
         return min_speedup
 
+    @field_validator("chat_template_kwargs")
+    @classmethod
+    def _of_the_template(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Refuse what says how the template is called, which no template reads."""
+        if taken := sorted({"add_generation_prompt", "conversation", "return_dict", "tokenize"} & set(values)):
+            raise invalid(f"{taken[0]!r} is not for the template to read: remove it")
+        return values
+
     @field_validator("detects")
     @classmethod
     def _of_its_verdict(cls, detects: Detects, info: ValidationInfo) -> Detects:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_specdec.engines.model_files import ModelFacts, compare_tokenizers, refuse_other_tokenizer
-from pytest_specdec.errors import EngineError
+from pytest_specdec.errors import ConfigurationError, EngineError
 
 WORDS = {"a": 0, "b": 1}
 
@@ -43,6 +43,16 @@ def test_an_id_with_two_meanings_is_refused_and_both_models_are_named(tmp_path: 
     target, draft = model(tmp_path / "target", WORDS), model(tmp_path / "draft", {"b": 0, "a": 1})
     with pytest.raises(EngineError, match=rf"token 0 is 'a' and 'b' \(target {target}, draft {draft}\)"):
         refuse_other_tokenizer(target, draft)
+
+
+def test_a_file_that_is_cut_off_is_named(tmp_path: Path) -> None:
+    """As after a download that broke; with what to do."""
+    target, draft = model(tmp_path / "target", WORDS), model(tmp_path / "draft", WORDS)
+    (tmp_path / "draft" / "tokenizer.json").write_text('{"model": {"vo')
+    with pytest.raises(
+        ConfigurationError, match=r"draft/tokenizer.json is cut off, or no JSON .*: fetch or write it again"
+    ):
+        compare_tokenizers(target, draft)
 
 
 def test_a_model_that_was_fetched_from_the_hub_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,6 +146,11 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
         read_run(other)
     with pytest.raises(UnreadableRun, match="cannot be read"):
         read_run(tmp_path / "absent.json")
+    other.write_text('{"benchmarks": [{"extra_info": {"specdec": {"schema": 2, "asked": 3}}}], "datetime": ""}')
+    with pytest.raises(
+        UnreadableRun, match=r"the record of a benchmark without a name cannot be read .*: delete the file"
+    ):
+        read_run(other)
 
 
 def test_rounds_come_from_the_record_or_from_pytest_benchmark_s_own_data(tmp_path: Path) -> None:

@@ -286,6 +286,10 @@ def test_an_unknown_kind_of_load() -> None:
     [
         ("min_tokens = 9", "min_tokens: 9 exceeds max_tokens = 8: lower it, or raise max_tokens"),
         (
+            "chat_template_kwargs = { tokenize = false }",
+            "chat_template_kwargs: 'tokenize' is not for the template to read: remove it",
+        ),
+        (
             "detects = { total_variation = 0.1 }",
             "detects: total_variation: without a temperature ask for near_ties or lossy",
         ),
