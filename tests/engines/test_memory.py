@@ -60,8 +60,9 @@ class Asked(NamedTuple):
 
     @property
     def prompts(self) -> list[list[int]]:
-        """From the shortest that there may be on, each a token longer."""
-        return random_prompts([REACH + 1 + number for number in range(self.count)])
+        """From the shortest that there may be on; many are each a token longer, few reach over several blocks."""
+        step = 1 if self.count > 16 else 9
+        return random_prompts([REACH + 1 + step * number for number in range(self.count)])
 
 
 SIZES = [

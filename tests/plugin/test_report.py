@@ -80,7 +80,7 @@ def test_the_page_is_written(project: Project) -> None:
 def test_it_is_written_under_xdist_as_well(project: Project) -> None:
     """By the process that hears of all tests, once."""
     project.tests(GATES)
-    project.run_apart("--specdec-report=report.json", "-n1").stdout.fnmatch_lines(["report: report.json"])
+    project.run_apart("--specdec-report=report.json", "-n2").stdout.fnmatch_lines(["report: report.json"])
     assert len(json.loads((project.path / "report.json").read_text())["rows"]) == 4
 
 
