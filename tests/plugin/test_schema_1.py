@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,14 +28,12 @@ NEW = (
     "acceptance.rate_per_request",
     "acceptance.tokens_per_draft",
     "acceptance.undrafted_steps",
-    "verdict.counts",
     "target_alone.drift",
     "throughput.steady_",
     "speedup.steady_",
     "hardware",
     "failures",
     "verdict.calibration",
-    "verdict.findings",
     "verdict.limits",
     "verdict.near_ties",
     "verdict.noise_floor",
@@ -43,7 +41,7 @@ NEW = (
 )
 """What schema 1 did not tell of a gate that an engine's fault ended, or whose speed-up was null; another machine; how
 far and how often a sound engine strays, and the words of it, which count ULPs since; what is sampled anew, which was
-more when nothing else was judged; a drift that was between other rounds; warm-up rounds, which were not judged."""
+more when nothing else was judged; a drift that was between other rounds."""
 
 REWORDED = (
     ("suspect: ", "hint: "),
@@ -54,9 +52,19 @@ REWORDED = (
 """What schema 1 said in other words."""
 
 
+MORE_ROUNDS: dict[str, Callable[[Any], Any]] = {
+    "verdict.counts": lambda told: set(told or ()),
+    "verdict.findings": lambda told: {(each["request"], each["outcome"], each.get("position")) for each in told or ()},
+}
+"""What has warm-up rounds in it since: each is compared in what more rounds do not change."""
+
+
 def differences(then: Any, now: Any, place: str = "") -> Iterator[str]:
     """Every place where the two differ. A reason may be said where none was; where one was, it is the same."""
-    if isinstance(then, dict) and isinstance(now, dict):
+    if place in MORE_ROUNDS:
+        if MORE_ROUNDS[place](then) != MORE_ROUNDS[place](now):
+            yield f"{place}: {then} → {now}"
+    elif isinstance(then, dict) and isinstance(now, dict):
         for key in {*then, *now}:
             yield from differences(then.get(key), now.get(key), f"{place}.{key}" if place else key)
     elif reword(then) != now and not (place.endswith(".reason") and unsaid(then)) and not place.startswith(NEW):
