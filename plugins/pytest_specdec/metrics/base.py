@@ -25,6 +25,7 @@ IS_BASELINE = "this is the target-only baseline"
 TARGET_NOT_TIMED = "target-only was not timed"
 UNCOUNTED = "target-only tells no counters of drafts, so that it did not speculate is not proven"
 LONGEST_TOLD = 60
+BROUGHT_ALONG = ("cache.num_gpu_blocks", "model.max_logprobs")  # room beside a drafter; what rating needs
 
 
 @dataclass(frozen=True)
@@ -109,11 +110,12 @@ def _settings(about: Description) -> dict[str, Any]:
 
 
 def warn_of_differences(settings: Mapping[str, tuple[Any, Any]]) -> list[str]:
-    """A warning for each setting in which the arms differ."""
+    """A warning for each setting in which the arms differ, but for what each brings along, which nobody could set."""
     return [
         f"{name} is {_word(ours)} here and {_word(theirs)} for target-only, and the speed-up contains that difference; "
         "set it for both in the engine's options to compare like with like"
         for name, (ours, theirs) in settings.items()
+        if name not in BROUGHT_ALONG
     ]
 
 

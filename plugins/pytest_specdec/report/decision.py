@@ -94,9 +94,10 @@ def _rate(gate: Gate, _: Gate | None) -> Gain | None:
     return None if told.ratio.value is None else Gain(told.ratio.value, *(told.interval.value or ()))
 
 
-def _energy(gate: Gate, target: Gate | None) -> Gain | None:
-    over = gate.record.energy.over_target.value
-    return _less(METRICS["joules_per_token"], gate, target) or Gain(1 / over) if over else None
+def _energy(gate: Gate, _: Gate | None) -> Gain | None:
+    told = gate.record.energy
+    over = told.over_target.value
+    return Gain(over, *(told.over_target_interval.value or ())).inverse if over else None
 
 
 def _less(metric: Metric, gate: Gate, target: Gate | None) -> Gain | None:
@@ -214,9 +215,9 @@ def _about(
 
 def _cost(gate: Gate, by: str) -> str:
     """The other one of rate and energy."""
-    over, rate = gate.record.energy.over_target.value, _rate(gate, None)
+    energy, rate = _energy(gate, None), _rate(gate, None)
     told = f", tokens/s {rate}" if by != "throughput" and rate else ""
-    return f"{told}, J/token {over:.2f}×" if by != "energy" and over is not None else told
+    return f"{told}, J/token {energy.inverse}" if by != "energy" and energy else told
 
 
 def _latencies(gate: Gate, target: Gate | None) -> str:

@@ -226,16 +226,16 @@ def footnotes(records: Sequence[Record], shown: Sequence[str]) -> list[str]:
     notes += sorted({note for record in records if (note := _versions_note(record))})
     notes += [EMULATED] if _float32_for_want_of_bfloat16(judged) else []
     costs = [cost for record in records if (cost := _rescoring_cost(record)) is not None]
-    notes += (
-        [f"rescoring took {min(costs):.2f} to {max(costs):.2f} of the time of decoding what it certified"]
-        if costs
-        else []
-    )
+    notes += [f"rescoring took {_range(costs)} of the time of decoding what it certified"] if costs else []
     ordered = sorted(records, key=_order)
     notes += together(note for record in ordered for note in _load_notes(record))
     notes += [_tie_note(record) for record in ordered if record.verdict.outcome == "tie"]
     notes += _truth_note(judged)
     return notes + together(_coverage_note(record) for record in records if record.coverage.low)
+
+
+def _range(values: Sequence[float]) -> str:
+    return " to ".join(dict.fromkeys(f"{each:.2f}" for each in (min(values), max(values))))
 
 
 def together(notes: Iterable[tuple[str, str, str]]) -> list[str]:
@@ -265,7 +265,7 @@ def _rescoring_cost(record: Record) -> float | None:
 def _versions_note(record: Record) -> str | None:
     """A word where the two arms are two versions of the engine."""
     ours, theirs = record.engine.versions, record.verdict.reference_versions
-    if not theirs or ours == theirs:
+    if not theirs or (ours and all(ours[name] == theirs[name] for name in ours.keys() & theirs.keys())):
         return None
     named = [", ".join(f"{name} {version}" for name, version in sorted(each.items())) for each in (ours, theirs)]
     return f"two versions: {record.asked.method} by {named[0] or 'one that tells none'}; target only by {named[1]}"

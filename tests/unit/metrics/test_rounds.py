@@ -18,6 +18,7 @@ from pytest_specdec.metrics.base import (
     UNCOUNTED,
     base_of,
     target_alone_part,
+    warn_of_differences,
     warnings_of,
 )
 from pytest_specdec.metrics.interval import mean_interval, ratio_interval
@@ -372,3 +373,10 @@ def test_too_few_rounds_have_no_interval() -> None:
     """One round says nothing of scatter."""
     assert mean_interval([3.0]) is None
     assert ratio_interval([3.0], [2.0]) is None
+
+
+def test_what_an_arm_brings_along_is_no_warning() -> None:
+    """Nobody could set it alike; what could be set is told."""
+    settings = {"cache.num_gpu_blocks": (1820, 2048), "model.max_logprobs": (20, -1), "cache.dtype": ("fp8", "auto")}
+    (told,) = warn_of_differences(settings)
+    assert told.startswith("cache.dtype is fp8 here and auto for target-only")

@@ -192,3 +192,27 @@ def test_the_width_is_that_of_columns_and_100_in_a_pipe(monkeypatch: pytest.Monk
     monkeypatch.delenv("COLUMNS")
     monkeypatch.setattr("os.get_terminal_size", lambda _: (_ for _ in ()).throw(OSError()))
     assert screen_width() == 100
+
+
+def test_an_engine_that_tells_fewer_versions_is_not_another_version() -> None:
+    """A server tells its own alone; one that tells another is two versions."""
+    told = {"vllm": "0.32.0", "torch": "2.13.0"}
+
+    def notes(versions: dict[str, str]) -> list[str]:
+        records = [record(engine={"versions": versions}, verdict={"reference_versions": told})]
+        return [note for note in footnotes(records, []) if note.startswith("two versions")]
+
+    assert notes({"vllm": "0.32.0"}) == []
+    assert notes({"vllm": "0.31.0"}) == [
+        "two versions: draft_model by vllm 0.31.0; target only by torch 2.13.0, vllm 0.32.0"
+    ]
+
+
+def test_a_cost_that_all_gates_have_is_said_once() -> None:
+    """Rescoring is a range where it is one."""
+    made = [
+        record(verdict={"calibration": {"dtype": "float32", "tokens": 8, "rescoring_over_decoding": {"value": cost}}})
+        for cost in (0.25, 0.5)
+    ]
+    costs = [next(each for each in footnotes(several, []) if "rescoring" in each) for several in (made[:1], made)]
+    assert [words.split(" of ")[0] for words in costs] == ["rescoring took 0.25", "rescoring took 0.25 to 0.50"]
