@@ -17,7 +17,7 @@ from pytest_specdec.engines.pool import Pool
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.progress import Progress
 from pytest_specdec.record import Figure
-from pytest_specdec.record.parts import FindingPart, VerdictPart
+from pytest_specdec.record.parts import CalibrationPart, FindingPart, VerdictPart
 from pytest_specdec.run.repro import Fault, Look, header, script, shrunk, unwritable, write_bug_report
 from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.settings import Settings
@@ -180,15 +180,18 @@ def test_what_a_script_cannot_show_is_refused_in_words() -> None:
 
 
 WRONG = FindingPart(request=0, round=0, outcome="divergent", detail="token 3")
+RED_VERDICT = VerdictPart(noise_floor_ulps=Figure(2), calibration=CalibrationPart(), findings=(WRONG,))
 
 
 def test_nothing_is_done_unless_asked_or_not_red() -> None:
     """Without a folder, and without findings, not one engine is started."""
-    red = VerdictPart(noise_floor_ulps=Figure(2), findings=(WRONG,))
+    red = RED_VERDICT
     quiet, asked = session(), session(repro="folder")
     workload = Workload("w", (REQUEST,), 1)
     assert write_bug_report(quiet, Arms(FAULTY, workload), red, ABOUT) == []
     assert write_bug_report(asked, Arms(FAULTY, workload), replace(red, findings=()), ABOUT) == []
+    sampled = replace(red, calibration=None)  # a script compares the arms greedily
+    assert write_bug_report(asked, Arms(FAULTY, workload), sampled, ABOUT) == []
     known = replace(WRONG, sides=("known truth", "this engine"))  # which no comparison of the arms shows
     assert write_bug_report(asked, Arms(FAULTY, workload), replace(red, findings=(known,)), ABOUT) == []
     assert quiet.pool.loads == asked.pool.loads == []
@@ -196,8 +199,7 @@ def test_nothing_is_done_unless_asked_or_not_red() -> None:
 
 def test_why_there_is_no_report_is_said() -> None:
     """The gate's message has it."""
-    red = VerdictPart(noise_floor_ulps=Figure(2), findings=(WRONG,))
-    workload = Workload("w", (REQUEST,), 1)
+    red, workload = RED_VERDICT, Workload("w", (REQUEST,), 1)
     ours = Session(
         Settings.resolve({"repro": "folder"}, {}, {}),
         Pool(lambda spec: FakeEngine(replace(spec, backend="fake"))),

@@ -62,8 +62,11 @@ def test_each_gate_has_the_next_share_of_the_level(session: Session, monkeypatch
     assert session.spend_level() == level_of_gate(3) / 4
 
 
-def test_the_targets_own_rounds_spend_a_share_too(session: Session, tmp_path: Path) -> None:
+def test_the_targets_own_rounds_spend_a_share_too(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They are judged like an engine's, so they can be red by chance like it."""
+    monkeypatch.delenv("PYTEST_XDIST_WORKER_COUNT", raising=False)
     gate(session, tmp_path, "count = 4\nmax_tokens = 32\n")
     assert session.spend_level() == level_of_gate(3)
 
