@@ -28,8 +28,8 @@ from pytest_specdec.report.gates import read_runs
 from pytest_specdec.report.marked import write_into
 from pytest_specdec.report.table import footnotes, print_table, screen_width
 from pytest_specdec.report.write import FORMATS, format_of, write_report
+from pytest_specdec.telemetry.energy.counter import POWERCAP, packages
 from pytest_specdec.telemetry.energy.meter import MeterFault
-from pytest_specdec.telemetry.energy.rapl import POWERCAP, packages
 from pytest_specdec.thresholds import METRICS, Threshold, metric_names, shown
 
 STORAGE = ".benchmarks"
