@@ -438,7 +438,7 @@ What to read from it:
   reads each KV head of each layer four times, so that within 64 tokens nearly every entry at fault is seen, in one head
   of one layer too.
 - With `readers=2` each KV head of `tiny` is read once. Pairs that read theirs less than four times (`small`, 8B) state
-  that table, where it was measured; pairs with less than four codes or two bits state none.
+  that table; pairs with less than four codes or two bits state none.
 - 16 tokens see less: most readings of an entry are up to {OLD} tokens away. After that nothing reads it.
 - An entry that is overwritten when it is some tokens old is read by those heads only whose distance is greater: every
   layer has one that reads `memory=N` back, and few read further than N − 2. So the very oldest go unseen now and then.
