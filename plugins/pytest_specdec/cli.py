@@ -26,7 +26,7 @@ from pytest_specdec.report.decision import BY, Decision, Limit, headline, write_
 from pytest_specdec.report.findings import decisions_on
 from pytest_specdec.report.gates import read_runs
 from pytest_specdec.report.marked import write_into
-from pytest_specdec.report.table import footnotes, print_table, screen_width
+from pytest_specdec.report.table import count, footnotes, print_table, screen_width
 from pytest_specdec.report.write import FORMATS, format_of, write_report
 from pytest_specdec.telemetry.energy.meter import MeterFault
 from pytest_specdec.telemetry.energy.rapl import POWERCAP, packages
@@ -134,7 +134,7 @@ def _line(run: SavedRun) -> str:
     versions = {f"{name} {version}" for each in run.records for name, version in each.engine.versions.items()}
     commit = str(run.commit.get("id", ""))[:10]
     partial = f"partial: {run.partial}" if run.partial else ""
-    parts = (run.id, run.datetime[:19], commit, f"{len(run.records)} gates", ", ".join(sorted(versions)), partial)
+    parts = (run.id, run.datetime[:19], commit, count(len(run.records), "gate"), ", ".join(sorted(versions)), partial)
     return "  ".join(part for part in parts if part)
 
 

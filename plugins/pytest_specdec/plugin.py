@@ -555,7 +555,7 @@ def _partial(config: pytest.Config, records: list[Record]) -> str:
 def _tell_gates(terminalreporter: Any, config: pytest.Config, records: list[Record]) -> None:
     from pytest_specdec.report.decision import USE, headline, write_lines
     from pytest_specdec.report.findings import change_notes, decisions_on, present_run, worst
-    from pytest_specdec.report.table import footnotes, print_table, screen_width
+    from pytest_specdec.report.table import count, footnotes, print_table, screen_width
 
     write, width = terminalreporter.write_line, screen_width()
     terminalreporter.section("speculative decoding: is it exact, is it faster")
@@ -570,7 +570,7 @@ def _tell_gates(terminalreporter: Any, config: pytest.Config, records: list[Reco
     _tell_github(records, decisions, _partial(config, records), write)
     judged = [record for record in records if record.judged]
     if judged and not any(record.throughput.seconds.value for record in judged):
-        write(f"nothing was measured: {len(judged)} gates judged correctness only", yellow=True)
+        write(f"nothing was measured: {count(len(judged), 'gate')} judged correctness only", yellow=True)
 
 
 def _tell_github(records: list[Record], decisions: list[Decision], partial: str, write: Callable[[str], None]) -> None:
