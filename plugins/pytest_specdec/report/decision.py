@@ -158,8 +158,10 @@ def _decide(place: str, gates: Sequence[Gate], by: str, limits: Sequence[Limit])
     kept = [gate for gate in exact if not any(limit.missed_by(gate.record) for limit in limits)]
     gains = [Candidate(gate, gain) for gate in kept if (gain := BY[by](gate, target)) is not None]
     outcome, best, words = _best(gains, kept, by)
+    caution = best.gate.record.target_alone.caution if best else ""
     told = [
         words + _cost(best.gate, by) if best else words,
+        *filter(None, (caution,)),
         *(_about(best, gains, target, by, arms) if best and outcome == USE else ()),
     ]
     told += _passed_over(arms, limits)

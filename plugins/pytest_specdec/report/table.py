@@ -14,6 +14,7 @@ from typing import Any
 from pytest_specdec.engines.spec import model_label
 from pytest_specdec.hardware import emulates_bfloat16
 from pytest_specdec.history.compare import interval_in_words
+from pytest_specdec.metrics.interval import LEVEL
 from pytest_specdec.record import REGRESSED, Figure, Record
 
 DASH = "–"
@@ -209,14 +210,15 @@ def _order(record: Record) -> tuple[Any, ...]:
     return (*where, asked.speculates, asked.method, asked.draft or "", asked.gamma or 0)
 
 
+INTERVAL = f"{100 * LEVEL:.0f} % interval"
 MEANINGS = {
     "speed-up": "speed-up: tokens/s over target tok/s, those of target-only of the same engine beside these rounds, "
-    "with its 95 % interval",
+    f"with its {INTERVAL}",
     "steady": "steady: the same while every place of the load was taken",
     "length": "length: mean accepted length, tokens a step, the bonus token included",
     "p95 ITL": "ITL, TTFT: ms from token to token and to the first one; the target's stand in its own row",
 }
-OVER_TARGET = "J/token: in brackets over target-only's, with its 95 % interval"
+OVER_TARGET = f"J/token: in brackets over target-only's, with its {INTERVAL}"
 
 
 def footnotes(records: Sequence[Record], shown: Sequence[str]) -> list[str]:
@@ -229,6 +231,11 @@ def footnotes(records: Sequence[Record], shown: Sequence[str]) -> list[str]:
     reasons = {record.energy.joules_per_token.reason for record in judged}
     notes += sorted(f"J/token: {reason}" for reason in reasons if reason)
     notes += together(("warning", record.asked.scenario, word) for record in records for word in record.warnings)
+    notes += together(
+        ("older run", f"{record.asked.scenario}, {_label(record)}", word)
+        for record in records
+        if (word := record.target_alone.caution)
+    )
     notes += sorted({note for record in records if (note := _versions_note(record))})
     notes += [EMULATED] if _float32_for_want_of_bfloat16(judged) else []
     costs = [cost for record in records if (cost := _rescoring_cost(record)) is not None]

@@ -17,12 +17,11 @@ from typing import Any
 from pytest_specdec.engines.engine import Engine, collect, one_pass
 from pytest_specdec.generation import Run
 from pytest_specdec.metrics.load import paces
-from pytest_specdec.metrics.rounds import BY_BUDGET, BY_INTERVAL, NO_ENERGY, Plan, Rounds, Warmup
+from pytest_specdec.metrics.rounds import BY_BUDGET, BY_INTERVAL, NO_ENERGY, STEADY_SHARE, Plan, Rounds, Warmup
 from pytest_specdec.telemetry.energy import Meter, NoMeter
 from pytest_specdec.workloads.workload import Workload
 
 Clock = Callable[[], float]
-STEADY_SHARE = 0.05
 MORE_WARMUP = 5
 LOOK_AGAIN = 1.5
 NOT_METERED = NoMeter("these rounds are timed, not metered")
