@@ -53,6 +53,11 @@ class Timed:
         return Rounds(tuple(self._runs), tuple(self._seconds), self._energy)
 
     @property
+    def metered_so_far(self) -> Rounds:
+        """The same while the meter runs, with what it has told of each round."""
+        return replace(self.so_far, energy=replace(NO_ENERGY, joules_each_round=tuple(self.meter.each_round())))
+
+    @property
     def count(self) -> int:
         """How many there are."""
         return len(self._runs)
@@ -170,7 +175,9 @@ class Turns:
         if self._timed.count < self._next_look:
             return False
         self._next_look = math.ceil(LOOK_AGAIN * self._timed.count)
-        return plan.decided(self._timed.so_far, self._beside.so_far if self._beside is not None else None)
+        return plan.decided(
+            self._timed.metered_so_far, self._beside.metered_so_far if self._beside is not None else None
+        )
 
 
 def benchmark_rounds(benchmark: Any, timed: Timed, plan: Plan, beside: Timed | None) -> Rounds:

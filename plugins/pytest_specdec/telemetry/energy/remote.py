@@ -7,7 +7,7 @@ host, some milliseconds, is part of each round that is measured this way.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,10 @@ class RemoteMeter:
     def satisfied(self) -> bool:
         """What the host says; a host that fails has nothing to wait for."""
         return self._call("satisfied") is not False
+
+    def each_round(self) -> Sequence[float]:
+        """What the host has counted so far."""
+        return self._call("each_round") or ()
 
     def stop(self, tokens: int) -> EnergyPart:
         """The host's figures; its worker ends."""
