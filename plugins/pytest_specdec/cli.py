@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,7 @@ from importlib import metadata
 from pathlib import Path
 
 from pytest_specdec import hardware
+from pytest_specdec.engines.model_files import hub_cache
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.history.history import LATEST, OneRun, RegressionGate, run_path
 from pytest_specdec.history.saved import SavedRun, UnreadableRun, paths_in, read_run, run_id, storage_folder
@@ -26,7 +26,7 @@ from pytest_specdec.report.decision import BY, Decision, Limit, headline, write_
 from pytest_specdec.report.findings import decisions_on
 from pytest_specdec.report.gates import read_runs
 from pytest_specdec.report.marked import write_into
-from pytest_specdec.report.table import footnotes, print_table, screen_width
+from pytest_specdec.report.table import count, footnotes, print_table, screen_width
 from pytest_specdec.report.write import FORMATS, format_of, write_report
 from pytest_specdec.telemetry.energy.counter import POWERCAP, packages
 from pytest_specdec.telemetry.energy.meter import MeterFault
@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     stored.add_argument("--storage", type=_folder, default=Path(STORAGE), help=f"pytest-benchmark's; default {STORAGE}")
 
     command = commands.add_parser("list", parents=[stored], help="saved runs, the newest last")
-    command.add_argument("-n", "--number", type=int, default=20, help="how many; default 20, 0 for all")
+    command.add_argument("-n", "--number", type=_number, default=20, help="how many; default 20, 0 for all")
     command.set_defaults(run=list_runs)
 
     command = commands.add_parser("show", parents=[stored], help="the gates of one run")
@@ -97,6 +97,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _number(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of runs: give 0 for all, or more")
+    return int(text)
+
+
 def _folder(text: str) -> Path:
     try:
         return storage_folder(text)
@@ -134,7 +140,7 @@ def _line(run: SavedRun) -> str:
     versions = {f"{name} {version}" for each in run.records for name, version in each.engine.versions.items()}
     commit = str(run.commit.get("id", ""))[:10]
     partial = f"partial: {run.partial}" if run.partial else ""
-    parts = (run.id, run.datetime[:19], commit, f"{len(run.records)} gates", ", ".join(sorted(versions)), partial)
+    parts = (run.id, run.datetime[:19], commit, count(len(run.records), "gate"), ", ".join(sorted(versions)), partial)
     return "  ".join(part for part in parts if part)
 
 
@@ -237,20 +243,9 @@ def _gpus() -> Iterator[tuple[str, str]]:
     found = hardware.gpus()
     for gpu in found.visible:
         yield f"GPU {gpu.index}", f"{gpu.name}, {gpu.uuid}, driver {found.driver}"
-        yield f"GPU {gpu.index} energy", _gpu_energy(gpu.uuid)
+        yield f"GPU {gpu.index} energy", hardware.energy_counter(gpu.uuid)
     if not found.visible:
         yield "GPU", f"none: {found.reason}"
-
-
-def _gpu_energy(uuid: str) -> str:
-    import pynvml as nvml
-
-    try:
-        hardware.open_nvml()
-        nvml.nvmlDeviceGetTotalEnergyConsumption(nvml.nvmlDeviceGetHandleByUUID(uuid))
-    except nvml.NVMLError as error:
-        return f"no energy counter ({error}): power would be sampled, an estimate"
-    return "NVML's energy counter"
 
 
 def _cpu_energy() -> str:
@@ -269,14 +264,8 @@ def _version(package: str) -> str:
 
 def _models(root: Path) -> str:
     found = sorted(folder.name for folder in root.glob("*") if is_complete(folder))
-    hub = len(_hub())
+    hub = len(list(hub_cache().glob("models--*")))
     return f"{', '.join(found) or 'none made yet'} in {root}" + (f"; {hub} in the hub's cache" if hub else "")
-
-
-def _hub() -> list[Path]:
-    """Models that were downloaded from a hub, where its library keeps them."""
-    home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
-    return list(Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub").glob("models--*"))
 
 
 def _mark(name: str, arguments: tuple[object, ...]) -> str:
