@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,9 @@ from pytest_specdec.cli import main
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
-EXAMPLE = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
+EXAMPLE, README = ROOT / "examples", ROOT / "README.md"
+SHOWN = re.compile(r"<!-- output of pytest-specdec demo -->\n```text\n(.*?)```", re.DOTALL)
 TO_FILE = '#!/bin/sh\nprintf %s "$1" > "$(dirname "$0")/opened"\n'
 
 
@@ -77,6 +80,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     unwelcome = {"SPECDEC_GAMMA": "7", "PYTEST_ADDOPTS": "--exitfirst", "GITHUB_STEP_SUMMARY": str(home / "summary")}
     environment = {**os.environ, **unwelcome, "PYTHONPATH": path, "BROWSER": f"{browser} %s"}
+    environment.pop("COLUMNS", None)
     command = [sys.executable, "-m", "pytest_specdec", "demo", str(home / "new"), "--open"]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     return Demo(home / "new", ran.returncode, ran.stdout.splitlines())
@@ -112,6 +116,16 @@ def test_what_the_demo_names_is_there(demo: Demo) -> None:
     (script,) = (line.rpartition(": python ")[2] for line in demo.lines if ": python " in line)
     assert subprocess.run([sys.executable, script], capture_output=True, check=False).returncode == 1
     assert not (demo.folder.parent / "summary").exists()
+
+
+def test_readme_shows_what_the_demo_prints(demo: Demo) -> None:
+    """Line for line; […] stands for lines that are left out."""
+    block = SHOWN.findall(README.read_text("utf-8"))
+    assert len(block) == 1
+    printed = "\n".join(demo.lines)
+    pieces = block[0].split("[…]\n")
+    assert [piece for piece in pieces if piece not in printed] == []
+    assert [printed.find(piece) for piece in pieces] == sorted(printed.find(piece) for piece in pieces)
 
 
 def test_the_demo_s_project_is_the_example(demo: Demo) -> None:

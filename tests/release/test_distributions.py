@@ -17,7 +17,17 @@ VERSION = pytest_specdec.__version__
 NAME = f"pytest_specdec-{VERSION}"
 WHEEL = f"{NAME}-py3-none-any.whl"
 SDIST = f"{NAME}.tar.gz"
-NEEDED = ("LICENSE", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "pyproject.toml", "tox.ini", "conftest.py")
+NEEDED = (
+    "LICENSE",
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "pyproject.toml",
+    "tox.ini",
+    "conftest.py",
+    "action.yml",
+    "Containerfile",
+)
 
 pytestmark = pytest.mark.skipif("DIST" not in os.environ, reason="`tox -e build` builds what is looked at here")
 
