@@ -78,7 +78,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     browser.chmod(0o755)
     root = str(Path(pytest_specdec.__file__).parents[1])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    unwelcome = {"SPECDEC_GAMMA": "7", "PYTEST_ADDOPTS": "--exitfirst", "GITHUB_STEP_SUMMARY": str(home / "summary")}
+    unwelcome = {"SPECDEC_GAMMA": "7", "PYTEST_ADDOPTS": "--collect-only", "GITHUB_STEP_SUMMARY": str(home / "summary")}
     environment = {**os.environ, **unwelcome, "PYTHONPATH": path, "BROWSER": f"{browser} %s"}
     environment.pop("COLUMNS", None)
     command = [sys.executable, "-m", "pytest_specdec", "demo", str(home / "new"), "--open"]
