@@ -248,8 +248,9 @@ def test_the_notes_say_what_the_columns_mean(project: Project) -> None:
     assert [line for line in lines if line.startswith("J/token: ")] != []
 
 
-def test_a_red_gate_has_its_row(project: Project) -> None:
+def test_a_red_gate_has_its_row(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """With its verdict, and without a speed-up."""
+    monkeypatch.setenv("COLUMNS", "100")
     project.tests(BOTH_ARMS.replace('"alpha": 1.0', '"fault": "wrong token"'))
     row = table(project.run())[1]
     assert row[6:] == ["divergent", "–", "42.9%", "2.29", "–", "–"]
