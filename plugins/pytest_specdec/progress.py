@@ -60,12 +60,13 @@ def describe_plan(gates: Sequence[PlannedGate]) -> list[str]:
     engines: dict[EngineSpec, dict[str, None]] = {}
     for gate in gates:
         engines.setdefault(gate.engine, {})[gate.scenario] = None
-    head = f"plan: {_count(len(gates), 'gate')} of {_count(len(engines), 'engine')}, {_how_long(gates)}"
+    head = f"plan: {count(len(gates), 'gate')} of {count(len(engines), 'engine')}, {_how_long(gates)}"
     told = {f"{spec.label} ({spec.backend}, {spec.dtype})": names for spec, names in engines.items()}
     return [head, *(f"  {engine}: {', '.join(names)}" for engine, names in told.items())]
 
 
-def _count(number: int, what: str) -> str:
+def count(number: int, what: str) -> str:
+    """E.g. "1 gate", "2 gates"."""
     return f"{number} {what}" + "s" * (number != 1)
 
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_specdec.engines.engine import Description
-from pytest_specdec.metrics.interval import Drift, ratio_interval
-from pytest_specdec.metrics.rounds import Rounds
+from pytest_specdec.metrics.interval import Drift, Interval, ratio_interval
+from pytest_specdec.metrics.rounds import STEADY_SHARE, Rounds
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import EnergyPart, TargetAlonePart
 
@@ -66,7 +66,8 @@ def warnings_of(rounds: Rounds, base: Base | None, keeps_prefix_cache: bool = Fa
             "repeated prompts cost less than a user's"
         )
     if rounds.warmup.steady is False:
-        words.append(f"the last two of {rounds.warmup.rounds} warm-up rounds still differed by more than 5 %")
+        share = f"{100 * STEADY_SHARE:.0f} %"
+        words.append(f"the last two of {rounds.warmup.rounds} warm-up rounds still differed by more than {share}")
     return words + _warn_of_drift(rounds, base)
 
 
@@ -129,18 +130,24 @@ def _word(value: Any) -> str:
 
 def with_ratio(ours: Rounds, base: Rounds) -> EnergyPart:
     """The energy of `ours`, with joules a token over those of `base` (below 1 saves energy), or why there is none."""
-    each, theirs = _each_round(ours), _each_round(base)
-    drift = Drift.of(theirs)
+    drift = Drift.of(_each_round(base))
     reason = incomparable(ours.energy, base.energy) or (drift.too_far if drift is not None else None)
     mine, its = ours.energy.joules_per_token.value, base.energy.joules_per_token.value
     if reason is not None or mine is None or not its:
         return without_ratio(ours.energy, reason)
-    known = ratio_interval(each, theirs, drift.moved if drift is not None else 0.0)
+    known = ratio_over(ours, base)
     return replace(
         ours.energy,
         over_target=Figure(mine / its),
         over_target_interval=Figure((known.low, known.high) if known else None, FEW_ROUNDS),
     )
+
+
+def ratio_over(ours: Rounds, base: Rounds) -> Interval | None:
+    """The interval of the ratio, also while the meters run; None for too few rounds, or where none is measured."""
+    theirs = _each_round(base)
+    drift = Drift.of(theirs)
+    return ratio_interval(_each_round(ours), theirs, drift.moved if drift is not None else 0.0)
 
 
 def without_ratio(energy: EnergyPart, reason: str | None) -> EnergyPart:

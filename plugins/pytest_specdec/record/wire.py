@@ -18,6 +18,7 @@ from pytest_specdec.record.record import GREEN, PASSING, RED, SCHEMA, Record, hi
 
 Part = TypeVar("Part")
 Reader = Callable[[Any], Any]
+Parts = Mapping[str, Collection[str]]
 
 
 def to_json(value: Any) -> Any:
@@ -41,16 +42,24 @@ def _scalar(value: Any) -> Any:
     return value if value is None or isinstance(value, (str, int, bool)) else str(value)
 
 
-def from_json(told: Mapping[str, Any], parts: Collection[str] | None = None) -> Record:
+def from_json(told: Mapping[str, Any], parts: Parts | None = None) -> Record:
     """The record that was written, of this schema or of schema 1. Raises ValueError for a later one.
 
-    `parts`: those that are read, the others are as if they were missing; None: all.
+    `parts`: those that are read, and which fields of each, () for all of them; the others are as if they were missing.
     """
     schema = told.get("schema", 1)
     if schema not in (1, SCHEMA):
         raise ValueError(f"a record of schema {schema}; this version reads up to {SCHEMA}: install a newer one")
     told = from_schema_1(told) if schema == 1 else told
-    return part_from(Record, told if parts is None else {name: told[name] for name in parts if name in told})
+    return part_from(Record, told if parts is None else _only(parts, told))
+
+
+def _only(parts: Parts, told: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {name: told[name] for name in parts if name in told}
+    return {
+        name: {key: part[key] for key in parts[name] if key in part} if parts[name] else part
+        for name, part in kept.items()
+    }
 
 
 def part_from(part: type[Part], told: Mapping[str, Any]) -> Part:

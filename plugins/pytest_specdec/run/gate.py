@@ -5,7 +5,7 @@ leaves no speed behind: its record carries the verdict, and its timings are with
 
 A limit of the scenario (`min_speedup`, `max_energy_ratio`) and a threshold against an earlier run are questions. Rounds
 go on until they are decided, as long as the time budget lasts; what is then still open fails, and says how many rounds
-would decide. Energy is known only when the meter stops, so rounds do not wait for its limit.
+would decide.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError, SpecdecError, Unsupported
+from pytest_specdec.metrics.base import ratio_over
 from pytest_specdec.metrics.interval import MOST_ROUNDS, Drift, Interval, ratio_interval, rounds_to_decide
 from pytest_specdec.metrics.latency import WITHHELD
 from pytest_specdec.metrics.load import doubtful_goodput, too_little_goodput
@@ -184,17 +185,21 @@ def too_many_ties(judgement: Judgement, scenario: Scenario) -> list[str]:
 def with_question(plan: Plan, session: Session, arms: Arms, scenario: Scenario, test: str) -> Plan:
     """The plan, with at least the rounds that an answer needs, and on until they decide; as it is for exact rounds."""
     regression = session.regression
-    least = scenario.min_speedup if arms.spec.speculates else None
-    if plan.interval is None or (least is None and not (regression and regression.thresholds)):
+    limits = (scenario.min_speedup, scenario.max_energy_ratio) if arms.spec.speculates else (None, None)
+    if plan.interval is None or (limits == (None, None) and not (regression and regression.thresholds)):
         return plan
 
     def decided(rounds: Rounds, beside: Rounds | None) -> bool:
-        known = _speedup(rounds, beside) if beside is not None else None
-        if known is not None and least is not None and known.low < least <= known.high:
+        known = (_speedup(rounds, beside), ratio_over(rounds, beside)) if beside is not None else ()
+        if any(map(_crosses, known, limits)):
             return False
         return regression is None or not regression.wants_rounds(sketch(arms, scenario, rounds), test)
 
     return replace(plan, rounds=max(plan.rounds, FEWEST), decided=decided)
+
+
+def _crosses(known: Interval | None, limit: float | None) -> bool:
+    return known is not None and limit is not None and known.low < limit < known.high
 
 
 def _speedup(rounds: Rounds, beside: Rounds) -> Interval | None:

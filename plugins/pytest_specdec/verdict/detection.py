@@ -31,6 +31,7 @@ Layer: TypeAlias = tuple[int, ...]  # how often each entry is read
 MEMORY, ONCE, PLAIN, TEXT = "memory", "once", "plain", "text"
 OFTEN = 4  # readers of a KV head of the pair with memory; of the other one, each is read once
 MEASURED = Memory(reach=24, readers=2, bits=2, codes=4)
+LEVEL = 0.95
 SOUND = "none: the sound engine again"
 Shares = Mapping[str, tuple[float, float]]
 
@@ -110,7 +111,7 @@ def exact_interval(red: int, of: int) -> tuple[float, float]:
     """The 95 % interval of a share by Clopper and Pearson (Biometrika 26, 1934)."""
     from scipy.stats import binomtest
 
-    found = binomtest(red, of).proportion_ci(0.95, "exact")
+    found = binomtest(red, of).proportion_ci(LEVEL, "exact")
     return float(found.low), float(found.high)
 
 
@@ -130,5 +131,5 @@ def _statement(target: str, tokens: int, shares: Shares) -> str:
     seen = [f"{fault} ≥ {low:.2f}" for fault, (low, _) in shares.items() if low > 0]
     unseen = [fault for fault, (low, _) in shares.items() if low == 0]
     told = f"of faults planted into {target}, {tokens} tokens an answer, a verdict was red on "
-    told += f"these shares, by 95 % intervals: {'; '.join(seen)}" if seen else "none"
+    told += f"these shares, by {100 * LEVEL:.0f} % intervals: {'; '.join(seen)}" if seen else "none"
     return f"{told}. Never on: {'; '.join(unseen)}" if unseen else told

@@ -187,6 +187,10 @@ class RemoteMeter:
         """What the host says; a host that fails has nothing to wait for."""
         return self._call("satisfied") is not False
 
+    def each_round(self) -> Sequence[float]:
+        """What the host has counted so far."""
+        return self._call("each_round") or ()
+
     def stop(self, tokens: int) -> EnergyPart:
         """The host's figures; its worker ends."""
         result = self._call("stop", tokens)
