@@ -26,24 +26,20 @@ from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.verdict.equivalence import Calibration, Case, Finding, Outcome, Verdict, confirm, judge
 from pytest_specdec.verdict.limits import Facts, reshaping_fields
 from pytest_specdec.verdict.noise import noise_floor
-from pytest_specdec.verdict.part import finding_parts, findings_part, outcome_part, rated_part, sampling_part
-from pytest_specdec.verdict.sampling import (
+from pytest_specdec.verdict.part import finding_parts, outcome_part, rated_part, sampling_part
+from pytest_specdec.verdict.sampling.evidence import LEVEL, RatedVerdict
+from pytest_specdec.verdict.sampling.judgement import SamplingOutcome, SamplingVerdict, judge_sampling
+from pytest_specdec.verdict.sampling.rated import can_be_rated, rate_rounds
+from pytest_specdec.verdict.sampling.statistics import SamplingPlan
+from pytest_specdec.verdict.sampling.target import (
     Drawing,
     KnownTarget,
-    RatedVerdict,
     SampledTarget,
-    SamplingOutcome,
-    SamplingPlan,
-    SamplingVerdict,
     Target,
-    can_be_rated,
     is_sampled,
-    judge_sampling,
     knows_exactly,
-    rate_rounds,
     rescore,
 )
-from pytest_specdec.verdict.sampling.evidence import LEVEL
 from pytest_specdec.verdict.sensitivity import Sensitivity, too_few_tokens
 from pytest_specdec.verdict.truth import claim, foretell, foretold_part, judge_drafts, judge_truth, truth_of, truth_part
 from pytest_specdec.verdict.words import ADVICE, SHOWN, add_hints, describe_finding, describe_verdict
@@ -104,7 +100,7 @@ def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Descrip
         return Judgement(True, part, tie_rate=ties, limits=verdict.limits, warnings=warnings)
     told = add_hints(verdict, workload, arms.spec.gamma, about, partial(session.alone, arms))
     told = _name_first_pass(told, rounds)
-    part = replace(part, findings=findings_part(told))
+    part = replace(part, findings=finding_parts(told.findings))
     return Judgement(False, part, [describe_verdict(told, workload.name)], ties)
 
 
