@@ -25,12 +25,13 @@ from pytest_specdec.first_project import demo, init
 from pytest_specdec.history.history import LATEST, OneRun, RegressionGate, run_path
 from pytest_specdec.history.saved import SavedRun, UnreadableRun, paths_in, read_run, run_id, storage_folder
 from pytest_specdec.models.cache import default_root, is_complete
+from pytest_specdec.progress import count
 from pytest_specdec.report.comparison import comparison
 from pytest_specdec.report.decision import BY, Decision, Limit, headline, write_lines
 from pytest_specdec.report.findings import decisions_on
 from pytest_specdec.report.gates import read_runs
 from pytest_specdec.report.marked import write_into
-from pytest_specdec.report.table import count, footnotes, print_table, screen_width
+from pytest_specdec.report.table import footnotes, print_table, screen_width
 from pytest_specdec.report.write import FORMATS, format_of, write_report
 from pytest_specdec.settings import parse_gammas
 from pytest_specdec.telemetry.energy.counter import POWERCAP, packages

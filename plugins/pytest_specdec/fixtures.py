@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from pytest_specdec.engines.spec import EngineSpec
     from pytest_specdec.gpu_locks import Placement
     from pytest_specdec.history.history import Baselines, RegressionGate
-    from pytest_specdec.progress import Progress
+    from pytest_specdec.progress import PlannedGate, Progress
     from pytest_specdec.record import Record
-    from pytest_specdec.run.plan import PlannedGate
     from pytest_specdec.run.session import Session
     from pytest_specdec.workloads.scenario import Scenario
 
@@ -215,10 +214,10 @@ def specdec(
     request: pytest.FixtureRequest, specdec_session: Session, benchmark: Any
 ) -> Callable[[EngineSpec, Scenario], Record]:
     """The gate: `specdec(engine, scenario)` judges, measures and records, or fails the test."""
+    from pytest_specdec.progress import SECONDS
     from pytest_specdec.record import to_json
     from pytest_specdec.report.findings import flat
     from pytest_specdec.run.gate import Gate
-    from pytest_specdec.run.plan import SECONDS
 
     began = time.monotonic()
 

@@ -35,10 +35,9 @@ from pytest_specdec.settings import OPTIONS, Settings, Texts
 if TYPE_CHECKING:
     from pytest_specdec.engines.engine import Engine
     from pytest_specdec.engines.spec import EngineSpec
-    from pytest_specdec.progress import Doing
+    from pytest_specdec.progress import Doing, PlannedGate
     from pytest_specdec.record import Record
     from pytest_specdec.report.decision import Decision
-    from pytest_specdec.run.plan import PlannedGate
 
 MARKS = (
     "specdec(**keys): engines of this test: target, draft, method, gamma, dtype, options, …; more marks add engines",
@@ -372,7 +371,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     only = config.stash[SETTINGS].plan
     config.stash[PLANNED] = gates = _planned(session)
     if only or (gates and config.option.verbose >= 0):
-        from pytest_specdec.run.plan import describe_plan
+        from pytest_specdec.progress import describe_plan
 
         reporter.write_line("\n".join(describe_plan(gates)))
     return True if only else None
@@ -384,7 +383,7 @@ def _planned(session: pytest.Session) -> list[PlannedGate]:
     if not engines:
         return []
     from pytest_specdec.history.saved import storage_folder
-    from pytest_specdec.run.plan import PlannedGate, earlier_seconds
+    from pytest_specdec.progress import PlannedGate, earlier_seconds
 
     config = session.config
     try:
@@ -554,9 +553,10 @@ def _partial(config: pytest.Config, records: list[Record]) -> str:
 
 
 def _tell_gates(terminalreporter: Any, config: pytest.Config, records: list[Record]) -> None:
+    from pytest_specdec.progress import count
     from pytest_specdec.report.decision import USE, headline, write_lines
     from pytest_specdec.report.findings import change_notes, decisions_on, present_run, worst
-    from pytest_specdec.report.table import count, footnotes, print_table, screen_width
+    from pytest_specdec.report.table import footnotes, print_table, screen_width
 
     write, width = terminalreporter.write_line, screen_width()
     terminalreporter.section("speculative decoding: is it exact, is it faster")

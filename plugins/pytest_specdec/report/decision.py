@@ -16,9 +16,9 @@ from textwrap import wrap
 
 from pytest_specdec.history.compare import FEWEST, compare_figure, figure_of
 from pytest_specdec.metrics.interval import MOST_ROUNDS, rounds_to_decide
+from pytest_specdec.progress import count
 from pytest_specdec.record import Record
 from pytest_specdec.report.gates import Gate, by_group, grouped
-from pytest_specdec.report.table import count
 from pytest_specdec.thresholds import METRICS, Metric, Threshold, shown
 
 USE, NOT_TO, UNDECIDED = "use", "do not speculate", "not decided"

@@ -15,6 +15,7 @@ from pytest_specdec.engines.spec import model_label
 from pytest_specdec.hardware import emulates_bfloat16
 from pytest_specdec.history.compare import interval_in_words
 from pytest_specdec.metrics.interval import LEVEL
+from pytest_specdec.progress import count
 from pytest_specdec.record import REGRESSED, Figure, Record
 
 DASH = "–"
@@ -245,11 +246,6 @@ def footnotes(records: Sequence[Record], shown: Sequence[str]) -> list[str]:
     notes += [_tie_note(record) for record in ordered if record.verdict.outcome == "tie"]
     notes += _truth_note(judged)
     return notes + together(_coverage_note(record) for record in records if record.coverage.low)
-
-
-def count(number: int, what: str) -> str:
-    """E.g. "1 gate", "2 gates"."""
-    return f"{number} {what}" + "s" * (number != 1)
 
 
 def _range(values: Sequence[float]) -> str:

@@ -25,8 +25,7 @@ from pytest_specdec.metrics.load import load_part
 from pytest_specdec.metrics.roofline import roofline_part, step_of
 from pytest_specdec.metrics.rounds import NOT_TIMED, Rounds
 from pytest_specdec.metrics.speedup import Arm, over_target, speedup_part
-from pytest_specdec.metrics.steady import with_steady_rate, with_steady_ratio
-from pytest_specdec.metrics.throughput import throughput_part
+from pytest_specdec.metrics.throughput import throughput_part, with_steady_rate, with_steady_ratio
 from pytest_specdec.record import Figure, Record, missing, to_json
 from pytest_specdec.record.parts import (
     AskedPart,

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError, SpecdecError, Unsupported
-from pytest_specdec.metrics.drift import Drift
-from pytest_specdec.metrics.energy import ratio_over
-from pytest_specdec.metrics.goodput import doubtful_goodput, too_little_goodput
-from pytest_specdec.metrics.interval import MOST_ROUNDS, Interval, ratio_interval, rounds_to_decide
+from pytest_specdec.metrics.base import ratio_over
+from pytest_specdec.metrics.interval import MOST_ROUNDS, Drift, Interval, ratio_interval, rounds_to_decide
 from pytest_specdec.metrics.latency import WITHHELD
+from pytest_specdec.metrics.load import doubtful_goodput, too_little_goodput
 from pytest_specdec.metrics.rounds import Plan, Rounds
 from pytest_specdec.metrics.speedup import advice, best_for
 from pytest_specdec.record import GREEN, RED, REGRESSED, Figure, Record

@@ -18,7 +18,8 @@ from pytest_specdec.record.parts import (
 from pytest_specdec.verdict.equivalence import Finding, Verdict
 from pytest_specdec.verdict.noise import NearTies, NoiseFloor, ulp
 from pytest_specdec.verdict.reference import Reference
-from pytest_specdec.verdict.sampling import RatedVerdict, SamplingVerdict
+from pytest_specdec.verdict.sampling.evidence import RatedVerdict
+from pytest_specdec.verdict.sampling.judgement import SamplingVerdict
 from pytest_specdec.verdict.sensitivity import Sensitivity
 from pytest_specdec.verdict.words import SHOWN, WINDOW
 
@@ -85,13 +86,8 @@ def calibration_part(floor: NoiseFloor, reference: Reference) -> CalibrationPart
     )
 
 
-def findings_part(verdict: Verdict) -> tuple[FindingPart, ...]:
-    """The first findings of a red verdict, each with the tokens of both sides around the first difference."""
-    return finding_parts(verdict.findings)
-
-
 def finding_parts(findings: Sequence[Finding]) -> tuple[FindingPart, ...]:
-    """The first of these findings."""
+    """The first of these findings, each with the tokens of both sides around the first difference."""
     return tuple(map(_finding, findings[:SHOWN]))
 
 
