@@ -417,7 +417,7 @@ INTRODUCTION = f"""# What a verdict sees of a wrong KV cache
 
 A fault is planted into one answer, in a layer, a head and a step that a seeded generator draws, while its first
 {EARLY} tokens are decoded; where it says one step of {RARE}, in as many steps of the whole answer. Then the first 16
-and 64 tokens of that answer (of a plain pair 256 too; not of SmolLM2, whose 64 took ten minutes of one core, after
+and 64 tokens of that answer (of a plain pair 256 too; not of SmolLM2, whose 64 took twelve minutes of one core, after
 rollbacks 16) are judged as a gate judges: against the sound engine's own output, with the calibration's noise floor and
 near-ties, and with the sound target's rating of every token where they differ. The share of plantings that are red
 stands beside its exact 95 % interval (Clopper and Pearson, Biometrika 26, 1934), and the names of the verdicts after
