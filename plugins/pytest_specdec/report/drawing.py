@@ -199,6 +199,7 @@ def _highest(figure: Figure) -> float:
 def _ticks(axes: Any, figure: Figure) -> None:
     from matplotlib.ticker import MaxNLocator
 
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=(1, 2, 2.5, 5, 10)))
     if figure.x_names:
         axes.set_xticks(range(len(figure.x_names)), figure.x_names)
     elif figure.x_whole:
