@@ -125,7 +125,7 @@ def page(repeats: list[ChangePart], slowed: dict[float, list[ChangePart]]) -> st
         ),
         base=repeats[0].then,
         differ=repeats[0].sessions_differ,
-        machine=f"{processor()}, {cores()} cores, shared with others: the load average was {os.getloadavg()[2]:.1f}",
+        machine=f"{processor()}, {cores()} cores; load average {os.getloadavg()[2]:.1f}",
     )
 
 
