@@ -6,8 +6,9 @@ missing is a dash; the reasons stand under the table, each once.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_specdec.history.saved import SavedRun
 from pytest_specdec.record import Record
@@ -66,8 +67,18 @@ class Row:
 
 
 def rows(gates: Sequence[Gate]) -> list[Row]:
-    """One row for each gate."""
-    return [_row(gate) for gate in gates]
+    """One row for each gate; what no gate has is no column, and rows of the same name are told apart by their tests."""
+    made = [_row(gate) for gate in gates]
+    wanted = {name for row in made for name, _ in row.numbers}
+    named = Counter((row.group, row.label) for row in made)
+    return [
+        replace(
+            row,
+            label=row.label if named[row.group, row.label] == 1 else f"{row.label}, {row.test.rpartition('::')[2]}",
+            cells=tuple(cell for cell in row.cells if cell[0] in wanted),
+        )
+        for row in made
+    ]
 
 
 def _row(gate: Gate) -> Row:

@@ -151,7 +151,8 @@ def _lay_out(canvas: Any, axes: Any, names: list[str]) -> None:
     """Room by the number of letters: a layout that measures them draws all of it once more."""
     columns = 2 if len(names) > 2 and 2 * (max(map(len, names)) + 8) * LETTER < WIDTH else 1
     rows = math.ceil(len(names) / columns) if len(names) > 1 else 0
-    below, height = 0.45 + rows * LINE, PLOT_HEIGHT + 0.6 + rows * LINE
+    below = 0.45 + (0.1 + rows * LINE if rows else 0)
+    height = PLOT_HEIGHT + below + 0.15
     ticks = axes.yaxis.get_major_formatter().format_ticks(axes.get_yticks())
     canvas.set_size_inches(WIDTH, height)
     left = 0.35 + max(map(len, ticks)) * LETTER
@@ -198,6 +199,7 @@ def _highest(figure: Figure) -> float:
 def _ticks(axes: Any, figure: Figure) -> None:
     from matplotlib.ticker import MaxNLocator
 
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=(1, 2, 2.5, 5, 10)))
     if figure.x_names:
         axes.set_xticks(range(len(figure.x_names)), figure.x_names)
     elif figure.x_whole:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -86,9 +86,8 @@ DRAWN: Parts = {
     "energy": ("joules_per_token",),
     "hardware": ("driver",),
 }
-CONFIGURATION = re.compile(
-    rb'"scenario": "([^"]*)",.{,4000}?"engine_key": "([^"]*)"(?:.{,4000}?"device": "([^"]*)")?', re.DOTALL
-)
+CONFIGURATION = re.compile(rb'"scenario": "([^"]*)",.{,4000}?"engine_key": "([^"]*)"', re.DOTALL)
+DEVICE, NEAR = b'"device": "', 4000
 
 
 def read_runs(paths: Sequence[Path]) -> list[SavedRun]:
@@ -117,10 +116,17 @@ def _spread(paths: Sequence[Path]) -> list[Path]:
     seen: set[tuple[bytes, ...]] = set()
     kept = []
     for path in reversed(paths):
-        found = set(CONFIGURATION.findall(path.read_bytes()))
+        found = set(_configurations(path.read_bytes()))
         kept += [path] if path in even or found - seen else []
         seen |= found
     return kept[::-1]
+
+
+def _configurations(text: bytes) -> Iterator[tuple[bytes, ...]]:
+    """Scenario, engine and device of each record; to search takes a tenth of decoding."""
+    for found in CONFIGURATION.finditer(text):
+        at = text.find(DEVICE, found.end(), found.end() + NEAR)
+        yield *found.groups(), text[at : text.find(b'"', at + len(DEVICE))] if at >= 0 else b""
 
 
 def _device(run: SavedRun, record: Record) -> str:

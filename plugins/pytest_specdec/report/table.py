@@ -219,7 +219,7 @@ MEANINGS = {
     "length": "length: mean accepted length, tokens a step, the bonus token included",
     "p95 ITL": "ITL, TTFT: ms from token to token and to the first one; the target's stand in its own row",
 }
-OVER_TARGET = f"J/token: in brackets over target-only's, with its {INTERVAL}"
+OVER_TARGET = f"J/token: in brackets over target-only's, with its {INTERVAL} where there is one"
 
 
 def footnotes(records: Sequence[Record], shown: Sequence[str]) -> list[str]:
