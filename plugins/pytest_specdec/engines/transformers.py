@@ -60,7 +60,10 @@ REFUSALS = (
     r"assisted generation is not supported",
     r"It is not supported with prompt lookup decoding",
     r"Transformers takes no stop text here",
+    r"sampling: Transformers has no '",
+    r"PEFT is not installed",
 )
+OF_OTHERS = ("frequency_penalty", "presence_penalty", "logit_bias", "logprobs", "structured_outputs")
 
 
 class Planned(NamedTuple):
@@ -157,7 +160,8 @@ def load(config: Mapping[str, Any]) -> TransformersBackend:
     """Load target, tokenizer and drafter.
 
     `config`: target, draft, method, gamma, dtype, max_model_len, options, speculative_options. `options` go to
-    `from_pretrained`, all but "device" ("cpu", "cuda", "cuda:1", …; a GPU where there is one). `speculative_options`
+    `from_pretrained`, all but "device" ("cpu", "cuda", "cuda:1", …; a GPU where there is one) and "lora", the
+    folder of the target's adapter, for which it needs the package peft. `speculative_options`
     are fields of `GenerationConfig`. Raises ValueError where these contradict each other, a model cannot be loaded, or
     target and drafter do not share their tokens.
     """
@@ -167,8 +171,10 @@ def load(config: Mapping[str, Any]) -> TransformersBackend:
     transformers.logging.disable_progress_bar()
     check_speculation(config)
     options = dict(config.get("options") or {})
-    device = options.pop("device", None) or default_device()
+    device, adapter = options.pop("device", None) or default_device(), options.pop("lora", None)
     target = load_model("target", config["target"], config["dtype"], device, options)
+    if adapter is not None:
+        target.load_adapter(adapter)
     tokenizer = load_tokenizer(config["target"], options)
     draft = load_draft(config, device, options)
     if draft is not None:
@@ -200,6 +206,13 @@ def check_fields(source: str, fields: Iterable[str]) -> None:
             raise ValueError(f"{source}: {field!r} follows from {SET_BY_REQUEST[field]}; set that instead")
         if field in SET_HERE or field not in known:
             raise ValueError(f"{source}: {field!r} is not a GenerationConfig field that can be set here")
+
+
+def refuse_fields(index: int, sampling: Iterable[str]) -> None:
+    """Raise ValueError that names a sampling field of other engines which Transformers has not."""
+    for field in sampling:
+        if field in OF_OTHERS:
+            raise ValueError(f"request {index}, sampling: Transformers has no {field!r}")
 
 
 def default_device() -> str:
@@ -495,6 +508,7 @@ class TransformersBackend:
         if length > self._context:
             parts = f"{len(prompt)} prompt + {request['max_tokens']} output tokens"
             raise ValueError(f"request {index}: {parts} exceed the context of {self._context}; shorten either")
+        refuse_fields(index, request["sampling"])
         check_fields(f"request {index}, sampling", set(request["sampling"]) - {"seed"})
         self._check_stop(index, request)
 

@@ -118,7 +118,8 @@ def _constructor_arguments(config: dict[str, Any]) -> dict[str, Any]:
         "skip_tokenizer_init": not _has_tokenizer(config["target"]),
     }
     arguments |= _platform_arguments(config["method"] != "none")
-    arguments |= config["options"]
+    arguments |= {"enable_lora": True} if "lora" in config["options"] else {}
+    arguments |= {name: value for name, value in config["options"].items() if name != "lora"}
     if config["method"] != "none":
         arguments = _count_by_request() | arguments | {"speculative_config": _speculative_config(config)}
     return arguments
@@ -164,6 +165,7 @@ class VllmBackend:
         self._refuse_drafting_baseline()
         self._counting = _counting(config)
         self._target = config["target"]
+        self._adapter = _adapter(config.get("options", {}).get("lora"))
         self._requests: list[dict[str, Any]] = []
         self._concurrency = 1
         self._answers: list[_Answer] = []
@@ -372,19 +374,24 @@ class VllmBackend:
         self._serial += 1
         answer.started_s = at_s
         name = str(self._serial)
-        self._engine.add_request(name, {"prompt_token_ids": answer.request["prompt_ids"]}, answer.sampling)
+        prompt = {"prompt_token_ids": answer.request["prompt_ids"]}
+        self._engine.add_request(name, prompt, answer.sampling, **self._adapter)
         under_way[name] = answer
 
     def collect(self) -> dict[str, Any]:
         """The generations of the last run, and how far the counters moved since it was prepared."""
         moved = _difference(self._counters(), self._counted)
         return {
-            "generations": [answer.wire() for answer in self._answers],
+            "generations": [answer.wire() | self._no_logits() for answer in self._answers],
             "speculation": {name: moved[name] for name in moved if name != PREEMPTIONS},
             "seconds": self._seconds,
             "prefix_cache_hits": self._prefix_cache_hits(),
             PREEMPTIONS: moved[PREEMPTIONS],
         }
+
+    def _no_logits(self) -> dict[str, Any]:
+        """The target alone returns raw logits in the place of log-probabilities: it is what rates."""
+        return {} if self._speculates else {"logprobs": None}
 
     def _prefix_cache_hits(self) -> int | None:
         """As each answer tells. vLLM's own counter misses those of a step that puts nothing out.
@@ -424,7 +431,8 @@ class VllmBackend:
         asked = [_Rating(list(prompt), list(output), withheld, context, most) for prompt, output, withheld in sequences]
         prompts = [{"prompt_token_ids": each.ids} for each in asked]
         size = int(self._engine.model_config.get_vocab_size())
-        results = self._llm.generate(prompts, [each.sampling(size) for each in asked], use_tqdm=False)
+        how = [each.sampling(size) for each in asked]
+        results = self._llm.generate(prompts, how, use_tqdm=False, **self._adapter)
         return zip(asked, results, strict=True)
 
     def park(self) -> None:
@@ -442,6 +450,15 @@ class VllmBackend:
         shutdown = getattr(self._engine.engine_core, "shutdown", None)
         if shutdown is not None:
             shutdown()
+
+
+def _adapter(path: str | None) -> dict[str, Any]:
+    """The argument that has every request answered and rated with this adapter; none without one."""
+    if path is None:
+        return {}
+    from vllm.lora.request import LoRARequest
+
+    return {"lora_request": LoRARequest("adapter", 1, str(path))}
 
 
 def _counting(config: dict[str, Any]) -> str | None:
@@ -487,6 +504,7 @@ class _Answer:
         self.text: str | None = None
         self.counted: Any = None
         self.cached: Any = None
+        self.logprobs: list[float | None] | None = None if getattr(sampling, "logprobs", None) is None else []
 
     def is_due(self, start: float) -> bool:
         """Whether it may be submitted in a run that began at `start`."""
@@ -506,6 +524,8 @@ class _Answer:
         self.finish_reason = completion.finish_reason
         self.counted = getattr(completion, "spec_decode_metrics", None)
         self.cached = getattr(output, "num_cached_tokens", None)
+        if self.logprobs is not None:
+            self.logprobs += _own_logprobs(delta, completion.logprobs or [])
         if self.sampling.detokenize:
             self.text = (self.text or "") + completion.text
 
@@ -518,6 +538,8 @@ class _Answer:
             "text": self.text,
             "started_s": self.started_s,
             "scheduled_s": self.scheduled_s,
+            "cached_tokens": self.cached,
+            "logprobs": self.logprobs,
             **self._acceptance(),
         }
 
@@ -528,15 +550,24 @@ class _Answer:
         return {"draft_tokens": self.counted.num_draft_tokens, "accepted_tokens": accepted}
 
 
+def _own_logprobs(tokens: list[int], rows: Any) -> list[float | None]:
+    """Of each row the log-probability of the token that came with it; None where the row is not that token's."""
+    came: list[int | None] = [*tokens, *[None] * (len(rows) - len(tokens))]
+    return [row[token].logprob if token in row else None for token, row in zip(came, rows, strict=False)]
+
+
 def _sampling(request: dict[str, Any]) -> Any:
     """Greedy on purpose: vLLM's own default temperature is 1.0."""
     from vllm import SamplingParams
-    from vllm.sampling_params import RequestOutputKind
+    from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
     limits = {name: request[name] for name in ("max_tokens", "min_tokens", "ignore_eos")}
     ends = {"stop": list(request["stop"]) or None, "stop_token_ids": list(request["stop_token_ids"]) or None}
+    fields = {**NEUTRAL_GREEDY, **request["sampling"]}
+    if "structured_outputs" in fields:
+        fields["structured_outputs"] = StructuredOutputsParams(**fields["structured_outputs"])
     return SamplingParams(
-        **{**NEUTRAL_GREEDY, **request["sampling"]},
+        **fields,
         **limits,
         **ends,
         detokenize=bool(request["stop"]),

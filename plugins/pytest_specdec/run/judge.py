@@ -23,16 +23,18 @@ from pytest_specdec.verdict.drafts import claim, foretell, foretold_part, judge_
 from pytest_specdec.verdict.equivalence import Calibration, Outcome, Verdict, confirm, judge
 from pytest_specdec.verdict.hints import add_hints
 from pytest_specdec.verdict.limits import Facts, reshaping_fields
+from pytest_specdec.verdict.logprobs import judge_logprobs
 from pytest_specdec.verdict.part import findings_part, outcome_part
 from pytest_specdec.verdict.sampling import is_sampled
 from pytest_specdec.verdict.sensitivity import Sensitivity, too_few_tokens
-from pytest_specdec.verdict.truth import judge_truth, truth_of, truth_part
+from pytest_specdec.verdict.truth import Truth, judge_truth, truth_of, truth_part
 from pytest_specdec.verdict.words import describe_verdict
 from pytest_specdec.workloads.scenario import Detects, Scenario
 from pytest_specdec.workloads.workload import Workload
 
 FIRST_PASS = "it is the engine's first pass after loading"
 TARGET_UNSTABLE = "target only, in its rounds around this engine's"
+ADAPTED = "the adapter (lora) changes what the target chooses"
 SAMPLED = "at a temperature above 0 there is no single right answer"
 
 
@@ -76,11 +78,12 @@ def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Descrip
         decides = again.by_number_alone or again.passes  # else it is no look at near-ties, and the first one stands
         verdict = confirm(verdict, again.near_ties) if decides else verdict
     verdict, known, foretold = _by_what_is_known(verdict, reference.calibration, arms, rounds, about)
+    verdict, untried = judge_logprobs(verdict, workload, rounds.judged, partial(session.rank, arms), about.vocabulary)
     part = replace(outcome_part(verdict, reference), known_truth=known, foretold=foretold)
     verdict = _numbered(verdict, rounds)
     ties = verdict.counts.get(Outcome.TIE.value, 0) / sum(verdict.counts.values())
     if verdict.passes:
-        warnings = without_effect(workload, reference.calibration)
+        warnings = *without_effect(workload, reference.calibration), *untried
         return Judgement(True, part, tie_rate=ties, limits=verdict.limits, warnings=warnings)
     told = add_hints(verdict, workload, arms.spec.gamma, about, partial(session.alone, arms))
     told = _name_first_pass(told, rounds)
@@ -155,7 +158,8 @@ def _by_what_is_known(
 ) -> tuple[Verdict, KnownTruthPart, ForetoldPart]:
     """The verdict, held against the truth of the target and of its drafter as far as they are known."""
     spec, runs = arms.spec, rounds.judged
-    truth = truth_of(spec.target, arms.workload.requests)
+    changed = Truth(unknown=ADAPTED) if "lora" in spec.options else None
+    truth = changed or truth_of(spec.target, arms.workload.requests)
     foretold = claim(foretell(spec, about, arms.workload, truth), runs)
     verdict = judge_truth(verdict, truth, calibration, runs, spec.speculates)
     verdict = judge_drafts(verdict, foretold, runs, rounds.warmup.rounds)

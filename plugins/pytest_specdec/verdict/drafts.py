@@ -15,7 +15,7 @@ from typing import TypeAlias
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.generation import Run, Speculation
-from pytest_specdec.models import COUNTINGS, ModelError, expected_counters, why_unknown
+from pytest_specdec.models import COUNTINGS, ModelError, ends_of, expected_counters, why_unknown
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import ForetoldPart
 from pytest_specdec.verdict.equivalence import Outcome, Verdict
@@ -52,8 +52,8 @@ def _why_not(spec: EngineSpec, about: Description, workload: Workload) -> Reason
         return "the engine does not speculate"
     if about.details.get("counting") not in COUNTINGS:
         return f"what {spec.backend} counts by the method {spec.method!r} with these options cannot be foretold"
-    if any(each.stop or each.stop_token_ids for each in workload.requests):
-        return "answers may end at a stop, and rounds with them"
+    if any(each.stop or each.stop_tokens(ends_of(spec.target)) for each in workload.requests):
+        return "answers may end at EOS or a stop, and rounds with them"
     return why_unknown(str(spec.draft)) or _near_the_end(spec, about, workload)
 
 

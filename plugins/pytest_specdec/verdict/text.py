@@ -91,3 +91,8 @@ def _same(text: str, right: str) -> bool:
 
 def _from(text: str, at: int) -> str:
     return repr(text[at : at + SHOWN]) if at < len(text) else "its end"
+
+
+def shown(text: str | None) -> str:
+    """A text that fits into a sentence, by its end."""
+    return "nothing" if text is None else repr(text) if len(text) <= SHOWN else f"…{text[-SHOWN:]!r}"

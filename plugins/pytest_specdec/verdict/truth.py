@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from pytest_specdec.generation import Generation, Run
-from pytest_specdec.models import ModelError, expected_continuation, why_unknown
+from pytest_specdec.models import ModelError, ends_of, expected_continuation, why_unknown
 from pytest_specdec.record import Figure
 from pytest_specdec.record.parts import KnownTruthPart
 from pytest_specdec.verdict.equivalence import (
@@ -48,6 +48,9 @@ def truth_of(target: str, requests: Sequence[Request]) -> Truth:
         known = [tuple(expected_continuation(target, each.prompt_ids, each.max_tokens)) for each in requests]
     except ModelError as error:
         return Truth(unknown=str(error))
+    ends = ends_of(target)
+    if any(each.stop_tokens(ends) & set(ids[: each.min_tokens]) for each, ids in zip(requests, known, strict=True)):
+        return Truth(unknown="min_tokens keeps ends from being chosen")
     return Truth(tuple(known))
 
 
@@ -55,8 +58,6 @@ def _reshaped_choice(request: Request) -> str | None:
     """Why the next token is not the target's plain choice."""
     if fields := reshaping_fields(request):
         return f"sampling fields change what is chosen: {', '.join(fields)}"
-    if request.min_tokens and request.stop_token_ids:
-        return "min_tokens keeps stop tokens from being chosen"
     return None
 
 
