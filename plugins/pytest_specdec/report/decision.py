@@ -18,6 +18,7 @@ from pytest_specdec.history.compare import FEWEST, compare_figure, figure_of
 from pytest_specdec.metrics.interval import MOST_ROUNDS, rounds_to_decide
 from pytest_specdec.record import Record
 from pytest_specdec.report.gates import Gate, by_group, grouped
+from pytest_specdec.report.table import count
 from pytest_specdec.thresholds import METRICS, Metric, Threshold, shown
 
 USE, NOT_TO, UNDECIDED = "use", "do not speculate", "not decided"
@@ -157,8 +158,10 @@ def _decide(place: str, gates: Sequence[Gate], by: str, limits: Sequence[Limit])
     kept = [gate for gate in exact if not any(limit.missed_by(gate.record) for limit in limits)]
     gains = [Candidate(gate, gain) for gate in kept if (gain := BY[by](gate, target)) is not None]
     outcome, best, words = _best(gains, kept, by)
+    caution = best.gate.record.target_alone.caution if best else ""
     told = [
         words + _cost(best.gate, by) if best else words,
+        *filter(None, (caution,)),
         *(_about(best, gains, target, by, arms) if best and outcome == USE else ()),
     ]
     told += _passed_over(arms, limits)
@@ -299,7 +302,7 @@ def write_lines(decisions: Sequence[Decision], width: int) -> Iterator[tuple[str
 def headline(records: Sequence[Record]) -> str:
     """How many gates are red, exact, and faster or slower than the target alone."""
     reds = sum(record.red for record in records)
-    told = [f"{reds} of {len(records)} gates red"] if reds else []
+    told = [f"{reds} of {count(len(records), 'gate')} red"] if reds else []
     told += [f"{sum(record.passes and record.shows_speed for record in records)} exact"]
-    count = Counter(record.speedup.standing for record in records if not record.red)
-    return ", ".join(told + [f"{count[name]} {name}" for name in ("faster", "slower", "undecided") if count[name]])
+    stands = Counter(record.speedup.standing for record in records if not record.red)
+    return ", ".join(told + [f"{stands[name]} {name}" for name in ("faster", "slower", "undecided") if stands[name]])

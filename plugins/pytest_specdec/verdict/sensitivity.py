@@ -43,7 +43,7 @@ class Sensitivity:
             found.append(f"a lossy acceptance of {self.lossy} or more runner-ups, however far ({self.share:.2%})")
         if self.near_ties is None:
             found.append(f"no number of wrong near-ties ({self.candidates} of {self.tokens} tokens could be)")
-        return f"would have found, with 95 %: {'; '.join(found)}"
+        return f"would have found, with {100 * SURELY:.0f} %: {'; '.join(found)}"
 
     @property
     def share(self) -> float:
