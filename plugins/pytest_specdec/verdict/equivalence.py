@@ -22,6 +22,7 @@ from pytest_specdec.verdict.limits import (
     Facts,
     broken_limit,
     broken_stop,
+    broken_structure,
     decode_answers,
     missed_eos,
     no_tokenizer,
@@ -294,7 +295,7 @@ class Case:
         asked = self.request, self.seen, decoded, self.calibration.facts
         if (broken := broken_stop(*asked)) is not None:
             return self.finding(Outcome.LENGTH, broken)
-        wrong = wrong_text(*asked)
+        wrong = wrong_text(*asked) or broken_structure(*asked)
         return None if wrong is None else self.finding(Outcome.TEXT, wrong)
 
     def judge_channels(self) -> Finding | None:
