@@ -61,7 +61,6 @@ REFUSALS = (
     r"It is not supported with prompt lookup decoding",
     r"Transformers takes no stop text here",
     r"sampling: Transformers has no '",
-    r"PEFT is not installed",
 )
 OF_OTHERS = ("frequency_penalty", "presence_penalty", "logit_bias", "logprobs", "structured_outputs")
 
@@ -160,8 +159,7 @@ def load(config: Mapping[str, Any]) -> TransformersBackend:
     """Load target, tokenizer and drafter.
 
     `config`: target, draft, method, gamma, dtype, max_model_len, options, speculative_options. `options` go to
-    `from_pretrained`, all but "device" ("cpu", "cuda", "cuda:1", …; a GPU where there is one) and "lora", the
-    folder of the target's adapter, for which it needs the package peft. `speculative_options`
+    `from_pretrained`, all but "device" ("cpu", "cuda", "cuda:1", …; a GPU where there is one). `speculative_options`
     are fields of `GenerationConfig`. Raises ValueError where these contradict each other, a model cannot be loaded, or
     target and drafter do not share their tokens.
     """
@@ -171,10 +169,8 @@ def load(config: Mapping[str, Any]) -> TransformersBackend:
     transformers.logging.disable_progress_bar()
     check_speculation(config)
     options = dict(config.get("options") or {})
-    device, adapter = options.pop("device", None) or default_device(), options.pop("lora", None)
+    device = options.pop("device", None) or default_device()
     target = load_model("target", config["target"], config["dtype"], device, options)
-    if adapter is not None:
-        target.load_adapter(adapter)
     tokenizer = load_tokenizer(config["target"], options)
     draft = load_draft(config, device, options)
     if draft is not None:

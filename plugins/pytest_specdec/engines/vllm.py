@@ -118,8 +118,7 @@ def _constructor_arguments(config: dict[str, Any]) -> dict[str, Any]:
         "skip_tokenizer_init": not _has_tokenizer(config["target"]),
     }
     arguments |= _platform_arguments(config["method"] != "none")
-    arguments |= {"enable_lora": True} if "lora" in config["options"] else {}
-    arguments |= {name: value for name, value in config["options"].items() if name != "lora"}
+    arguments |= config["options"]
     if config["method"] != "none":
         arguments = _count_by_request() | arguments | {"speculative_config": _speculative_config(config)}
     return arguments
@@ -165,7 +164,6 @@ class VllmBackend:
         self._refuse_drafting_baseline()
         self._counting = _counting(config)
         self._target = config["target"]
-        self._adapter = _adapter(config.get("options", {}).get("lora"))
         self._requests: list[dict[str, Any]] = []
         self._concurrency = 1
         self._answers: list[_Answer] = []
@@ -374,8 +372,7 @@ class VllmBackend:
         self._serial += 1
         answer.started_s = at_s
         name = str(self._serial)
-        prompt = {"prompt_token_ids": answer.request["prompt_ids"]}
-        self._engine.add_request(name, prompt, answer.sampling, **self._adapter)
+        self._engine.add_request(name, {"prompt_token_ids": answer.request["prompt_ids"]}, answer.sampling)
         under_way[name] = answer
 
     def collect(self) -> dict[str, Any]:
@@ -431,8 +428,7 @@ class VllmBackend:
         asked = [_Rating(list(prompt), list(output), withheld, context, most) for prompt, output, withheld in sequences]
         prompts = [{"prompt_token_ids": each.ids} for each in asked]
         size = int(self._engine.model_config.get_vocab_size())
-        how = [each.sampling(size) for each in asked]
-        results = self._llm.generate(prompts, how, use_tqdm=False, **self._adapter)
+        results = self._llm.generate(prompts, [each.sampling(size) for each in asked], use_tqdm=False)
         return zip(asked, results, strict=True)
 
     def park(self) -> None:
@@ -450,15 +446,6 @@ class VllmBackend:
         shutdown = getattr(self._engine.engine_core, "shutdown", None)
         if shutdown is not None:
             shutdown()
-
-
-def _adapter(path: str | None) -> dict[str, Any]:
-    """The argument that has every request answered and rated with this adapter; none without one."""
-    if path is None:
-        return {}
-    from vllm.lora.request import LoRARequest
-
-    return {"lora_request": LoRARequest("adapter", 1, str(path))}
 
 
 def _counting(config: dict[str, Any]) -> str | None:

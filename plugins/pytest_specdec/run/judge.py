@@ -25,23 +25,13 @@ from pytest_specdec.verdict.logprobs import judge_logprobs
 from pytest_specdec.verdict.part import findings_part, outcome_part
 from pytest_specdec.verdict.sampling import is_sampled
 from pytest_specdec.verdict.sensitivity import Sensitivity, too_few_tokens
-from pytest_specdec.verdict.truth import (
-    Truth,
-    claim,
-    foretell,
-    foretold_part,
-    judge_drafts,
-    judge_truth,
-    truth_of,
-    truth_part,
-)
+from pytest_specdec.verdict.truth import claim, foretell, foretold_part, judge_drafts, judge_truth, truth_of, truth_part
 from pytest_specdec.verdict.words import add_hints, describe_verdict
 from pytest_specdec.workloads.scenario import Detects, Scenario
 from pytest_specdec.workloads.workload import Workload
 
 FIRST_PASS = "it is the engine's first pass after loading"
 TARGET_UNSTABLE = "target only, in its rounds around this engine's"
-ADAPTED = "the adapter (lora) changes what the target chooses"
 SAMPLED = "at a temperature above 0 there is no single right answer"
 
 
@@ -165,8 +155,7 @@ def _by_what_is_known(
 ) -> tuple[Verdict, KnownTruthPart, ForetoldPart]:
     """The verdict, held against the truth of the target and of its drafter as far as they are known."""
     spec, runs = arms.spec, rounds.judged
-    changed = Truth(unknown=ADAPTED) if "lora" in spec.options else None
-    truth = changed or truth_of(spec.target, arms.workload.requests)
+    truth = truth_of(spec.target, arms.workload.requests)
     foretold = claim(foretell(spec, about, arms.workload, truth), runs)
     verdict = judge_truth(verdict, truth, calibration, runs, spec.speculates)
     verdict = judge_drafts(verdict, foretold, runs, rounds.warmup.rounds)
