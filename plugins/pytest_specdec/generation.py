@@ -35,7 +35,10 @@ class Generation:
     not. `started_s`: seconds after the run began at which the request was submitted; None where the engine does not
     tell. `scheduled_s`: seconds after the run began at which it was due; None where no moment was set. `error`: why
     there is no whole answer, if there is none. `draft_tokens`, `accepted_tokens`: proposed and accepted for this
-    request; None where the engine does not count by request.
+    request; None where the engine does not count by request. `cached_tokens`: of its prompt, found in the prefix cache;
+    None where the engine does not tell. `logprobs`: the log-probabilities that it returned, of each emitted token; one
+    is None where another token's came instead, all are None where none was asked for, or told. `channels`: what a chat
+    server makes of the text, each by name: content, reasoning, parts of tool calls; None where it is no chat.
     """
 
     prompt_ids: tuple[int, ...]
@@ -48,6 +51,9 @@ class Generation:
     error: str | None = None
     draft_tokens: int | None = None
     accepted_tokens: int | None = None
+    cached_tokens: int | None = None
+    logprobs: tuple[float | None, ...] | None = None
+    channels: tuple[tuple[str, str], ...] | None = None
 
     def __post_init__(self) -> None:
         """Plain whole numbers, also from an engine that gives NumPy's."""
@@ -76,6 +82,8 @@ class Generation:
             error=wire.get("error"),
             draft_tokens=wire.get("draft_tokens"),
             accepted_tokens=wire.get("accepted_tokens"),
+            cached_tokens=wire.get("cached_tokens"),
+            logprobs=None if wire.get("logprobs") is None else tuple(wire["logprobs"]),
         )
 
 

@@ -18,6 +18,7 @@ from pytest_specdec.verdict.equivalence import Outcome
 from pytest_specdec.verdict.sampling.judgement import SamplingOutcome
 
 DIVERGENT, LENGTH, TEXT = Outcome.DIVERGENT.value, Outcome.LENGTH.value, Outcome.TEXT.value
+LOGPROBS = Outcome.LOGPROBS.value
 INPUTS, ERROR = Outcome.INPUTS_DIFFER.value, Outcome.ENGINE_ERROR.value
 UNDECIDABLE = Outcome.UNDECIDABLE.value
 DIFFERENT, MEASURED = SamplingOutcome.DIFFERENT.value, "measured tokens are not distributed as the target's"
@@ -29,6 +30,8 @@ PLAIN = {"count": 8, "max_tokens": 48, "concurrency": 4, "rounds": 2, "warmup_ro
 WARMED = {**PLAIN, "warmup_rounds": 1}
 ENDS = {**PLAIN, "ignore_eos": False}
 STOPPED, NEVER_STOPPED = {**PLAIN, "stop": ["7>"]}, {**PLAIN, "stop": ["none of these"]}
+LOGGED = {**PLAIN, "sampling": {"logprobs": 1}}
+TURNS = {**PLAIN, "follow_ups": [[5]]}
 TEN_THOUSAND = {**PLAIN, "count": 40, "max_tokens": 250, "rounds": 1}
 FIVE_THOUSAND = {**TEN_THOUSAND, "max_tokens": 128}
 SAMPLED = {**PLAIN, "count": 16, "max_tokens": 64, "sampling": {"temperature": 1.0}}
@@ -171,6 +174,9 @@ CASES = (
         {**PLAIN, "sampling": {"logit_bias": {"17": 3.0}}},
         options=EXACT,
     ),
+    Case("log-probabilities of the token before", LOGPROBS, "where the target has", LOGGED),
+    Case("log-probabilities of 0", LOGPROBS, "the log-probability of token 0 is 0, where", LOGGED),
+    Case("log-probabilities of bonus tokens only", LOGPROBS, "log-probabilities for 48 tokens", LOGGED),
     Case("nothing accepted", RED, "acceptance_rate 0 is below", {**PLAIN, "min_acceptance_rate": 0.5}, alpha=1.0),
     Case("dead drafter", RED, "nothing was drafted in"),
     Case("baseline drafts", ERROR, "the baseline drafted", where=BOTH_ARMS),
@@ -183,6 +189,7 @@ CASES = (
     Case("answers swapped", DIVERGENT, "tokens are beyond the floor"),
     Case("wrong in company", DIVERGENT, "first difference at token 9"),
     Case("stale prefix cache", DIVERGENT, "round 1: divergent"),
+    Case("rejected drafts read in the next turn", DIVERGENT, "tokens are beyond the floor", TURNS),
     Case("wrong past position 256", DIVERGENT, "tokens are beyond the floor", LONG),
     Case("runner-up once", DIVERGENT, "is 0.5 below the target's argmax", TEN_THOUSAND, options=SMALL),
     Case(

@@ -18,15 +18,15 @@ from pytest_specdec.engines.fake import FAULTS, clock
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.run.session import Session
 from pytest_specdec.verdict.equivalence import Outcome
-from pytest_specdec.workloads.scenario import Scenario, load_scenario
+from pytest_specdec.workloads.scenario import Scenario, discover, load_scenario
 
 pytestmark = pytest.mark.xdist_group("mutants")  # each is tried once, by one worker
 TITLE = "On the fake engine"
 NOT_THE_GATES = {"does not load", "unsupported"}
 OF_SEVERAL_GATES = {"nothing accepted after a wake"}
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
-STATES = ("ends", "late", "stops", "penalties", "bias", "accepted", "sampled", "window", "many")
-SHIPPED = {"short": SCENARIOS / "short.toml", **{name: SCENARIOS / "states" / f"{name}.toml" for name in STATES}}
+STATES = {path.stem: path for path in discover([SCENARIOS / "states"])}
+SHIPPED = {"short": SCENARIOS / "short.toml", **STATES}
 Try = Callable[[Case, bool], Trial]
 
 
@@ -73,6 +73,19 @@ def dies_on(run_on: Callable[[EngineSpec, Scenario], Trial]) -> Callable[[Case, 
 def test_a_mutant_dies_on_a_shipped_scenario(dies_on: Callable[[Case, str], bool], case: Case) -> None:
     """What the suite ships meets every fault that this project knows: the scenario that the table names kills it."""
     assert dies_on(case, read_shipped(TITLE)[case.name])
+
+
+def test_each_scenario_of_a_state_is_needed() -> None:
+    """A mutant dies on it by the table, or it demands or asks for what no other does: docs/states.md has those."""
+    asked = {name: _particular(load_scenario(path)) for name, path in STATES.items()}
+    alone = {
+        name for name, own in asked.items() if own - set().union(*(asked[other] for other in asked if other != name))
+    }
+    assert set(STATES) - alone - set(read_shipped(TITLE).values()) == set()
+
+
+def _particular(scenario: Scenario) -> set[str]:
+    return {*scenario.demand, *scenario.sampling}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -125,6 +138,14 @@ def test_a_first_round_is_not_enough(run_case: Try, fake_session: Session) -> No
     assert "round 0: divergent" not in run_case(case, True).message
     fake_session.pool.close()  # the next engine begins with an empty cache
     assert run_case(replace(case, scenario={**PLAIN, "rounds": 1}), True).outcome == SURVIVED
+
+
+def test_a_further_turn_reads_what_the_one_before_wrote(run_case: Try) -> None:
+    """Each request twice, the second time after the target's own answer: of 8 + 48 tokens three blocks are found."""
+    record = run_case(case_of("rejected drafts read in the next turn"), False).record
+    assert record.workload.requests == 2 * 8
+    assert (record.workload.prompt_tokens.min, record.workload.prompt_tokens.max) == (8, 8 + 48 + 1)
+    assert record.coverage.exercised.cached_answers.value == record.throughput.rounds * 8 * (48 - 8)
 
 
 def test_a_single_token_in_ten_thousand_is_found(run_case: Try) -> None:

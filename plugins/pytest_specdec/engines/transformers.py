@@ -60,7 +60,9 @@ REFUSALS = (
     r"assisted generation is not supported",
     r"It is not supported with prompt lookup decoding",
     r"Transformers takes no stop text here",
+    r"sampling: Transformers has no '",
 )
+OF_OTHERS = ("frequency_penalty", "presence_penalty", "logit_bias", "logprobs", "structured_outputs")
 
 
 class Planned(NamedTuple):
@@ -200,6 +202,13 @@ def check_fields(source: str, fields: Iterable[str]) -> None:
             raise ValueError(f"{source}: {field!r} follows from {SET_BY_REQUEST[field]}; set that instead")
         if field in SET_HERE or field not in known:
             raise ValueError(f"{source}: {field!r} is not a GenerationConfig field that can be set here")
+
+
+def refuse_fields(index: int, sampling: Iterable[str]) -> None:
+    """Raise ValueError that names a sampling field of other engines which Transformers has not."""
+    for field in sampling:
+        if field in OF_OTHERS:
+            raise ValueError(f"request {index}, sampling: Transformers has no {field!r}")
 
 
 def default_device() -> str:
@@ -495,6 +504,7 @@ class TransformersBackend:
         if length > self._context:
             parts = f"{len(prompt)} prompt + {request['max_tokens']} output tokens"
             raise ValueError(f"request {index}: {parts} exceed the context of {self._context}; shorten either")
+        refuse_fields(index, request["sampling"])
         check_fields(f"request {index}, sampling", set(request["sampling"]) - {"seed"})
         self._check_stop(index, request)
 

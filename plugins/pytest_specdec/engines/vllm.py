@@ -379,12 +379,16 @@ class VllmBackend:
         """The generations of the last run, and how far the counters moved since it was prepared."""
         moved = _difference(self._counters(), self._counted)
         return {
-            "generations": [answer.wire() for answer in self._answers],
+            "generations": [answer.wire() | self._no_logits() for answer in self._answers],
             "speculation": {name: moved[name] for name in moved if name != PREEMPTIONS},
             "seconds": self._seconds,
             "prefix_cache_hits": self._prefix_cache_hits(),
             PREEMPTIONS: moved[PREEMPTIONS],
         }
+
+    def _no_logits(self) -> dict[str, Any]:
+        """The target alone returns raw logits in the place of log-probabilities: it is what rates."""
+        return {} if self._speculates else {"logprobs": None}
 
     def _prefix_cache_hits(self) -> int | None:
         """As each answer tells. vLLM's own counter misses those of a step that puts nothing out.
@@ -487,6 +491,7 @@ class _Answer:
         self.text: str | None = None
         self.counted: Any = None
         self.cached: Any = None
+        self.logprobs: list[float | None] | None = None if getattr(sampling, "logprobs", None) is None else []
 
     def is_due(self, start: float) -> bool:
         """Whether it may be submitted in a run that began at `start`."""
@@ -506,6 +511,8 @@ class _Answer:
         self.finish_reason = completion.finish_reason
         self.counted = getattr(completion, "spec_decode_metrics", None)
         self.cached = getattr(output, "num_cached_tokens", None)
+        if self.logprobs is not None:
+            self.logprobs += _own_logprobs(delta, completion.logprobs or [])
         if self.sampling.detokenize:
             self.text = (self.text or "") + completion.text
 
@@ -518,6 +525,8 @@ class _Answer:
             "text": self.text,
             "started_s": self.started_s,
             "scheduled_s": self.scheduled_s,
+            "cached_tokens": self.cached,
+            "logprobs": self.logprobs,
             **self._acceptance(),
         }
 
@@ -528,15 +537,24 @@ class _Answer:
         return {"draft_tokens": self.counted.num_draft_tokens, "accepted_tokens": accepted}
 
 
+def _own_logprobs(tokens: list[int], rows: Any) -> list[float | None]:
+    """Of each row the log-probability of the token that came with it; None where the row is not that token's."""
+    came: list[int | None] = [*tokens, *[None] * (len(rows) - len(tokens))]
+    return [row[token].logprob if token in row else None for token, row in zip(came, rows, strict=False)]
+
+
 def _sampling(request: dict[str, Any]) -> Any:
     """Greedy on purpose: vLLM's own default temperature is 1.0."""
     from vllm import SamplingParams
-    from vllm.sampling_params import RequestOutputKind
+    from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
     limits = {name: request[name] for name in ("max_tokens", "min_tokens", "ignore_eos")}
     ends = {"stop": list(request["stop"]) or None, "stop_token_ids": list(request["stop_token_ids"]) or None}
+    fields = {**NEUTRAL_GREEDY, **request["sampling"]}
+    if "structured_outputs" in fields:
+        fields["structured_outputs"] = StructuredOutputsParams(**fields["structured_outputs"])
     return SamplingParams(
-        **{**NEUTRAL_GREEDY, **request["sampling"]},
+        **fields,
         **limits,
         **ends,
         detokenize=bool(request["stop"]),

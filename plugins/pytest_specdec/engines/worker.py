@@ -23,6 +23,7 @@ from typing import Any
 
 PARENT_CHECK_SECONDS = 1.0
 BACKEND = "specdec_"  # begins the name of a backend's module
+REFUSING = {"NotImplementedError", "ValueError", "VLLMValidationError"}  # vLLM's own is no ValueError
 
 
 def lead_own_process_group() -> None:
@@ -81,7 +82,8 @@ def is_refusal(error: Exception) -> bool:
     """Whether the engine says that it cannot do this, in words that its backend vouches for; else it is a fault."""
     backends = [module for name, module in list(sys.modules.items()) if name.startswith(BACKEND)]
     vetted = [words for module in backends for words in getattr(module, "REFUSALS", ())]
-    return isinstance(error, (NotImplementedError, ValueError)) and any(re.search(each, str(error)) for each in vetted)
+    kinds = {each.__name__ for each in type(error).__mro__} & REFUSING
+    return bool(kinds) and any(re.search(each, str(error)) for each in vetted)
 
 
 def plain(value: Any) -> Any:

@@ -18,6 +18,7 @@ from pytest_specdec.models.recipe import DraftRecipe, EagleRecipe, SmolLM2Recipe
 from pytest_specdec.models.reference import parse
 from pytest_specdec.models.truth import (
     COUNTINGS,
+    ends_of,
     expected_assistance,
     expected_continuation,
     expected_counters,
@@ -38,6 +39,7 @@ __all__ = [
     "TargetRecipe",
     "agreement",
     "cycle",
+    "ends_of",
     "expected_assistance",
     "expected_continuation",
     "expected_counters",

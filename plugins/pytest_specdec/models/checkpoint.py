@@ -72,13 +72,19 @@ def configuration(recipe: Constructed) -> dict[str, Any]:
         "attention_bias": False,
         "tie_word_embeddings": False,
         "torch_dtype": recipe.dtype,
-        **SPECIAL,
+        **special_ids(recipe),
     }
 
 
-def generation_configuration() -> dict[str, Any]:
+def generation_configuration(recipe: Constructed) -> dict[str, Any]:
     """The model's generation_config.json: greedy, with the special ids."""
-    return {"do_sample": False, **SPECIAL}
+    return {"do_sample": False, **special_ids(recipe)}
+
+
+def special_ids(recipe: Constructed) -> dict[str, Any]:
+    """Padding, BOS and EOS, of which a target may have several."""
+    ends = [*recipe.end_ids] if isinstance(recipe, TargetRecipe) else []
+    return SPECIAL | ({"eos_token_id": [SPECIAL["eos_token_id"], *ends]} if ends else {})
 
 
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>")
@@ -131,7 +137,7 @@ TOP_LOGIT = 10.0
 def write_constructed(recipe: Constructed, folder: Path, shard_bytes: int = SHARD_BYTES) -> None:
     """Write the whole checkpoint into the existing folder; files of at most `shard_bytes` each."""
     _write_json(folder / "config.json", configuration(recipe))
-    _write_json(folder / "generation_config.json", generation_configuration())
+    _write_json(folder / "generation_config.json", generation_configuration(recipe))
     write_tokenizer(folder, recipe.vocab, recipe.max_position_embeddings)
     _write_tensors(recipe, folder, shard_bytes)
 

@@ -94,11 +94,19 @@ class TargetRecipe(ConstructedRecipe):
     `layers_share`: how much all layers together write, relative to the embedding. None is 0.05, or less where a small
     margin asks for it, and π is certain. A larger share brings real arithmetic into every logit: with a margin, the
     context then decides between π and ρ, and some choices are near-ties that rounding decides.
+
+    `ends`: one ordinary token in so many ends an answer, as EOS does, by the model's own settings. None is none.
     """
 
     kind: ClassVar[str] = "target"
     margin: float | None = None
     layers_share: float | None = None
+    ends: int | None = None
+
+    @property
+    def end_ids(self) -> range:
+        """The ordinary tokens that end an answer."""
+        return range(SPECIAL_IDS, self.vocab, self.ends) if self.ends else range(0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -165,9 +173,10 @@ Recipe: TypeAlias = Constructed | SmolLM2Recipe
 def contents(recipe: Recipe) -> dict[str, Any]:
     """The recipe as plain values, with its kind and the version of the format: what the digest is taken over."""
     values = asdict(recipe)
-    if values.get("memory", ...) is None:
-        del values["memory"]  # as it was before models had one, so that theirs keep their digests
-    elif "memory" in values:
+    for later in ("memory", "ends"):
+        if values.get(later, ...) is None:
+            del values[later]  # as it was before models had one, so that theirs keep their digests
+    if "memory" in values:
         values["memory"]["format"] = MEMORY_FORMAT
     return {"format": RECIPE_FORMAT, "kind": recipe.kind, **values}
 

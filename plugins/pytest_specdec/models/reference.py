@@ -130,7 +130,12 @@ COMMON = {
 ALPHA = _real(0, 1, inclusive=True)
 EAGLE_COMMON = {name: parameter for name, parameter in COMMON.items() if name != "layers"}
 PARAMETERS: Mapping[str, Mapping[str, Parameter]] = {
-    "target": {**COMMON, "margin": _real(1e-4, 1, inclusive=False), "layers_share": _real(1e-4, 10, inclusive=True)},
+    "target": {
+        **COMMON,
+        "margin": _real(1e-4, 1, inclusive=False),
+        "layers_share": _real(1e-4, 10, inclusive=True),
+        "ends": _whole(2),
+    },
     "draft": {**COMMON, "alpha": ALPHA},
     "eagle": {**EAGLE_COMMON, "alpha": ALPHA, "target_seed": _whole(0)},
     SMOLLM2: {"dtype": COMMON["dtype"], "layers": _whole(1, 30)},

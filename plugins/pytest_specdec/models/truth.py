@@ -59,6 +59,12 @@ def why_unknown(model: str) -> str | None:
     return None
 
 
+def ends_of(model: str) -> frozenset[int]:
+    """The ordinary tokens after which a constructed target's answers end."""
+    recipe = parse(model)
+    return frozenset(recipe.end_ids) if isinstance(recipe, TargetRecipe) else frozenset()
+
+
 def expected_continuation(model: Recipe | str, prompt_ids: Sequence[int], n: int) -> list[int]:
     """The `n` token ids that the model greedily emits after `prompt_ids` (ids below its vocab).
 

@@ -257,6 +257,9 @@ class ExercisedPart:
     longest_prompt: Annotated[int, "tokens", "the longest prompt"] = 0
     longest_output: Annotated[int, "tokens", "the longest answer"] = 0
     cached_tokens: Annotated[Figure[int], "tokens", "of prompts that came from a prefix cache"] = NOTHING
+    cached_answers: Annotated[Figure[int], "tokens", "of these, those that decoding wrote, as an earlier answer"] = (
+        NOTHING
+    )
     preemptions: Annotated[Figure[int], "", "requests that gave up their place in the cache"] = NOTHING
     fields: Annotated[tuple[str, ...], "", "of requests: sampling fields, stop, min_tokens, eos"] = ()
 

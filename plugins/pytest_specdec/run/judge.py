@@ -25,6 +25,7 @@ from pytest_specdec.record.parts import ForetoldPart, KnownTruthPart, VerdictPar
 from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.verdict.equivalence import Calibration, Case, Finding, Outcome, Verdict, confirm, judge
 from pytest_specdec.verdict.limits import Facts, reshaping_fields
+from pytest_specdec.verdict.logprobs import judge_logprobs
 from pytest_specdec.verdict.noise import noise_floor
 from pytest_specdec.verdict.part import finding_parts, outcome_part, rated_part, sampling_part
 from pytest_specdec.verdict.sampling.evidence import LEVEL, RatedVerdict
@@ -92,11 +93,12 @@ def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Descrip
         decides = again.by_number_alone or again.passes  # else it is no look at near-ties, and the first one stands
         verdict = confirm(verdict, again.near_ties) if decides else verdict
     verdict, known, foretold = _by_what_is_known(verdict, reference.calibration, arms, rounds, about)
+    verdict, untried = judge_logprobs(verdict, workload, rounds.judged, partial(session.rank, arms), about.vocabulary)
     part = replace(outcome_part(verdict, reference), known_truth=known, foretold=foretold)
     verdict = _numbered(verdict, rounds)
     ties = verdict.counts.get(Outcome.TIE.value, 0) / sum(verdict.counts.values())
     if verdict.passes:
-        warnings = without_effect(workload, reference.calibration)
+        warnings = *without_effect(workload, reference.calibration), *untried
         return Judgement(True, part, tie_rate=ties, limits=verdict.limits, warnings=warnings)
     told = add_hints(verdict, workload, arms.spec.gamma, about, partial(session.alone, arms))
     told = _name_first_pass(told, rounds)

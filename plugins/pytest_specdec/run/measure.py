@@ -47,7 +47,8 @@ class Measured:
     @property
     def drafting(self) -> Drafting:
         """Whether the engine drafted throughout."""
-        return Drafting(self.arms.spec, self.rounds.judged, self.rounds.warmup.rounds, self.accepted_before)
+        masked = any("structured_outputs" in each.sampling for each in self.arms.workload.requests)
+        return Drafting(self.arms.spec, self.rounds.judged, self.rounds.warmup.rounds, self.accepted_before, masked)
 
 
 def measure(session: Session, benchmark: Any, arms: Arms, plan: Plan) -> Measured:

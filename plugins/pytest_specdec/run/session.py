@@ -13,9 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_specdec.engines.engine import one_pass
+from pytest_specdec.engines.engine import Engine, one_pass
 from pytest_specdec.engines.pool import Pool
 from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Generation, Ranking, Run, Score
 from pytest_specdec.metrics.rounds import Plan, Rounds
 from pytest_specdec.metrics.speedup import Arm
@@ -25,7 +26,7 @@ from pytest_specdec.telemetry.timing import Clock, Timed, time_rounds
 from pytest_specdec.verdict.noise import level_of_gate
 from pytest_specdec.verdict.reference import Reference, calibrate, verify_itself
 from pytest_specdec.verdict.sampling.rated import MOST
-from pytest_specdec.workloads.workload import Request, Workload
+from pytest_specdec.workloads.workload import Limits, Request, Workload
 
 if TYPE_CHECKING:
     from pytest_specdec.history.history import RegressionGate
@@ -81,6 +82,9 @@ class Session:
                 about = engine.description
                 by_template = partial(engine.encode_messages, **scenario.chat_template_kwargs)
                 made = scenario.realise(about.vocabulary, about.context, engine.encode, by_template)
+                for said in scenario.follow_ups:
+                    answers = _answers(engine, made)[-scenario.prompt_count :]
+                    made = scenario.add_turn(made, answers, said, Limits(about.vocabulary, about.context))
             self._workloads[key] = made
             for note in made.notes:
                 self.progress.announce(f"{scenario.name}: {note}")
@@ -214,3 +218,12 @@ class Session:
     def target_runs(self, arms: Arms) -> Sequence[Run]:
         """What the target alone has decoded in its rounds on this workload."""
         return self._rounds[arms.target_key].runs
+
+
+def _answers(engine: Engine, workload: Workload) -> list[tuple[int, ...]]:
+    """What the target alone answers, on which a further turn follows. Raises EngineError where an answer failed."""
+    answers = one_pass(engine, workload).generations
+    for number, each in enumerate(answers):
+        if each.failure:
+            raise EngineError(f"no turn can follow request {number} of {workload.name}: {each.failure}")
+    return [each.token_ids for each in answers]

@@ -2,7 +2,8 @@
 
 Right output proves nothing of speculation that has stopped midway. A draft model that falls silent, drafts fewer tokens
 throughout, or has nothing accepted where it had before, is a failure; a method that looks drafts up in the text may
-find none, which is a warning. What was asked for is neither: γ may follow the batch's size, and be 0.
+find none, and a grammar may permit none, which is a warning. What was asked for is neither: γ may follow the batch's
+size, and be 0.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ class Drafting:
     """Whether one engine drafted throughout `runs`; the first `warmups` of them are warm-up rounds.
 
     `accepted_before`: the share of drafted tokens that was accepted when this engine was last measured; None if never.
+    `masked`: whether a grammar takes drafts away that it does not permit, before they are verified.
     """
 
     spec: EngineSpec
     runs: Sequence[Run]
     warmups: int = 0
     accepted_before: float | None = None
+    masked: bool = False
 
     @property
     def failures(self) -> list[str]:
@@ -39,13 +42,18 @@ class Drafting:
             return []
         if not self._counted:
             return [self._dead()]
-        return [] if self.spec.method in LOOKUP else [*self._silent(), *self._short(), *self._stale()][:3]
+        return [] if self._may_lack else [*self._silent(), *self._short(), *self._stale()][:3]
 
     @property
     def warnings(self) -> list[str]:
         """The same silence where it may be the text's."""
-        told = list(self._silent()) if self.spec.method in LOOKUP else []
+        told = list(self._silent()) if self._may_lack else []
         return told[:1] + self._risen()
+
+    @property
+    def _may_lack(self) -> bool:
+        """Whether drafts may be missing for the text's sake."""
+        return self.spec.method in LOOKUP or self.masked
 
     @property
     def asked_for_none(self) -> bool:

@@ -22,10 +22,12 @@ from pytest_specdec.verdict.limits import (
     Facts,
     broken_limit,
     broken_stop,
+    broken_structure,
     decode_answers,
     missed_eos,
     no_tokenizer,
     reshaping_fields,
+    shown,
     with_any_end,
     with_end,
     without_missed_eos,
@@ -52,6 +54,7 @@ class Outcome(str, Enum):
     IDENTICAL = "identical"
     TIE = "tie"
     DRAFT_STATE = "draft state"
+    LOGPROBS = "logprobs"
     TEXT = "text"
     LENGTH = "length"
     DIVERGENT = "divergent"
@@ -168,6 +171,7 @@ def judge(
     ]
     settled = {id(case): finding for case in cases if (finding := case.judge_limits()) is not None}
     settled |= _judge_texts([case for case in cases if id(case) not in settled], decode)
+    settled |= {id(case): finding for case in cases if id(case) not in settled and (finding := case.judge_channels())}
     differing = [case for case in cases if id(case) not in settled and case.certificate is None]
     scores = {id(case): case.rated(row) for case, row in zip(differing, _rescore(differing, rescore), strict=True)}
     findings = [*settled.values(), *(case.judge_scores(scores[id(case)]) for case in differing)]
@@ -291,8 +295,18 @@ class Case:
         asked = self.request, self.seen, decoded, self.calibration.facts
         if (broken := broken_stop(*asked)) is not None:
             return self.finding(Outcome.LENGTH, broken)
-        wrong = wrong_text(*asked)
+        wrong = wrong_text(*asked) or broken_structure(*asked)
         return None if wrong is None else self.finding(Outcome.TEXT, wrong)
+
+    def judge_channels(self) -> Finding | None:
+        """A chat server that parts the same tokens otherwise than for the target alone; only a chat can be compared."""
+        alone = self.certificate.generation.channels if self.certificate else None
+        if alone is None or self.seen.channels == alone:
+            return None
+        mine, theirs = dict(self.seen.channels or ()), dict(alone)
+        name = next(each for each in sorted({*mine, *theirs}) if mine.get(each) != theirs.get(each))
+        told = f"same tokens, but {name} is {shown(mine.get(name))}, by the target alone {shown(theirs.get(name))}"
+        return self.finding(Outcome.TEXT, told)
 
     def judge_scores(self, rows: Sequence[Score]) -> Finding:
         """Tie, divergent or missed, by the target's rating of every emitted token."""

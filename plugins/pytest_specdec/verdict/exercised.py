@@ -14,6 +14,7 @@ from typing import Any
 from pytest_specdec.generation import Generation, Run
 from pytest_specdec.record import Figure
 from pytest_specdec.record.parts import ExercisedPart
+from pytest_specdec.verdict.equivalence import agreement
 from pytest_specdec.verdict.limits import reshaping_fields
 from pytest_specdec.workloads.workload import Request
 
@@ -49,6 +50,7 @@ def exercised_part(
         longest_prompt=max((len(each.prompt_ids) for each in answers), default=0),
         longest_output=max((len(each.token_ids) for each in answers), default=0),
         cached_tokens=_total(run.prefix_cache_hits for run in runs),
+        cached_answers=_total(map(_cached_answers, runs)),
         preemptions=_total(run.preemptions for run in runs),
         fields=tuple(sorted({name for request in requests for name in _fields(request)})),
     )
@@ -74,6 +76,21 @@ def _edges(bursts: Sequence[Burst], size: int | None) -> Figure[int]:
 def _total(counts: Iterator[int | None]) -> Figure[int]:
     told = list(counts)
     return Figure(None if None in told else sum(each or 0 for each in told), UNTOLD)
+
+
+def _cached_answers(run: Run) -> int | None:
+    """Cached tokens of prompts that go on from an earlier answer: its decoding wrote them, with rejected drafts."""
+    answered: dict[tuple[int, ...], tuple[int, ...]] = {}
+    found = 0
+    for each in run.generations:
+        if each.cached_tokens is None:
+            return None
+        for prompt, answer in answered.items():
+            behind = each.cached_tokens - len(prompt)
+            if behind > 0 and each.prompt_ids[: len(prompt)] == prompt:
+                found += min(behind, agreement(answer, each.prompt_ids[len(prompt) :]))
+        answered[each.prompt_ids] = each.token_ids
+    return found
 
 
 def _steps(runs: Sequence[Run], gamma: int | None) -> dict[str, Figure[Any]]:
@@ -116,6 +133,10 @@ DEMANDS: Mapping[str, tuple[Callable[[ExercisedPart], int], str]] = {
     "chunk_edge": (lambda part: _value(part.chunk_edges), "take a smaller max_num_batched_tokens, or longer prompts"),
     "context_edge": (lambda part: part.context_edges, "let prompt and max_tokens fill the context (max_model_len)"),
     "cached_prompt": (lambda part: _value(part.cached_tokens), 'set prefix_cache = "keep", and prefix caching on'),
+    "cached_answer": (
+        lambda part: _value(part.cached_answers),
+        "give follow_ups, prefix caching on, and answers longer than a cache block",
+    ),
     "preemption": (lambda part: _value(part.preemptions), "give the engine fewer cache blocks, or take longer answers"),
 }
 

@@ -16,6 +16,8 @@ from some token on, and nothing is said of text then.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -220,7 +222,8 @@ def decode_answers(pairs: Iterable[tuple[Request, Generation]], decode: Decode) 
 
 def _is_told(request: Request, generation: Generation) -> bool:
     withheld = request.stop and request.min_tokens
-    return not withheld and (generation.text is not None or bool(request.stop))
+    asked = request.stop or request.sampling.get("structured_outputs")
+    return not withheld and (generation.text is not None or bool(asked))
 
 
 def broken_stop(request: Request, generation: Generation, decoded: Decoded, facts: Facts) -> str | None:
@@ -244,6 +247,27 @@ def wrong_text(request: Request, generation: Generation, decoded: Decoded, facts
     return f"text differs from that of its ids at character {at}: {_from(text, at)}, not {_from(right[0], at)}"
 
 
+def broken_structure(request: Request, generation: Generation, decoded: Decoded, facts: Facts) -> str | None:
+    """How a whole answer is not of the structure that was asked for; white space around it, and schemas, aside."""
+    asked = request.sampling.get("structured_outputs")
+    if not asked or generation.finish_reason != "stop":
+        return None
+    text = _right_texts(request, generation, decoded, facts)[0].strip()
+    if "choice" in asked and text not in asked["choice"]:
+        return f"{shown(text)} is none of the choices"
+    if "regex" in asked and not re.fullmatch(asked["regex"], text):
+        return f"{shown(text)} does not match {asked['regex']!r}"
+    return f"{shown(text)} is no JSON" if "json" in asked and not _is_json(text) else None
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _right_texts(request: Request, generation: Generation, decoded: Decoded, facts: Facts) -> list[str]:
     """What the text may be: cut at the stop text that begins first or, as some engines do, at that which ends first."""
     keeps = bool(request.sampling.get("include_stop_str_in_output"))
@@ -261,3 +285,8 @@ def _same(text: str, right: str) -> bool:
 
 def _from(text: str, at: int) -> str:
     return repr(text[at : at + SHOWN]) if at < len(text) else "its end"
+
+
+def shown(text: str | None) -> str:
+    """A text that fits into a sentence, by its end."""
+    return "nothing" if text is None else repr(text) if len(text) <= SHOWN else f"…{text[-SHOWN:]!r}"

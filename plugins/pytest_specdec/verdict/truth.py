@@ -20,7 +20,7 @@ from typing import TypeAlias
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.generation import Generation, Run, Speculation
-from pytest_specdec.models import COUNTINGS, ModelError, expected_continuation, expected_counters, why_unknown
+from pytest_specdec.models import COUNTINGS, ModelError, ends_of, expected_continuation, expected_counters, why_unknown
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import ForetoldPart, KnownTruthPart
 from pytest_specdec.verdict.equivalence import (
@@ -59,6 +59,9 @@ def truth_of(target: str, requests: Sequence[Request]) -> Truth:
         known = [tuple(expected_continuation(target, each.prompt_ids, each.max_tokens)) for each in requests]
     except ModelError as error:
         return Truth(unknown=str(error))
+    ends = ends_of(target)
+    if any(each.stop_tokens(ends) & set(ids[: each.min_tokens]) for each, ids in zip(requests, known, strict=True)):
+        return Truth(unknown="min_tokens keeps ends from being chosen")
     return Truth(tuple(known))
 
 
@@ -66,8 +69,6 @@ def _reshaped_choice(request: Request) -> str | None:
     """Why the next token is not the target's plain choice."""
     if fields := reshaping_fields(request):
         return f"sampling fields change what is chosen: {', '.join(fields)}"
-    if request.min_tokens and request.stop_token_ids:
-        return "min_tokens keeps stop tokens from being chosen"
     return None
 
 
@@ -192,8 +193,8 @@ def _why_not(spec: EngineSpec, about: Description, workload: Workload) -> Reason
         return "the engine does not speculate"
     if about.details.get("counting") not in COUNTINGS:
         return f"what {spec.backend} counts by the method {spec.method!r} with these options cannot be foretold"
-    if any(each.stop or each.stop_token_ids for each in workload.requests):
-        return "answers may end at a stop, and rounds with them"
+    if any(each.stop or each.stop_tokens(ends_of(spec.target)) for each in workload.requests):
+        return "answers may end at EOS or a stop, and rounds with them"
     return why_unknown(str(spec.draft)) or _near_the_end(spec, about, workload)
 
 

@@ -23,6 +23,7 @@ SHOWN = 3
 ADVICE = {
     Outcome.DIVERGENT: "try --specdec-dtype float32: numerics vanish there, a fault stays; then another method or γ",
     Outcome.DRAFT_STATE: "look at the drafter's own KV cache and positions: tokens are right, its drafts are not",
+    Outcome.LOGPROBS: "look at how this engine gathers log-probabilities in a step of several tokens: ids are right",
     Outcome.TEXT: "look at detokenization in this engine, and at where it cuts text that has a stop text in it",
     Outcome.LENGTH: "look at EOS, stop and max_tokens handling inside a speculation step of this engine",
     Outcome.INPUTS_DIFFER: "look at tokenizer, chat template and BOS handling: both arms must be sent the same ids",

@@ -67,6 +67,7 @@ Demand = Literal[
     "chunk_edge",
     "context_edge",
     "cached_prompt",
+    "cached_answer",
     "preemption",
 ]
 
@@ -154,6 +155,11 @@ class Scenario(BaseModel):
     )
     concurrency: _Positive = key("a whole number of requests, 1 or more", "concurrency = 4", 1)
     prefix_cache: Literal["reset", "keep"] = key('"reset" or "keep"', 'prefix_cache = "keep"', "reset")
+    follow_ups: tuple[Annotated[tuple[_Natural, ...], Field(min_length=1)], ...] = key(
+        "a list of lists of token ids, none of them empty, each what is said after an answer",
+        "follow_ups = [[5, 17, 9], [8, 8]]",
+        (),
+    )
     rounds: _Positive = key("a whole number of rounds, 1 or more", "rounds = 5", 4)
     interval: Annotated[float, Field(strict=True, gt=0, lt=1)] = key(
         "a number between 0 and 1", "interval = 0.02", 0.05
@@ -252,6 +258,18 @@ class Scenario(BaseModel):
             )
         return concurrency
 
+    @field_validator("follow_ups")
+    @classmethod
+    def _after_answers(
+        cls, follow_ups: tuple[tuple[int, ...], ...], info: ValidationInfo
+    ) -> tuple[tuple[int, ...], ...]:
+        """Refuse what would have a turn begin before the one it follows, or find it in the cache of another round."""
+        if follow_ups and not isinstance(info.data.get("load", ClosedLoad(kind="closed")), ClosedLoad):
+            raise invalid("a turn begins after the one before, as in a closed load alone: remove follow_ups, or load")
+        if follow_ups and info.data.get("prefix_cache") == "keep":
+            raise invalid('would be found as prompts of an earlier round: remove prefix_cache = "keep"')
+        return follow_ups
+
     @field_validator("min_speedup")
     @classmethod
     def _of_throughput(cls, min_speedup: float | None, info: ValidationInfo) -> float | None:
@@ -337,6 +355,7 @@ class Scenario(BaseModel):
         prompts = self._of_source(self.source.definition, self.prompt_count)
         request |= {"chat_template_kwargs": self.chat_template_kwargs} if self.chat_template_kwargs else {}
         request |= {"sampling_in_turn": self.sampling_in_turn} if self.sampling_in_turn else {}
+        request |= {"follow_ups": self.follow_ups} if self.follow_ups else {}
         if self.output_length == "source":
             request["output_lengths"] = self._of_source(self.source.output_lengths, self.prompt_count)
         times = {"times": self._times} if self.load.needs_times else {}
@@ -374,6 +393,25 @@ class Scenario(BaseModel):
             skipped_rows=self._of_source(source.skipped_rows, count),
             notes=(*self._of_source(source.notes, count), *_note_capped(told or (), self.max_tokens)),
         )
+
+    def add_turn(
+        self, workload: Workload, answers: Sequence[Sequence[int]], said: Sequence[int], limits: Limits
+    ) -> Workload:
+        """The workload, and after it each request of its last turn with its answer and what is `said` then.
+
+        Raises ConfigurationError naming every prompt that does not fit the context, or has an unknown id.
+        """
+        last = workload.requests[-len(answers) :]
+        prompts = [(*each.prompt_ids, *answer, *said) for each, answer in zip(last, answers, strict=True)]
+        faults = [
+            f"prompt {row + 1} of {self.path}, after an answer: {fault}"
+            for row, (prompt, each) in enumerate(zip(prompts, last, strict=True))
+            for fault in limits.faults(prompt, each.max_tokens)
+        ]
+        if faults:
+            raise ConfigurationError("\n".join(_shorten(faults)))
+        turn = (replace(each, prompt_ids=prompt) for each, prompt in zip(last, prompts, strict=True))
+        return replace(workload, requests=(*workload.requests, *turn))
 
     def _of_source(self, ask: Callable[[int, int], _T], count: int) -> _T:
         """What the source answers for `count` prompts under the seed. Raises ConfigurationError that names the key."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pytest_specdec.engines.fake import Decoder, Progress, fault
-from pytest_specdec.generation import Score
+from pytest_specdec.generation import Generation, Score
 from pytest_specdec.workloads.workload import Request
 
 
@@ -31,6 +31,35 @@ class BiasOnBonusOnly(Decoder):
     def bias(self, progress: Progress, burst: Sequence[int]) -> Mapping[int, float]:
         """None where a draft is verified."""
         return super().bias(progress, burst) if progress.is_bonus(burst) else {}
+
+
+@fault("log-probabilities of the token before")
+class LogprobsShifted(Decoder):
+    """Each log-probability that is returned is that of the token before."""
+
+    def logprobs(self, request: Request, output: Sequence[int]) -> tuple[float | None, ...]:
+        """The first twice."""
+        told = super().logprobs(request, output)
+        return (*told[:1], *told[:-1])
+
+
+@fault("log-probabilities of 0")
+class LogprobsZero(Decoder):
+    """All log-probabilities that are returned are 0."""
+
+    def logprobs(self, request: Request, output: Sequence[int]) -> tuple[float | None, ...]:
+        """As many as tokens."""
+        return (0.0,) * len(output)
+
+
+@fault("log-probabilities of bonus tokens only")
+class LogprobsOfOneAStep(Decoder):
+    """Of each step one log-probability is returned, though it gave several tokens."""
+
+    def answer(self, progress: Progress, prompt: tuple[int, ...]) -> Generation:
+        """As many as chunks."""
+        answer = super().answer(progress, prompt)
+        return replace(answer, logprobs=answer.logprobs and answer.logprobs[: len(answer.chunks)])
 
 
 @fault("NaN logits")

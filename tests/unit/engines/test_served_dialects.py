@@ -89,6 +89,27 @@ def test_chat_has_no_text_that_is_plain() -> None:
     assert read("vllm", spoken).generation().text is None
 
 
+def test_chat_is_told_by_channel() -> None:
+    """Pieces are joined; reasoning that comes under both of its names is told once; a completion has no channels."""
+    deltas: list[dict[str, Any]] = [
+        {"role": "assistant", "content": ""},
+        {"reasoning": "so ", "reasoning_content": "so "},
+        {"reasoning_content": "be it"},
+        {"content": "a"},
+        {"content": "b", "tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{"}}]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": "}"}}, {"index": 1, "function": {"name": "g"}}]},
+    ]
+    spoken: list[dict[str, Any] | str] = [{"choices": [{"delta": each, "token_ids": [7]}]} for each in deltas]
+    assert dict(read("vllm", spoken).generation().channels or ()) == {
+        "content": "ab",
+        "reasoning": "so be it",
+        "tool 0, name": "f",
+        "tool 0, arguments": "{}",
+        "tool 1, name": "g",
+    }
+    assert read("vllm", SPOKEN["vllm"]).generation().channels is None
+
+
 @pytest.mark.parametrize("dialect", SPOKEN)
 def test_an_answer_without_its_end_is_an_error(dialect: str) -> None:
     """Whatever the dialect, what was cut off is no answer."""

@@ -495,7 +495,7 @@ class TestRefusal:
             ({"max_tokens": 0}, "request 1: needs a prompt of at least one token, and max_tokens"),
             ({"prompt": [5, VOCABULARY]}, "request 1: prompt id 64 is outside the model's vocabulary of 64"),
             ({"max_tokens": CONTEXT}, r"request 1: 4 prompt \+ 128 output tokens exceed the context of 128"),
-            ({"sampling": {"frequency_penalty": 1.0}}, "request 1, sampling: 'frequency_penalty'"),
+            ({"sampling": {"frequency_penalty": 1.0}}, "request 1, sampling: Transformers has no 'frequency_penalty'"),
             ({"sampling": {"max_new_tokens": 4}}, "request 1, sampling: 'max_new_tokens' follows from max_tokens"),
             ({"stop": ["end"]}, "request 1: stop text needs a tokenizer"),
         ],

@@ -93,6 +93,14 @@ def test_words_that_nobody_vouches_for_are_a_fault(
     assert loading(monkeypatch, tmp_path / "log", f"{CHILD} ValueError: {said}") == (kind, f"ValueError: {said}")
 
 
+def test_a_request_that_vllm_refuses_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own exception is no ValueError; another exception in the same words is a fault."""
+    monkeypatch.setitem(sys.modules, f"{worker.BACKEND}vllm", vllm)
+    own, other = type("VLLMValidationError", (Exception,), {}), type("RuntimeError", (Exception,), {})
+    said = "The min_p and logit_bias sampling parameters are not yet supported with speculative decoding."
+    assert [worker.is_refusal(kind(said)) for kind in (own, other)] == [True, False]
+
+
 def test_a_fault_of_vllms_own_process_is_no_refusal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     told = loading(monkeypatch, tmp_path / "log", f"{CHILD} torch.OutOfMemoryError: CUDA out of memory")
     assert told == ("error", f"Exception: {POINTER}")

@@ -33,4 +33,6 @@ def backend(*cached: int | None) -> Any:
 @pytest.mark.parametrize(("cached", "hits"), [((192, 0, 192), 384), ((0, 0), 0), ((192, None), None)])
 def test_hits_are_what_the_answers_tell(cached: tuple[int | None, ...], hits: int | None) -> None:
     """Whatever the counter says; not known as soon as one answer does not tell."""
-    assert backend(*cached).collect()["prefix_cache_hits"] == hits
+    run = backend(*cached).collect()
+    assert run["prefix_cache_hits"] == hits
+    assert [each["cached_tokens"] for each in run["generations"]] == [*cached]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_specdec.models import expected_continuation, next_map, parse, runner_up_map
+from pytest_specdec.models import ends_of, expected_continuation, next_map, parse, runner_up_map
 from pytest_specdec.models.checkpoint import tensor_seed, write_constructed
 from pytest_specdec.models.recipe import weights
 
@@ -91,6 +91,15 @@ def test_a_margin_below_the_dtypes_step_makes_real_ties(made):
 def test_without_a_margin_the_gap_is_large(made):
     top, second = logits_after_every_token(made("constructed:tiny"), 1024).topk(2, dim=1).values.T
     assert (top - second).min() > 4
+
+
+def test_ends_are_eos_of_model_and_settings(made):
+    """EOS itself, and one ordinary token in so many; a model without them has EOS alone."""
+    ends = [2, *range(3, 1024, 500)]
+    for file in ("config.json", "generation_config.json"):
+        assert json.loads((made("constructed:tiny?ends=500") / file).read_text())["eos_token_id"] == ends
+        assert json.loads((made("constructed:tiny") / file).read_text())["eos_token_id"] == 2
+    assert ends_of("constructed:tiny?ends=500") == {*ends[1:]}
 
 
 def test_padding_rows_are_never_chosen_and_are_no_words(made):

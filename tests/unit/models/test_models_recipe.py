@@ -25,6 +25,7 @@ def test_every_parameter_changes_the_digest():
     queries += [
         "?max_position_embeddings=512",
         "?layers=3",
+        "?ends=24",
         ":draft",
         ":draft?alpha=0.7",
         ":eagle",

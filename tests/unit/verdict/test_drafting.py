@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -64,6 +65,14 @@ def test_what_was_accepted_in_an_earlier_gate_counts() -> None:
     """An engine that is never right from its first round on is poor, and not stale."""
     assert of("draft_model", run(REJECTED), run(REJECTED)).failures == []
     assert len(of("draft_model", run(REJECTED), run(REJECTED), before=0.6).failures) == 2
+
+
+def test_a_grammar_may_permit_no_drafts() -> None:
+    """That most steps of a draft model have none is told, and not red; that no step has one is."""
+    runs = (run(WORKED), run(WORKED, (3,) * 11 + (1,) * 20))
+    masked = replace(of("draft_model", *runs), masked=True)
+    assert (masked.failures, masked.warnings) == ([], of("draft_model", *runs).failures)
+    assert len(replace(of("draft_model", run(SILENT)), masked=True).failures) == 1
 
 
 def test_a_lookup_may_find_nothing() -> None:

@@ -17,6 +17,7 @@ from pytest_specdec.verdict.noise import NoiseFloor, noise_floor
 from pytest_specdec.workloads.workload import Request, Workload
 
 PROMPT = (5, 6, 7)
+Channels = tuple[tuple[str, str], ...] | None
 FLOOR = noise_floor([[Score(0.0625 * (at < 3), 10.0, 1) for at in range(100)]], "bfloat16", 1, 4)
 
 
@@ -64,6 +65,23 @@ def verdict_on(
 def test_the_same_tokens_are_identical_without_rescoring() -> None:
     verdict = verdict_on(generation([1, 2, 3]), generation([1, 2, 3]))
     assert (verdict.outcome, verdict.counts, verdict.passes) == (Outcome.IDENTICAL, {"identical": 1}, True)
+
+
+CHANNELS = {
+    "lost": ((("reasoning", "so be it"),), "content is nothing, by the target alone 'yes'"),
+    "moved": ((("content", "be it yes"), ("reasoning", "so")), "content is 'be it yes', by the target alone 'yes'"),
+    "all lost": (None, "content is nothing, by the target alone 'yes'"),
+}
+
+
+@pytest.mark.parametrize(("said", "told"), CHANNELS.values(), ids=CHANNELS)
+def test_the_same_tokens_said_otherwise_in_a_chat_are_a_matter_of_text(said: Channels, told: str) -> None:
+    """A parser lost what came in a burst with the end of the reasoning, or put it elsewhere."""
+    alone = replace(generation([1, 2, 3]), channels=(("content", "yes"), ("reasoning", "so be it")))
+    verdict = verdict_on(replace(generation([1, 2, 3]), channels=said), alone)
+    assert (verdict.outcome, verdict.findings[0].detail) == (Outcome.TEXT, f"same tokens, but {told}")
+    assert verdict_on(alone, alone).outcome is Outcome.IDENTICAL
+    assert verdict_on(alone, generation([1, 2, 3])).outcome is Outcome.IDENTICAL  # a worker is no chat
 
 
 def test_a_difference_within_the_floor_is_a_tie_and_is_told() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import get_args
 
 from pytest_specdec.generation import Chunk, Generation, Run, Speculation
@@ -42,6 +43,16 @@ def test_what_did_not_happen_is_told_with_what_to_change() -> None:
         "'chunk_edge' was demanded and did not happen: take a smaller max_num_batched_tokens, or longer prompts",
         "'preemption' was demanded and did not happen: give the engine fewer cache blocks, or take longer answers",
     ]
+
+
+def test_cached_tokens_of_an_earlier_answer_are_told_apart() -> None:
+    """Of 20 cached tokens behind a prompt of 14, six were decoded; a cached prompt, and another's prefix, are none."""
+    answered = replace(ANSWER, cached_tokens=13)
+    next_turn = Generation((*REQUEST.prompt_ids, *(6,) * 8, 9), (7,), "length", cached_tokens=20)
+    other = Generation((*REQUEST.prompt_ids, 5, 6), (7,), "length", cached_tokens=16)
+    part = exercised_part([REQUEST], [replace(RUN, generations=(answered, next_turn, other))], {}, 64, 3)
+    assert part.cached_answers == Figure(6)
+    assert exercised_part([REQUEST], [RUN], {}, 24, 3).cached_answers == Figure(None, UNTOLD)
 
 
 def test_a_scenario_can_demand_all_that_is_counted() -> None:

@@ -180,7 +180,8 @@ UNKNOWN = {
     "another model": ("Qwen/Qwen3-8B", {}, "Qwen/Qwen3-8B is not a constructed model"),
     "a margin": ("constructed:tiny?margin=0.1", {}, "has a margin or a layers_share, so rounding decides"),
     "penalties": (TARGET, {"sampling": {"frequency_penalty": 1.0}}, "what is chosen: frequency_penalty"),
-    "withheld stops": (TARGET, {"min_tokens": 2, "stop_token_ids": (7,)}, "min_tokens keeps stop tokens"),
+    "withheld stops": (TARGET, {"min_tokens": 2, "stop_token_ids": TRUE[0][1:2]}, "min_tokens keeps ends"),
+    "withheld EOS": ("constructed:tiny?ends=2", {"min_tokens": TOKENS, "ignore_eos": False}, "min_tokens keeps ends"),
     "a short prompt": ("constructed:tiny?memory=7", {}, "give prompts of 8 tokens or more"),
 }
 
@@ -303,4 +304,4 @@ def test_an_answer_that_may_stop_is_not_foretold() -> None:
     """Its last round is not known."""
     stopping = Workload("w", tuple(Request(prompt, TOKENS, stop_token_ids=(7,)) for prompt in PROMPTS), 2)
     told = foretell(SPEC, ABOUT, stopping, truth_of(TARGET, stopping.requests))
-    assert told == "answers may end at a stop, and rounds with them"
+    assert told == "answers may end at EOS or a stop, and rounds with them"

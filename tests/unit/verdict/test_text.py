@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_specdec.generation import Generation
-from pytest_specdec.verdict.limits import Decoded, Facts, broken_stop, decode_answers, wrong_text
+from pytest_specdec.verdict.limits import Decoded, Facts, broken_stop, broken_structure, decode_answers, wrong_text
 from pytest_specdec.workloads.workload import Request
 
 PROMPT, EOS = (5, 6), 99
@@ -112,3 +112,31 @@ def test_each_answer_is_decoded_once_and_only_where_text_says_something() -> Non
 
 def test_nothing_is_asked_where_no_text_says_anything() -> None:
     assert decode_answers([(asked(), answer(None))], lambda *_: pytest.fail("nothing had to be decoded")) == {}
+
+
+STRUCTURES = {
+    "a choice": ({"choice": ["yes", "no"]}, " yes", None),
+    "no choice": ({"choice": ["yes", "no"]}, "yess", "'yess' is none of the choices"),
+    "a match": ({"regex": "a+b"}, "aab", None),
+    "more than a match": ({"regex": "a+b"}, "aabb", "'aabb' does not match 'a+b'"),
+    "JSON": ({"json": {"type": "object"}}, '{"a": 1}', None),
+    "JSON cut off": ({"json": {"type": "array"}}, "[1", "'[1' is no JSON"),
+}
+
+
+@pytest.mark.parametrize(("structure", "text", "broken"), STRUCTURES.values(), ids=STRUCTURES)
+def test_a_whole_answer_has_the_structure_that_was_asked_for(
+    structure: dict[str, Any], text: str, broken: str | None
+) -> None:
+    """Whatever both arms agree on; what max_tokens cut off need not."""
+    request, whole = asked(sampling={"structured_outputs": structure}), Decoded(f"{text}</s>", text)
+    ended, cut_off = answer(None, ids=(1, EOS)), answer(None, ids=(1, 2), reason="length")
+    assert broken_structure(request, ended, whole, FACTS) == broken
+    assert broken_structure(request, cut_off, whole, FACTS) is None
+
+
+def test_structured_answers_are_decoded() -> None:
+    """Though the engine gives no text of them."""
+    request = asked(sampling={"structured_outputs": {"choice": ["a"]}})
+    told = decode_answers([(request, answer(None))], lambda _, outputs: ["".join(map(str, each)) for each in outputs])
+    assert told == {(request, IDS): Decoded("123", "12")}

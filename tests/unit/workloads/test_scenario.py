@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.workloads.scenario import Scenario, load_scenario
-from pytest_specdec.workloads.workload import Request
+from pytest_specdec.workloads.workload import Limits, Request
 
 RANDOM = 'source = { format = "random", length = 4 }\ncount = 3\nmax_tokens = 8\n'
 
@@ -58,6 +58,7 @@ def test_defaults_of_the_smallest_scenario(tmp_path: Path) -> None:
         "sampling_in_turn": (),
         "concurrency": 1,
         "prefix_cache": "reset",
+        "follow_ups": (),
         "rounds": 4,
         "interval": 0.05,
         "warmup_rounds": 1,
@@ -103,6 +104,33 @@ def test_sampling_in_turn_is_each_requests_own(tmp_path: Path) -> None:
     own = [dict(request.sampling) for request in mixed.realise(10, 11, no_tokenizer).requests]
     assert own == [{"seed": 1, "min_p": 0.1}, {"seed": 2}, {"seed": 3, "min_p": 0.1}]
     assert mixed.digest != write_scenario(tmp_path, alike).digest
+
+
+def test_a_further_turn_goes_on_from_an_answer(tmp_path: Path) -> None:
+    """Behind the turn before, under the same limits, and checked as prompts of the file are; it is another workload."""
+    alike = 'source = { format = "ids", prompts = [[5], [6]] }\nmax_tokens = 4\nsampling = { min_p = 0.1 }\n'
+    talk = write_scenario(tmp_path, alike + "follow_ups = [[8, 9]]")
+    said = talk.add_turn(talk.realise(10, 9, no_tokenizer), [(1, 2), (3,)], talk.follow_ups[0], Limits(10, 9))
+    assert [each.prompt_ids for each in said.requests] == [(5,), (6,), (5, 1, 2, 8, 9), (6, 3, 8, 9)]
+    assert {(each.max_tokens, each.sampling["min_p"]) for each in said.requests} == {(4, 0.1)}
+    assert talk.digest != write_scenario(tmp_path, alike).digest
+    with pytest.raises(ConfigurationError, match=r"prompt 2 of .*, after an answer: 9 \+ 4 tokens exceed the engine's"):
+        talk.add_turn(said, [(), (1, 2, 3)], (7, 7), Limits(10, 12))
+    with pytest.raises(ConfigurationError, match=r"prompt 1 of .*, after an answer: token id 11 outside"):
+        talk.add_turn(said, [(), ()], (11,), Limits(10, 12))
+
+
+@pytest.mark.parametrize(
+    ("keys", "mistake"),
+    [
+        ('load = { kind = "offline" }', "a turn begins after the one before, as in a closed load alone"),
+        ('prefix_cache = "keep"', "would be found as prompts of an earlier round"),
+    ],
+)
+def test_further_turns_come_one_after_another(tmp_path: Path, keys: str, mistake: str) -> None:
+    """In a closed load, with a cache that is empty when the round begins."""
+    with pytest.raises(ConfigurationError, match=f"follow_ups: {mistake}"):
+        write_scenario(tmp_path, f"{RANDOM}follow_ups = [[5]]\n{keys}")
 
 
 def test_a_bias_is_of_token_ids(tmp_path: Path) -> None:

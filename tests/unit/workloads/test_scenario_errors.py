@@ -13,8 +13,8 @@ from pytest_specdec.workloads.scenario import load_scenario
 RANDOM = 'source = { format = "random", length = 4 }\ncount = 3\nmax_tokens = 8\n'
 KEYS = (
     "name, description, source, seed, count, chat_template_kwargs, max_tokens, min_tokens, ignore_eos,"
-    " stop, stop_token_ids, output_length, sampling, sampling_in_turn, load, concurrency, prefix_cache, rounds,"
-    " interval, warmup_rounds, demand, min_speedup, max_energy_ratio, min_acceptance_rate,"
+    " stop, stop_token_ids, output_length, sampling, sampling_in_turn, load, concurrency, prefix_cache,"
+    " follow_ups, rounds, interval, warmup_rounds, demand, min_speedup, max_energy_ratio, min_acceptance_rate,"
     " min_mean_accepted_length, max_tie_rate, detects, slo, min_goodput"
 )
 FORMATS = (

@@ -9,7 +9,10 @@ Time passes only when told to, and `clock` reads it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+from math import log
+from operator import eq
 from random import Random
 from typing import Any
 
@@ -31,6 +34,7 @@ from pytest_specdec.generation import Chunk, Generation, Ranking, Score, Specula
 from pytest_specdec.workloads.workload import Request, Workload
 
 PADDED_LOGIT = 0.0
+BLOCK = 16  # tokens of a block of the prefix cache
 Answer = tuple[Generation, Speculation]
 
 
@@ -61,7 +65,8 @@ class Progress:
     whether this prompt was decoded before. `context`: prompt and tokens as the model has read them. `output`: what is
     handed out. `longest`: how many drafts the present burst may verify. `started_s`: seconds after the run began at
     which this answer was begun; `scheduled_s`: at which it was due. `rejected`: the draft that ended the burst before,
-    None if none was rejected. `struck`: whether a fault that strikes once has struck.
+    None if none was rejected. `struck`: whether a fault that strikes once has struck. `cached`: tokens of the prompt
+    that come from the prefix cache.
     """
 
     request: Request
@@ -80,6 +85,7 @@ class Progress:
     rejected: int | None = None
     reason: str | None = None
     struck: bool = False
+    cached: int = 0
 
     @property
     def temperature(self) -> float:
@@ -105,12 +111,19 @@ class Decoder:
         self.keeps_ends = bool(options["keeps_ends"])
         self._options = options
         self._decoded: set[tuple[int, ...]] = set()
+        self._cache: set[tuple[int, ...]] = set()
         self.woken = False
         self._passes = 0
 
     def take(self, workload: Workload) -> None:
         """Take the requests, or refuse them; without a seed, each pass has random numbers of its own."""
         self._passes += 1
+        self._cache = self._cache if workload.keeps_prefix_cache else set()
+
+    def cached(self, prompt: tuple[int, ...]) -> int:
+        """How many tokens of the prompt are in whole blocks of the prefix cache; the last one never is."""
+        shared = (sum(takewhile(bool, map(eq, prompt[:-1], each))) for each in self._cache)
+        return max(shared, default=0) // BLOCK * BLOCK
 
     def prompt(self, request: Request) -> tuple[Sequence[int], Sequence[int]]:
         """The prompt as it is reported, and as the model reads it."""
@@ -129,12 +142,14 @@ class Decoder:
             warm=request.prompt_ids in self._decoded,
             random=Random(f"{request.sampling.get('seed', -self._passes)} {hash_tokens('seed', request.prompt_ids)}"),
             context=list(read),
+            cached=self.cached(request.prompt_ids),
             started_s=clock() - start,
             scheduled_s=due,
         )
         while progress.reason is None:
             self.burst(progress, start)
         self._decoded.add(request.prompt_ids)
+        self._cache.add((*request.prompt_ids, *progress.output))
         return self.answer(progress, tuple(reported)), progress.counted
 
     def burst(self, progress: Progress, start: float) -> None:
@@ -252,7 +267,14 @@ class Decoder:
         text = up_to(text_of(ids), asked.stop) if asked.stop else None
         chunks, moments = tuple(progress.chunks), (progress.started_s, progress.scheduled_s)
         counts = (progress.counted.draft_tokens, progress.counted.accepted_tokens) if self.gamma else (None, None)
-        return Generation(prompt, tuple(progress.output), progress.reason, chunks, text, *moments, None, *counts)
+        answer = Generation(prompt, tuple(progress.output), progress.reason, chunks, text, *moments, None, *counts)
+        logprobs = self.logprobs(asked, progress.output) if asked.sampling.get("logprobs") is not None else None
+        return replace(answer, cached_tokens=progress.cached, logprobs=logprobs)
+
+    def logprobs(self, request: Request, output: Sequence[int]) -> tuple[float | None, ...]:
+        """The logarithm of each token's probability, whatever sampling fields reshape."""
+        rows = (self.model.logits((*request.prompt_ids, *output[:at]), None) for at in range(len(output)))
+        return tuple(log(probabilities(row, 1.0)[token]) for token, row in zip(output, rows, strict=True))
 
     def without_end(self, request: Request, tokens: list[int], reason: str | None) -> list[int]:
         """Tokens without the EOS or stop token that ended the answer."""

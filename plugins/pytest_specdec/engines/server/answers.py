@@ -83,6 +83,7 @@ class Answer:
     chunks: list[Chunk] = field(default_factory=list)
     prompt_ids: tuple[int, ...] | None = None
     text: str | None = None
+    channels: dict[str, str] = field(default_factory=dict)
     finish_reason: str | None = None
     counted: int | None = None
     counted_prompt: int | None = None
@@ -111,6 +112,7 @@ class Answer:
             finish_reason=self.finish_reason,
             chunks=tuple(self.chunks),
             text=self.text,
+            channels=tuple(sorted(self.channels.items())) or None,
             started_s=None if exchange.sent is None else exchange.sent - self.began,
             scheduled_s=exchange.due,
             error=self.error,
@@ -141,6 +143,7 @@ class Answer:
             self.token_ids += ids
             self.chunks.append(Chunk(at_s - self.began, len(ids)))
         self._take_text(found_at(value, (*CHOICE, "text")), value.get("content"))
+        self._take_channels(found_at(value, (*CHOICE, "delta")) or {})
         reason = found_at(value, self.dialect.finish_at)
         if reason and reason != "none":
             self.finish_reason = self.dialect.renamed.get(reason, reason)
@@ -155,6 +158,16 @@ class Answer:
         for text in places:
             if isinstance(text, str) and self.dialect.asks.get("detokenize", True):
                 self.text = (self.text or "") + text
+
+    def _take_channels(self, delta: Mapping[str, Any]) -> None:
+        """What chat says, as the server's parsers part it; reasoning has two names, and some servers give both."""
+        said = {"content": delta.get("content"), "reasoning": delta.get("reasoning") or delta.get("reasoning_content")}
+        for call in delta.get("tool_calls") or ():
+            function = call.get("function") or {}
+            said |= {f"tool {call.get('index', 0)}, {part}": function.get(part) for part in ("name", "arguments")}
+        for channel, text in said.items():
+            if isinstance(text, str) and text:
+                self.channels[channel] = self.channels.get(channel, "") + text
 
     def _take_counts(self, value: dict[str, Any]) -> None:
         counted = found_at(value, self.dialect.completion_tokens_at)

@@ -1,0 +1,64 @@
+"""docs/states.md: for each state, what became of it on each engine and method. The suite writes it, and is held to it.
+
+`STATES=write` puts what a test found into its own row; other rows stay, so the suite can be run in pieces.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+from pytest_specdec.workloads.scenario import discover, load_scenario
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "scenarios" / "states"
+PAGE = ROOT / "docs" / "states.md"
+REWRITE = "STATES"
+ROW = re.compile(r"^\| (.+?) \| (.+) \|$", re.MULTILINE)
+NOT_TRIED = "not tried"
+Cells: TypeAlias = Mapping[tuple[str, str], str]
+HEAD = """# States of a run, on real engines
+
+Each scenario of `scenarios/states` on each engine and method, on the pair with memory whose tokens are known
+([models.md](models.md)), in float32 on a CPU, two rounds.
+
+- *judged*: the gate passes; beside the outcome, what the record says was exercised (`coverage.exercised`).
+- *refused*: the engine says that it cannot.
+- *not reached*: the workload did not meet, on this engine, what it is for.
+- *red*: the gate fails, for a fault of the engine.
+- *not tried*: nobody has run it yet.
+
+`tox -e states` runs them all, and fails where a row is of another kind; `STATES=write tox -e states` writes the rows.
+"""
+
+
+def read() -> dict[tuple[str, str], str]:
+    """What each row says, by state and engine."""
+    sections = re.split(r"^## ", PAGE.read_text("utf-8"), flags=re.MULTILINE)[1:] if PAGE.exists() else []
+    return {
+        (section.partition("\n")[0], engine): words
+        for section in sections
+        for engine, words in ROW.findall(section)
+        if engine != "engine"
+    }
+
+
+def page(cells: Cells, engines: Iterable[str]) -> str:
+    """The page with these cells: a section for each scenario file, a row for each engine."""
+    columns = list(engines)
+    return "\n".join([HEAD, *(_section(path, cells, columns) for path in discover([FOLDER]))])
+
+
+def _section(path: Path, cells: Cells, engines: Iterable[str]) -> str:
+    rows = (f"| {engine} | {cells.get((path.stem, engine), NOT_TRIED)} |" for engine in engines)
+    told = f"{load_scenario(path).description} ([{path.name}](../scenarios/states/{path.name}))"
+    return "\n".join([f"## {path.stem}", "", told, "", "| engine | |", "|---|---|", *rows, ""])
+
+
+def rewrite_if_asked(state: str, engine: str, words: str, engines: Iterable[str]) -> None:
+    """Put what was found into its row, where the environment says so."""
+    if os.environ.get(REWRITE) == "write":
+        PAGE.write_text(page({**read(), (state, engine): words}, engines), "utf-8")

@@ -1,0 +1,153 @@
+"""Every state that a run goes through, on each engine and method, on a pair whose right answer is known.
+
+Each gate must end as its row of docs/states.md says: judged, refused by the engine, not reached, or red.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+from tests.states.page import FOLDER, ROOT, read, rewrite_if_asked
+
+from pytest_specdec.engines.server.process import AS_IT_IS_WRITTEN
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.record import Figure, Record
+from pytest_specdec.run.gate import Gate
+from pytest_specdec.workloads.scenario import Scenario
+
+REACH = 12
+TARGET = f"constructed:tiny?memory={REACH}&ends=24"
+CROWDED = {"preempted": {"num_gpu_blocks_override": 13}}
+UNMET = (" was demanded and did not happen", " is below min_acceptance_rate")
+Reach: TypeAlias = Callable[[EngineSpec], None]
+
+pytestmark = [
+    pytest.mark.cpu,
+    pytest.mark.specdec(
+        target=TARGET,
+        dtype="float32",
+        gamma=4,
+        max_model_len=384,
+        options={"block_size": 32, "enable_prefix_caching": True, "max_num_seqs": 8},
+        environment={"OMP_NUM_THREADS": "1"},
+        scenario=str(FOLDER),
+    ),
+]
+DRAFTER = {"draft": f"constructed:tiny:draft?memory={REACH}", "method": "draft_model"}
+IN_TRANSFORMERS = {"options": {"device": "cpu"}}
+
+
+def engines() -> list[str]:
+    """The rows of each state: the tests below, in their order."""
+    body = ast.parse(Path(__file__).read_text("utf-8")).body
+    return [_row(node.name) for node in body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+
+
+def _row(test: str) -> str:
+    return test.removeprefix("test_").replace("_", " ")
+
+
+@pytest.fixture
+def reach(request: pytest.FixtureRequest, specdec: Gate, scenario: Scenario) -> Reach:
+    """Put an engine through the state, and hold what became of it against the page."""
+
+    def run(spec: EngineSpec) -> None:
+        row = _row(request.node.originalname)
+        crowded = CROWDED.get(scenario.name, {}) if spec.backend == "vllm" else {}
+        words = outcome_of(specdec, replace(spec, options={**spec.options, **crowded}), scenario)
+        rewrite_if_asked(scenario.name, row, words, engines())
+        assert kind(words) == kind(read()[scenario.name, row]), words
+
+    return run
+
+
+def kind(words: str) -> str:
+    """Judged, refused, not reached or red."""
+    return words.partition(":")[0]
+
+
+def outcome_of(gate: Gate, spec: EngineSpec, scenario: Scenario) -> str:
+    """What became of the gate, in words."""
+    try:
+        return f"judged: {', '.join(figures(gate(spec, scenario)))}"
+    except pytest.skip.Exception as refusal:
+        return f"refused: {first_line(str(refusal).partition(' refuses: ')[2] or str(refusal))}"
+    except pytest.fail.Exception as red:
+        asked = [line for line in str(red).splitlines() if any(words in line for words in UNMET)]
+        return f"not reached: {first_line(asked[0])}" if asked else f"red: {first_line(str(red), 2)}"
+
+
+def first_line(words: str, lines: int = 1) -> str:
+    """What fits into a cell."""
+    return "; ".join(words.strip().replace("|", "/").replace(f"{ROOT}/", "").splitlines()[:lines])
+
+
+def figures(record: Record) -> Iterator[str]:
+    """The outcome, how many tokens were known, and what was exercised, as far as it was told and occurred."""
+    known, exercised = record.verdict.known_truth.tokens, record.coverage.exercised
+    yield f"{record.verdict.outcome}, {known.value} tokens known" if known.value else f"{record.verdict.outcome}"
+    for field in fields(exercised):
+        told = getattr(exercised, field.name)
+        value = told.value if isinstance(told, Figure) else told
+        if value and field.name not in ("drafted_share", "longest_prompt", "longest_output"):
+            yield f"{field.name} {' '.join(value) if isinstance(value, tuple) else value}"
+    yield from (each for each in record.warnings if "had no effect" in each or "log-probabilities" in each)
+
+
+def test_vllm_target_only(reach: Reach, vllm_ar: EngineSpec) -> None:
+    """vLLM's baseline."""
+    reach(vllm_ar)
+
+
+@pytest.mark.specdec(**DRAFTER)
+def test_vllm_draft_model(reach: Reach, vllm_spec: EngineSpec) -> None:
+    """Drafts rejected and accepted."""
+    reach(vllm_spec)
+
+
+@pytest.mark.specdec(method="ngram", speculative_options={"prompt_lookup_min": 1, "prompt_lookup_max": 2})
+def test_vllm_ngram(reach: Reach, vllm_spec: EngineSpec) -> None:
+    """One token is enough to look up what followed it, which is seldom right."""
+    reach(vllm_spec)
+
+
+@pytest.mark.specdec(draft=f"constructed:tiny:eagle?memory={REACH}&alpha=0.8", method="eagle")
+def test_vllm_eagle(reach: Reach, vllm_spec: EngineSpec) -> None:
+    """A head with a cache of its own."""
+    reach(vllm_spec)
+
+
+@pytest.mark.specdec(**IN_TRANSFORMERS)
+def test_transformers_target_only(reach: Reach, transformers_ar: EngineSpec) -> None:
+    """The baseline of Transformers, one request after another."""
+    reach(transformers_ar)
+
+
+@pytest.mark.specdec(**IN_TRANSFORMERS, **DRAFTER)
+def test_transformers_draft_model(reach: Reach, transformers_spec: EngineSpec) -> None:
+    """Assisted generation."""
+    reach(transformers_spec)
+
+
+@pytest.mark.specdec(**IN_TRANSFORMERS, method="prompt_lookup", speculative_options={"max_matching_ngram_size": 1})
+def test_transformers_prompt_lookup(reach: Reach, transformers_spec: EngineSpec) -> None:
+    """As n-grams in vLLM."""
+    reach(transformers_spec)
+
+
+@pytest.mark.engine("vllm")
+@pytest.mark.specdec(
+    **DRAFTER,
+    server={"protocol": "vllm"},
+    reference={"engine": "vllm", "environment": {"OMP_NUM_THREADS": "1"}},
+    options={"block_size": 32, "enable_prefix_caching": True, "chat_template": AS_IT_IS_WRITTEN},
+    environment={"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
+)
+def test_served_draft_model(reach: Reach, openai_server: EngineSpec) -> None:
+    """vLLM behind its server: what of a state can be told over HTTP."""
+    reach(openai_server)
