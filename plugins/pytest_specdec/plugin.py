@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pytest_specdec.record import Record
     from pytest_specdec.report.decision import Decision
     from pytest_specdec.run.plan import PlannedGate
+    from pytest_specdec.workloads.scenario import Choice
 
 MARKS = (
     "specdec(**keys): engines of this test: target, draft, method, gamma, dtype, options, …; more marks add engines",
@@ -202,8 +203,9 @@ def _parametrize(metafunc: pytest.Metafunc) -> ConfigurationError | None:
             specs = _specs(fixture, marks, metafunc.config)
             metafunc.parametrize(fixture, specs, ids=_distinct_labels(specs), indirect=True, scope="session")
         if _is_ours("scenario", metafunc.definition):
-            paths = _scenarios(metafunc, marks, settings)
-            metafunc.parametrize("scenario", paths, ids=[path.stem for path in paths], indirect=True, scope="session")
+            choices = _scenarios(metafunc, marks, settings)
+            ids = [choice.label for choice in choices]
+            metafunc.parametrize("scenario", choices, ids=ids, indirect=True, scope="session")
     except ConfigurationError as error:
         return error
     return None
@@ -252,8 +254,8 @@ def _others_add_engines(config: pytest.Config) -> bool:
     return any(each.function.__module__ != __name__ and not (each.wrapper or each.hookwrapper) for each in starts)
 
 
-def _scenarios(metafunc: pytest.Metafunc, marks: list[dict[str, Any]], settings: Settings) -> list[Path]:
-    """The scenario files of one test; each is read now, so that its mistakes are told before anything is loaded."""
+def _scenarios(metafunc: pytest.Metafunc, marks: list[dict[str, Any]], settings: Settings) -> list[Choice]:
+    """The scenarios of one test; files are read now, so that their mistakes are told before anything is loaded."""
     from pytest_specdec.workloads.scenario import load_scenarios
 
     by_default = settings.scenario or ((str(FAKE_SCENARIO),) if settings.engine == FAKE_ALONE else ())
@@ -394,9 +396,8 @@ def _planned(session: pytest.Session) -> list[PlannedGate]:
 
 
 def _scenario_of(item: pytest.Item) -> str:
-    """The name of its scenario file, or of the fixture that makes one."""
-    path = item.callspec.params.get("scenario")  # type: ignore[attr-defined]
-    return path.stem if isinstance(path, Path) else "scenario"
+    """The name of its scenario, or of the fixture that makes one."""
+    return getattr(item.callspec.params.get("scenario"), "label", "scenario")  # type: ignore[attr-defined]
 
 
 @pytest.hookimpl(tryfirst=True)

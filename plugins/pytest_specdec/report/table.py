@@ -202,7 +202,7 @@ def _style(record: Record) -> str | None:
 
 def _order(record: Record) -> tuple[Any, ...]:
     asked = record.asked
-    where = (asked.scenario, asked.target, asked.dtype, asked.engine)
+    where = (asked.scenario, asked.target, asked.dtype, asked.engine, record.workload.concurrency or 0)
     return (*where, asked.speculates, asked.method, asked.draft or "", asked.gamma or 0)
 
 
