@@ -191,7 +191,9 @@ def asked_part(spec: EngineSpec, scenario: Scenario) -> AskedPart:
 
 def engine_error(spec: EngineSpec, scenario: Scenario, message: str) -> Record:
     """The record of a gate that an engine's fault kept from a verdict."""
-    return Record(asked=asked_part(spec, scenario), verdict=VerdictPart(outcome="engine error", detail=message))
+    workload = WorkloadPart(concurrency=scenario.load.max_concurrency(scenario.concurrency, scenario.prompt_count))
+    verdict = VerdictPart(outcome="engine error", detail=message)
+    return Record(asked=asked_part(spec, scenario), workload=workload, verdict=verdict)
 
 
 def workload_part(workload: Workload) -> WorkloadPart:

@@ -90,6 +90,20 @@ def test_show_has_the_table_of_the_latest_run(storage: Path, capsys: pytest.Capt
     assert "1024.0" in run_command(capsys, "show", "1", "--storage", str(storage))[1]
 
 
+def test_show_of_several_runs_has_the_newest_of_each(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A line for each run, one row for each configuration; a page's table is of one run."""
+    made.save(storage, 3, {"t.py::test_other": made.record(workload={"concurrency": 64})})
+    code, out, _ = run_command(capsys, "show", "1", "2", "3", "--storage", str(storage))
+    assert code == 0
+    assert [line[:4] for line in out.splitlines()[:3]] == ["0001", "0002", "0003"]
+    rows = [line.split() for line in out.splitlines() if line.strip().startswith("short")]
+    assert [row[6] for row in rows] == ["8", "64"]
+    assert "2 exact" in out
+    assert "818." in out
+    code, _, error = run_command(capsys, "show", "1", "2", "--into", "page.md", "--storage", str(storage))
+    assert (code, "a page's table is of one run: name one, not 2" in error) == (2, True)
+
+
 def test_compare_says_what_changed_and_fails_on_a_threshold(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Without thresholds it only tells."""
     code, out, _ = run_command(capsys, "compare", "1", "--storage", str(storage))
