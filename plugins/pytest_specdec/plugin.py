@@ -65,6 +65,7 @@ FAKE_SCENARIO = Path(__file__).parent / "engines/fake/numbers.toml"
 NEEDS = frozenset({"gpu", "cpu", "multi_gpu", "engine"})
 
 BY_TARGET = "specdec_by_target"
+RESUMED = "--specdec-resume:"
 GROUP = re.compile("@[0-9a-f]{12}$")
 EFFECTIVE = pytest.StashKey[list[str]]()
 INTERRUPTION = pytest.StashKey[Interruption]()
@@ -419,6 +420,24 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         if need in item.config.stash[SETTINGS].require:
             pytest.fail(f"--specdec-require={need}: {reason}", pytrace=False)
         pytest.skip(reason)
+    if item.config.stash[SETTINGS].resume and (done := _green_before(item, engines)):
+        pytest.skip(f"{RESUMED} {item.name} is green in {done}")
+
+
+def _green_before(item: pytest.Item, engines: list[EngineSpec]) -> str | None:
+    """Where this gate's green record lies, of a test that has one engine and one scenario of the settings or marks."""
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    scenario = item.config.stash[SCENARIOS].get(params.get("scenario"))
+    if len(engines) != 1 or scenario is None or "specdec" not in getattr(item, "fixturenames", ()):
+        return None
+    from pytest_specdec.history.saved import storage_folder
+    from pytest_specdec.run.resume import green_before
+
+    try:
+        storage = storage_folder(str(item.config.getoption("benchmark_storage")))
+        return green_before(engines[0], scenario, item.config.stash[SETTINGS], storage)
+    except ConfigurationError as error:
+        pytest.fail(f"--specdec-resume: {error}", pytrace=False)
 
 
 def _needs_of(item: pytest.Item) -> list[tuple[str, tuple[Any, ...]]]:
@@ -540,8 +559,10 @@ def _our_skips(terminalreporter: Any) -> list[Any]:
 
 
 def _all_skipped(terminalreporter: Any) -> bool:
+    """Whether nothing ran, now or, as a gate that is resumed, before."""
     ran = ("passed", "failed", "error", "xfailed", "xpassed")
-    return not any(terminalreporter.stats.get(kind) for kind in ran)
+    resumed = any(RESUMED in each.longrepr[2] for each in _our_skips(terminalreporter))
+    return not (resumed or any(terminalreporter.stats.get(kind) for kind in ran))
 
 
 def _fails_empty(config: pytest.Config) -> bool:

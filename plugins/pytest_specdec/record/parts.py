@@ -22,6 +22,9 @@ class AskedPart:
 
     scenario: Annotated[str, "", "the scenario's name"] = ""
     scenario_digest: Annotated[str, "", "over what the scenario asks for, whatever the target"] = ""
+    settings_digest: Annotated[
+        str, "", "over what else decides about green and about rounds: thresholds, settings, this package's version"
+    ] = ""
     load: Annotated[Mapping[str, Any], "", "how requests were to arrive"] = field(default_factory=dict)
     engine: Annotated[str, "", "the backend"] = ""
     engine_key: Annotated[str, "", "a digest over the engine's whole configuration"] = ""

@@ -22,6 +22,7 @@ from pytest_specdec.run.judge import Judgement, judge_rounds, judge_target
 from pytest_specdec.run.measure import measure
 from pytest_specdec.run.question import undecided_limits, with_question
 from pytest_specdec.run.repro import write_bug_report
+from pytest_specdec.run.resume import settings_digest
 from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.run.sweep import sweep_rates
 from pytest_specdec.verdict.drafting import Drafting
@@ -67,6 +68,8 @@ class Gate:
         trial = measure(session, self._benchmark, arms, asking)
         judgement = judge_rounds(session, arms, trial.rounds, trial.about, scenario)
         record = describe(trial, judgement, scenario, sweep, session.sweep(arms))
+        asked = replace(record.asked, settings_digest=settings_digest(session.settings, scenario))
+        record = replace(record, asked=asked)
         doubts = doubtful_goodput(record.load.goodput, scenario.min_goodput, scenario.path)
         record = replace(record, warnings=(*record.warnings, *doubts, *trial.drafting.warnings, *judgement.warnings))
         record, undecided = _demanded(record, scenario)

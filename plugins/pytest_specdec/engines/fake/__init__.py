@@ -13,6 +13,6 @@ of speculation, one method a step; `engine` the engine, and decoders with one st
 """
 
 from pytest_specdec.engines.fake.decoding import TIME, Decoder, FakeTime, Progress, clock
-from pytest_specdec.engines.fake.engine import DEFAULTS, FAULTS, FakeEngine, fault
+from pytest_specdec.engines.fake.engine import DEFAULTS, FAULTS, VERSIONS, FakeEngine, fault
 
-__all__ = ["DEFAULTS", "FAULTS", "TIME", "Decoder", "FakeEngine", "FakeTime", "Progress", "clock", "fault"]
+__all__ = ["DEFAULTS", "FAULTS", "TIME", "VERSIONS", "Decoder", "FakeEngine", "FakeTime", "Progress", "clock", "fault"]

@@ -73,6 +73,7 @@ class Dies(Decoder):
         return super().room(progress)
 
 
+VERSIONS = {"fake": "1"}
 DEFAULTS: dict[str, Any] = {
     "load_seconds": 1000.0,
     "prepare_seconds": 100.0,
@@ -107,7 +108,7 @@ class FakeEngine:
             vocabulary=self._model.vocabulary,
             context=int(self._options["context"]),
             device="fake",
-            versions={"fake": "1"},
+            versions=VERSIONS,
             details=self._details(),
             configuration=self._switches(),
         )
