@@ -85,7 +85,8 @@ class NearTiesPart:
     """Tokens that are not the target's argmax, over distinct outputs, held against the calibration."""
 
     count: Annotated[int, "tokens", "that are not the argmax"] = 0
-    tokens: Annotated[int, "tokens", "that were rated"] = 0
+    tokens: Annotated[int, "tokens", "that were judged"] = 0
+    rated: Annotated[int | None, "tokens", "of them; the others are of answers that equal the target's own"] = None
     calibration_count: Annotated[int, "tokens", "of the calibration that are not the argmax"] = 0
     calibration_tokens: Annotated[int, "tokens", "of the calibration"] = 0
     shape: Annotated[str, "", "the steps that decoded the calibration"] = ""
@@ -112,7 +113,9 @@ class CalibrationPart:
 
     dtype: Annotated[str, "", "whose ULPs gaps are counted in: what the engine computes in"] = ""
     unknown: Annotated[tuple[str, ...], "", "what the engine did not tell, and what was taken instead"] = ()
-    tokens: Annotated[int, "tokens", "that were rescored"] = 0
+    tokens: Annotated[int, "tokens", "that were rescored, in each shape of steps"] = 0
+    answers: Annotated[int | None, "tokens", "of the target's own distinct answers"] = None
+    answers_rated: Annotated[int | None, "tokens", "of them that were rescored: a sample, or all"] = None
     near_ties: Annotated[int, "tokens", "of them that are not the argmax"] = 0
     largest_gap_logits: Annotated[Figure[float], "logits", "largest gap to the argmax"] = NOTHING
     ulp_logits: Annotated[Figure[float], "logits", "the ULP at the largest logit"] = NOTHING

@@ -226,7 +226,7 @@ def footnotes(records: Sequence[Record], shown: Sequence[str]) -> list[str]:
     notes += sorted({note for record in records if (note := _versions_note(record))})
     notes += [EMULATED] if _float32_for_want_of_bfloat16(judged) else []
     costs = [cost for record in records if (cost := _rescoring_cost(record)) is not None]
-    notes += [f"rescoring took {_range(costs)} of the time of decoding what it certified"] if costs else []
+    notes += [f"rescoring took {_range(costs)} of the time of decoding"] if costs else []
     ordered = sorted(records, key=_order)
     notes += together(note for record in ordered for note in _load_notes(record))
     notes += [_tie_note(record) for record in ordered if record.verdict.outcome == "tie"]

@@ -23,7 +23,7 @@ from pytest_specdec.settings import Settings
 from pytest_specdec.telemetry.energy import meter_for
 from pytest_specdec.telemetry.timing import Clock, Timed, time_rounds
 from pytest_specdec.verdict.noise import level_of_gate
-from pytest_specdec.verdict.reference import Reference, calibrate, verify_itself
+from pytest_specdec.verdict.reference import Reference, Sample, calibrate, verify_itself
 from pytest_specdec.verdict.sampling.rated import MOST
 from pytest_specdec.workloads.workload import Request, Workload
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from pytest_specdec.history.history import RegressionGate
     from pytest_specdec.progress import Progress
     from pytest_specdec.workloads.scenario import Scenario
+
+RATED = 2000
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,8 @@ class Session:
             with self.pool.using(arms.target) as engine, self.progress.doing(what):
                 rounds = self._rounds.get(key)
                 together = rounds.runs[0] if rounds is not None else one_pass(engine, workload)
-                self._references[key] = calibrate(engine, workload, together, self.settings.calibration, self.clock)
+                sample = Sample(self.settings.calibration, RATED if self.settings.rate == "sample" else None)
+                self._references[key] = calibrate(engine, workload, together, sample, self.clock)
         return self._with_verification(arms) if arms.spec.gamma else self._references[key]
 
     def _with_verification(self, arms: Arms) -> Reference:
