@@ -480,6 +480,19 @@ class MemoryPart:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TimesPart:
+    """What the gate's own time was spent on, both arms together; what earlier gates had done took none."""
+
+    load_s: Annotated[Figure[float], "s", "engines loaded"] = NOTHING
+    warmup_s: Annotated[Figure[float], "s", "rounds that are not timed"] = NOTHING
+    decode_s: Annotated[Figure[float], "s", "timed rounds, and what lies between them"] = NOTHING
+    rating_s: Annotated[Figure[float], "s", "calibration, and answers rated by the target"] = NOTHING
+    second_look_s: Annotated[Figure[float], "s", "at fresh prompts, where the number of near-ties alone was red"] = (
+        NOTHING
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class SendLag:
     """From the moment each request was due to that at which it was sent."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from pytest_specdec.engines.spec import model_label
@@ -294,6 +295,23 @@ def _saturation(rate: Figure[float]) -> str:
 def _label(record: Record) -> str:
     asked = record.asked
     return f"{model_label(asked.target)} {asked.dtype} {asked.engine} {asked.method}"
+
+
+def time_notes(records: Iterable[Record]) -> list[str]:
+    """What each gate's time was spent on; of older records nothing is known."""
+    told = ((record, asdict(record.times)) for record in sorted(records, key=_order))
+    return [
+        f"time: {record.asked.scenario}, {record.workload.concurrency} at once, {_label(record)}"
+        f"{f' γ={record.asked.gamma}' if record.asked.gamma else ''}: {', '.join(words)}"
+        for record, times in told
+        if (
+            words := [
+                f"{name.removesuffix('_s').replace('_', ' ')} {each['value']:.1f} s"
+                for name, each in times.items()
+                if each["value"] is not None
+            ]
+        )
+    ]
 
 
 def _truth_note(records: Sequence[Record]) -> list[str]:

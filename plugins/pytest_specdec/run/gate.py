@@ -51,6 +51,7 @@ class Gate:
 
     def __call__(self, spec: EngineSpec, scenario: Scenario) -> Record:
         """Gate this engine on this scenario and return the record. Raises GateFailed, EngineError or Unsupported."""
+        self._session.spent.begin()
         try:
             with self._session.progress.during(f"the gate of {spec.label} on {scenario.name}"):
                 return self._run(spec, scenario)
@@ -85,6 +86,7 @@ class Gate:
         """Green, red, or green in itself and worse than an earlier run; the record is kept in each case."""
         seen = None if failures else record.detection
         record = replace(record, gate=RED if failures else GREEN, failures=tuple(failures), detection=seen)
+        record = replace(record, times=self._session.spent.part)
         record = record if failures else self._compare_with_baseline(record)
         self._keep(record)
         if said := record.failures or (record.baseline.failures if record.baseline else ()):

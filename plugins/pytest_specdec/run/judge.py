@@ -19,6 +19,7 @@ from pytest_specdec.record import missing
 from pytest_specdec.record.parts import ForetoldPart, KnownTruthPart, VerdictPart
 from pytest_specdec.run.sampled import judge_samples
 from pytest_specdec.run.session import Arms, Session
+from pytest_specdec.telemetry.spent import LOOK_AGAIN
 from pytest_specdec.verdict.drafts import claim, foretell, foretold_part, judge_drafts
 from pytest_specdec.verdict.equivalence import Calibration, Outcome, Verdict, confirm, judge
 from pytest_specdec.verdict.hints import add_hints
@@ -72,7 +73,8 @@ def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Descrip
     rescore, decode = partial(session.rescore, arms), partial(session.decode, arms)
     verdict = judge(workload, calibration, rounds.judged, rescore, decode)
     if verdict.by_number_alone:
-        again = _look_again(session, arms, rounds, about, level)
+        with session.spent.on(LOOK_AGAIN):
+            again = _look_again(session, arms, rounds, about, level)
         decides = again.by_number_alone or again.passes  # else it is no look at near-ties, and the first one stands
         verdict = confirm(verdict, again.near_ties) if decides else verdict
     verdict, known, foretold = _by_what_is_known(verdict, reference.calibration, arms, rounds, about)

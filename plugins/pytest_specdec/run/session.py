@@ -6,14 +6,14 @@ Everything is made when it is first asked for, and once. This module knows no py
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_specdec.engines.engine import one_pass
+from pytest_specdec.engines.engine import Engine, one_pass
 from pytest_specdec.engines.pool import Pool
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.generation import Generation, Ranking, Run, Score
@@ -21,6 +21,7 @@ from pytest_specdec.metrics.rounds import Plan, Rounds
 from pytest_specdec.metrics.speedup import Arm
 from pytest_specdec.settings import Settings
 from pytest_specdec.telemetry.energy import meter_for
+from pytest_specdec.telemetry.spent import DECODE, LOAD, RATE, Spent
 from pytest_specdec.telemetry.timing import Clock, Timed, time_rounds
 from pytest_specdec.verdict.noise import level_of_gate
 from pytest_specdec.verdict.reference import Reference, Sample, calibrate, verify_itself
@@ -64,6 +65,8 @@ class Session:
     def __init__(self, settings: Settings, pool: Pool, clock: Clock, progress: Progress) -> None:
         self.settings = settings
         self.pool = pool
+        self.spent = Spent(clock)
+        pool.loading = partial(self.spent.on, LOAD)
         self.progress = progress
         self.regression: RegressionGate | None = None
         self.clock = clock
@@ -103,26 +106,29 @@ class Session:
         """The target alone on this workload, timed now if no test has done so."""
         if arms.target_key not in self._rounds:
             with self.pool.using(arms.target) as engine:
-                timed = Timed(engine, arms.workload, self.clock, meter_for(engine))
                 what = f"{arms.target.label} decodes {arms.workload.name} for reference"
-                self._rounds[arms.target_key] = self._time_rounds(timed, plan, what)
+                self._rounds[arms.target_key] = self._time_rounds(self._timed(engine, arms), plan, what)
         return self._rounds[arms.target_key]
 
     def time_rounds(self, arms: Arms, plan: Plan) -> Rounds:
         """The engine on this workload, timed by the session's clock; kept by nobody."""
         with self.pool.using(arms.spec) as engine:
             what = f"{arms.spec.label} decodes {arms.workload.name}, {len(arms.workload.requests)} requests"
-            return self._time_rounds(Timed(engine, arms.workload, self.clock, meter_for(engine)), plan, what)
+            return self._time_rounds(self._timed(engine, arms), plan, what)
 
     def timed(self, arms: Arms) -> Timed:
         """The rounds of this engine, which is woken for its turn where another one runs meanwhile."""
         spec = arms.spec
-        engine = self.pool.awake(spec)
-        return Timed(engine, arms.workload, self.clock, meter_for(engine), lambda: self.pool.wake(spec))
+        return self._timed(self.pool.awake(spec), arms, lambda: self.pool.wake(spec))
+
+    def _timed(self, engine: Engine, arms: Arms, wake: Callable[[], bool] = lambda: False) -> Timed:
+        timed = Timed(engine, arms.workload, self.clock, meter_for(engine), wake)
+        timed.spent = self.spent
+        return timed
 
     def _time_rounds(self, timed: Timed, plan: Plan, what: str) -> Rounds:
         """Time these rounds, and say so."""
-        with self.progress.doing(what, lambda: timed.told):
+        with self.progress.doing(what, lambda: timed.told), self.spent.on(DECODE):
             return time_rounds(timed, plan)
 
     def keep_target_rounds(self, arms: Arms, rounds: Rounds) -> None:
@@ -137,7 +143,7 @@ class Session:
         key, workload = arms.target_key, arms.workload
         if key not in self._references:
             what = f"{arms.target.label} calibrates on {workload.name}"
-            with self.pool.using(arms.target) as engine, self.progress.doing(what):
+            with self.spent.on(RATE), self.pool.using(arms.target) as engine, self.progress.doing(what):
                 rounds = self._rounds.get(key)
                 together = rounds.runs[0] if rounds is not None else one_pass(engine, workload)
                 sample = Sample(self.settings.calibration, RATED if self.settings.rate == "sample" else None)
@@ -150,7 +156,7 @@ class Session:
         key = arms.target_key, gamma
         if key not in self._verified:
             what = f"{arms.target.label} verifies its own output, γ = {gamma}"
-            with self.pool.using(arms.target) as engine, self.progress.doing(what):
+            with self.spent.on(RATE), self.pool.using(arms.target) as engine, self.progress.doing(what):
                 reference = self._references[arms.target_key]
                 self._verified[key] = verify_itself(reference, engine, arms.workload, gamma)
         return self._verified[key]
@@ -163,7 +169,7 @@ class Session:
     def decode_once(self, arms: Arms) -> Run:
         """One untimed pass of the engine over this workload."""
         what = f"{arms.spec.label} decodes {arms.workload.name}"
-        with self.pool.using(arms.spec) as engine, self.progress.doing(what):
+        with self.spent.on(DECODE), self.pool.using(arms.spec) as engine, self.progress.doing(what):
             return one_pass(engine, arms.workload)
 
     def series_file(self, arms: Arms) -> Path:
@@ -198,7 +204,7 @@ class Session:
     ) -> Sequence[Sequence[Score]]:
         """Rate outputs by the target alone; the speculative engine is parked meanwhile."""
         what = f"{arms.target.label} rescores {sum(map(len, outputs))} tokens"
-        with self.pool.using(arms.target) as engine, self.progress.doing(what):
+        with self.spent.on(RATE), self.pool.using(arms.target) as engine, self.progress.doing(what):
             return engine.score(requests, outputs)
 
     def decode(self, arms: Arms, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> Sequence[str | None]:
@@ -211,7 +217,7 @@ class Session:
     ) -> Sequence[Sequence[Ranking]] | None:
         """The target's highest logits at each token of these outputs; None where its engine does not tell them."""
         what = f"{arms.target.label} rates {sum(map(len, outputs))} tokens"
-        with self.pool.using(arms.target) as engine, self.progress.doing(what):
+        with self.spent.on(RATE), self.pool.using(arms.target) as engine, self.progress.doing(what):
             return engine.rank(requests, outputs, MOST)
 
     def target_runs(self, arms: Arms) -> Sequence[Run]:
