@@ -50,9 +50,20 @@ def read_committed(title: str) -> str:
     return "\n".join(line for line in _under(title)[1] if _is_row(line))
 
 
+def read_shipped(title: str) -> dict[str, str]:
+    """Of each mutant under this title, the shipped scenario on which it is committed to die."""
+    rows = (line.strip("| ").split(" | ") for line in read_committed(title).splitlines()[2:])
+    return {cells[0]: cells[-1] for cells in rows}
+
+
+def rewriting() -> bool:
+    """Whether the environment says that the tables are written anew."""
+    return os.environ.get(REWRITE) == "write"
+
+
 def rewrite_if_asked(title: str, table: str) -> None:
     """Put the table into the document, after the words under its title, where the environment says so."""
-    if os.environ.get(REWRITE) == "write":
+    if rewriting():
         before, body, after = _under(title)
         words = "\n".join(line for line in body if not _is_row(line)).strip()
         lines = [*before, "", *words.splitlines(), "", *table.splitlines(), *(["", *after] if after else [])]
