@@ -84,3 +84,17 @@ def test_a_red_gate_is_tried_again(map_: Project) -> None:
     map_.tests(TESTS.replace("gamma=(2, 3)", 'gamma=2, speculative_options={"fault": "wrong token"}'))
     map_.run(*SAVED).assert_outcomes(failed=2)
     map_.run(*SAVED).assert_outcomes(failed=2)
+
+
+def test_the_same_workload_under_another_limit_is_another_gate(project: Project) -> None:
+    """Of two scenarios that ask the same, one has a limit that γ = 1 misses: that it is green without says nothing."""
+    plain = 'source = { format = "random", length = 4 }\ncount = 4\nmax_tokens = 16\n'
+    project.scenario(plain, "a")
+    project.scenario(f"{plain}min_speedup = 2.0\n", "b")
+    project.tests(
+        '@pytest.mark.specdec(gamma=(1, 4), scenario="scenarios", speculative_options={"alpha": 1.0})\n'
+        "def test_it(specdec, spec_engine, scenario):\n    specdec(spec_engine, scenario)\n"
+    )
+    (project.path / "scenarios/short.toml").unlink()
+    project.run(*SAVED).assert_outcomes(passed=3, failed=1)
+    project.run(*SAVED).assert_outcomes(skipped=3, failed=1)
