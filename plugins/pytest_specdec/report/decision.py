@@ -148,7 +148,7 @@ def decide(gates: Sequence[Gate], by: str = "throughput", limits: Sequence[Limit
 
 
 def _decide_place(place: str, gates: Sequence[Gate], by: str, limits: Sequence[Limit]) -> Iterator[Decision | None]:
-    if len({gate.concurrency for gate in gates if gate.concurrency}) > 1:
+    if any(gate.swept for gate in gates):
         yield _decide_sweep(place, gates, by, limits)
         return
     for named, members in _by_workload(place, gates):

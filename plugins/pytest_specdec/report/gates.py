@@ -44,8 +44,9 @@ class Gate:
 
     @property
     def concurrency(self) -> int:
-        """Requests under way at once; 0 where an engine's fault left that unknown."""
-        return self.record.workload.concurrency or 0
+        """Requests under way at once, by the engine's own word if it takes fewer than it is asked to; 0: not known."""
+        asked = self.record.workload.concurrency or 0
+        return int(self.record.engine.details.get("concurrency", asked))
 
     @cached_property
     def family(self) -> str:
@@ -87,7 +88,7 @@ def gates_of(runs: Iterable[SavedRun]) -> list[Gate]:
     gates = [Gate(run, record, _device(run, record)) for run in runs for record in run.records]
     at: dict[str, set[int]] = {}
     for gate in gates:
-        at.setdefault(gate.place, set()).update([gate.concurrency] if gate.concurrency else [])
+        at.setdefault(gate.place, set()).update([gate.concurrency] if gate.record.judged and gate.concurrency else [])
     return [replace(gate, swept=True) if len(at[gate.place]) > 1 else gate for gate in gates]
 
 

@@ -152,6 +152,18 @@ def test_a_sweep_that_never_breaks_even_says_up_to_where_it_was_measured() -> No
     assert decision.outcome == "do not speculate"
 
 
+def test_an_engine_that_decodes_one_by_one_is_not_swept(tmp_path: Path) -> None:
+    """Whatever it is asked: each workload has its own decision, and nothing is said of concurrency."""
+    alone = {"details": {"concurrency": 1}}
+    gates = [
+        *at(1, target(), arm(2, 1.5, 1.4, 1.6)),
+        *at(4, target(), arm(2, 1.5, 1.4, 1.6)),
+    ]
+    told = [from_json(merge(to_json(gate), {"engine": alone})) for gate in gates]
+    decisions = decisions_on([SavedRun("0001", tmp_path / "0001_x.json", "", {}, {}, tuple(told), {})])
+    assert [each.words.partition(":")[0] for each in decisions] == ["use γ = 2 (draft_model d)"] * 2
+
+
 def test_the_report_draws_where_a_sweep_pays() -> None:
     """A line for each γ over concurrency, its break-even marked; figures of one concurrency stand apart."""
     content = gather(swept())
