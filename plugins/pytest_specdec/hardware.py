@@ -104,6 +104,16 @@ def present_gpus(nvml: Any) -> Iterator[Gpu]:
         yield Gpu(_text(nvml.nvmlDeviceGetUUID(handle)), _text(nvml.nvmlDeviceGetName(handle)), index)
 
 
+def energy_counter(uuid: str) -> str:
+    """Whether this GPU counts its energy, in words."""
+    try:
+        with _nvml() as nvml:
+            nvml.nvmlDeviceGetTotalEnergyConsumption(nvml.nvmlDeviceGetHandleByUUID(uuid))
+    except Exception as error:
+        return f"no energy counter ({error}): power would be sampled, an estimate"
+    return "NVML's energy counter"
+
+
 def _text(value: Any) -> str:
     """Older releases give bytes."""
     return value.decode() if isinstance(value, bytes) else str(value)

@@ -98,7 +98,7 @@ class Interruption:
         if self._gates is None:
             return f"{BY_SIGTERM} before a gate had run" if self._terminated else ""
         counted = f"{len(self._gates & self._finished)} of {len(self._gates)}" if self._gates else str(recorded or "")
-        return f"{self._ended} after {counted} gates" if self._ended and counted else ""
+        return f"{self._ended} after {counted} gate{'s' * (counted != '1')}" if self._ended and counted else ""
 
 
 def without_empty_json(option: Any) -> str:

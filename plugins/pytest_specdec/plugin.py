@@ -55,10 +55,8 @@ MEASURING_OPTIONS = (
     "benchmark_autosave",
     "benchmark_only",
     "benchmark_compare_fail",
-    "specdec_compare",
-    "specdec_fail",
-    "specdec_fail_on",
 )
+MEASURING_SETTINGS = ("compare", "fail", "fail_on")
 FAKE_ALONE = ("fake",)
 FAKE_CLOCK = "pytest_specdec.engines.fake.clock"
 FAKE_SCENARIO = Path(__file__).parent / "engines/fake/numbers.toml"
@@ -173,7 +171,9 @@ def _keep_engines_together(config: pytest.Config) -> None:
         return
     if config.option.dist == "load":
         config.option.dist = "loadgroup"
+    settings = config.stash[SETTINGS]
     asked = [f"--{name.replace('_', '-')}" for name in MEASURING_OPTIONS if config.getoption(name, None)]
+    asked += [settings.origins[name] for name in MEASURING_SETTINGS if getattr(settings, name)]
     if asked:
         raise pytest.UsageError(
             f"{', '.join(asked)} with -n would measure nothing: pytest-benchmark is disabled under pytest-xdist. "
@@ -260,10 +260,11 @@ def _scenarios(metafunc: pytest.Metafunc, marks: list[dict[str, Any]], settings:
     from pytest_specdec.workloads.scenario import load_scenarios
 
     by_default = settings.scenario or ((str(FAKE_SCENARIO),) if settings.engine == FAKE_ALONE else ())
-    named = [name for mark in marks for name in _as_list(mark.get("scenario") or ())] or by_default
+    marked = [name for mark in marks for name in _as_list(mark.get("scenario") or ())]
+    named = marked or by_default
     if not named:
         raise ConfigurationError("no scenario: give --specdec-scenario FILE, or @pytest.mark.specdec(scenario=…)")
-    base = metafunc.config.rootpath if marks or not metafunc.config.getoption("specdec_scenario") else None
+    base = metafunc.config.rootpath if marked or not metafunc.config.getoption("specdec_scenario") else None
     paths = dict.fromkeys(base / name if base else name for name in named)
     read = metafunc.config.stash[SCENARIOS]
     found = load_scenarios(paths, settings.set, settings.places("set"), read)
@@ -578,7 +579,7 @@ def _partial(config: pytest.Config, records: list[Record]) -> str:
 def _tell_gates(terminalreporter: Any, config: pytest.Config, records: list[Record]) -> None:
     from pytest_specdec.report.decision import USE, headline, write_lines
     from pytest_specdec.report.findings import change_notes, decisions_on, present_run, worst
-    from pytest_specdec.report.table import footnotes, print_table, screen_width
+    from pytest_specdec.report.table import count, footnotes, print_table, screen_width
 
     write, width = terminalreporter.write_line, screen_width()
     terminalreporter.section("speculative decoding: is it exact, is it faster")
@@ -593,7 +594,7 @@ def _tell_gates(terminalreporter: Any, config: pytest.Config, records: list[Reco
     _tell_github(records, decisions, _partial(config, records), write)
     judged = [record for record in records if record.judged]
     if judged and not any(record.throughput.seconds.value for record in judged):
-        write(f"nothing was measured: {len(judged)} gates judged correctness only", yellow=True)
+        write(f"nothing was measured: {count(len(judged), 'gate')} judged correctness only", yellow=True)
 
 
 def _tell_github(records: list[Record], decisions: list[Decision], partial: str, write: Callable[[str], None]) -> None:

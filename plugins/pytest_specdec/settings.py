@@ -60,7 +60,8 @@ def whole(least: int) -> Callable[[str], int]:
 _positive, _natural = whole(1), whole(0)
 
 
-def _gammas(text: str) -> tuple[int, ...]:
+def parse_gammas(text: str) -> tuple[int, ...]:
+    """Numbers with commas between. Raises ValueError."""
     if not (found := tuple(_positive(part) for part in _names(text))):
         raise ValueError("name one or more")
     return found
@@ -199,7 +200,7 @@ class Settings:
         (),
     )
     gamma: tuple[int, ...] = _option(
-        "N[,N]", "draft tokens a step (vLLM: num_speculative_tokens); default 3", _gammas, (3,)
+        "N[,N]", "draft tokens a step (vLLM: num_speculative_tokens); default 3", parse_gammas, (3,)
     )
     dtype: str | None = _option(
         "NAME",

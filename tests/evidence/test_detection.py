@@ -161,7 +161,7 @@ SUBJECTS = {
 }
 TABLES = {
     **{f"transformers {name}": subject for name, subject in SUBJECTS.items()},
-    f"vllm {detection.MEMORY}": replace(SUBJECTS[detection.MEMORY], answers=32),
+    f"vllm {detection.MEMORY}": SUBJECTS[detection.MEMORY],
     f"vllm {detection.PLAIN}": replace(SUBJECTS[detection.PLAIN], answers=32, tokens=(16, 64)),
 }
 LEAST = {detection.MEMORY: 0.95}  # share of each fault of entries that is seen within 64 tokens
@@ -417,16 +417,17 @@ INTRODUCTION = f"""# What a verdict sees of a wrong KV cache
 
 A fault is planted into one answer, in a layer, a head and a step that a seeded generator draws, while its first
 {EARLY} tokens are decoded; where it says one step of {RARE}, in as many steps of the whole answer. Then the first 16
-and 64 tokens of that answer (of a plain pair 256 too; of SmolLM2, which is slow here, after rollbacks 16) are judged as
-a gate judges: against the sound engine's own output, with the calibration's noise floor and near-ties, and with the
-sound target's rating of every token where they differ. The share of plantings that are red stands beside its exact 95 %
-interval (Clopper and Pearson, Biometrika 26, 1934), and the names of the verdicts after it. An entry is that of all
-layers where none is named. Two entries that are swapped are red where either answer is. Written by
+and 64 tokens of that answer (of a plain pair 256 too; not of SmolLM2, whose 64 took ten minutes of one core, after
+rollbacks 16) are judged as a gate judges: against the sound engine's own output, with the calibration's noise floor and
+near-ties, and with the sound target's rating of every token where they differ. The share of plantings that are red
+stands beside its exact 95 % interval (Clopper and Pearson, Biometrika 26, 1934), and the names of the verdicts after
+it. An entry is that of all layers where none is named. Two entries that are swapped are red where either answer is.
+Written by
 
     tox -e evidence -- -k detection
 
 or a table at a time, `-k "detection and transformers and memory"`; with `DETECTION=resume` a run that was broken off
-goes on. The same as data: [detection.json](../plugins/pytest_specdec/verdict/detection.json). From it every green
+goes on. The same as data: `verdict/detection.json` of the package. From it every green
 gate on such a model states what it would have seen, in its record (`detection`) and in the report: lower bounds of
 the table for Transformers, by the tokens of its shortest answer.
 
@@ -438,13 +439,14 @@ What to read from it:
   reads each KV head of each layer four times, so that within 64 tokens nearly every entry at fault is seen, in one head
   of one layer too.
 - With `readers=2` each KV head of `tiny` is read once. Pairs that read theirs less than four times (`small`, 8B) state
-  that table, where it was measured; pairs with less than four codes or two bits state none.
+  that table; pairs with less than four codes or two bits state none.
 - 16 tokens see less: most readings of an entry are up to {OLD} tokens away. After that nothing reads it.
 - An entry that is overwritten when it is some tokens old is read by those heads only whose distance is greater: every
   layer has one that reads `memory=N` back, and few read further than N − 2. So the very oldest go unseen now and then.
 - A rejected entry that stays shares its context with the right one: only heads that keep the token's own code can
   tell.
 - No pair with memory sees rounding, neither a quarter off one entry nor keys in fp8: a reading restores the sign.
-- SmolLM2 on English text is the other half: it sees rounding, keys in fp8 and a quarter off an entry in most places,
-  and a foreign block in all, but one entry of one layer at fault in a few places only. Gate on both.
+- SmolLM2 on English text is the other half: within 64 tokens it sees keys in fp8 and an entry a quarter off in most
+  places, a foreign block in all, one step of bfloat16 in none, and one entry of one layer at fault in a few places.
+  Gate on both.
 """

@@ -44,6 +44,14 @@ def test_a_green_gate_says_what_it_would_have_found(run_sound: Try) -> None:
     assert f"in 256 measured tokens: a total variation of {rated.detects_total_variation.value:.3f}" in rated.statement
 
 
+def test_warm_up_is_rated_too(run_sound: Try) -> None:
+    """Every token that was decoded is judged; a round more, untimed, is as many tokens more."""
+    sampling = run_sound({**FEW, "warmup_rounds": 1}).record.verdict.sampling
+    assert sampling is not None
+    assert sampling.rated is not None
+    assert sampling.rated.tokens == 512
+
+
 def test_a_gate_that_cannot_see_what_is_asked_is_undecidable(run_sound: Try) -> None:
     """And says how many tokens are missing; with more of them it is green."""
     trial = run_sound({**FEW, "detects": {"total_variation": 0.1}})

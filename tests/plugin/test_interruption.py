@@ -266,7 +266,7 @@ def test_nothing_is_left_under_pytest_xdist(project: Project, monkeypatch: pytes
     """Whether its controller alone is told or all its processes: workers and engines end, and the table is printed."""
     result, groups = ended_from_a_worker(project, monkeypatch, "run", kill, "-n", "1")
     assert result.ret == TERMINATED
-    assert "partial: ended by SIGTERM after 1 gates" in result.outlines
+    assert "partial: ended by SIGTERM after 1 gate" in result.outlines
     assert [gone_in_time(group) for group in groups] == [True]
 
 

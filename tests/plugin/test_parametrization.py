@@ -41,6 +41,17 @@ def test_scenarios_of_a_folder_multiply_out(project: Project) -> None:
     assert project.ids() == ["test_it[t-draft_model-g3-again]", "test_it[t-draft_model-g3-short]"]
 
 
+def test_a_scenario_of_the_command_line_lies_where_the_command_is_given(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever else a mark says; its own scenario lies below the root folder."""
+    project.tests('@pytest.mark.specdec(target="t", draft="d", gamma=2)\n' + SPECULATIVE, header="import pytest\n")
+    monkeypatch.chdir(project.path / "scenarios")
+    places = ("-c", f"{project.path}/pytest.ini", f"{project.path}/test_it.py")
+    lines = project.run("--collect-only", "-q", "--specdec-scenario=short.toml", *places).outlines
+    assert any(line.endswith("test_it.py::test_it[t-draft_model-g2-short]") for line in lines)
+
+
 def test_targets_of_a_mark_multiply_out(project: Project) -> None:
     """As drafts do."""
     project.tests('@pytest.mark.specdec(target=("a", "b"))\ndef test_it(specdec, ar_engine, scenario): ...\n')

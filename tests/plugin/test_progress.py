@@ -222,7 +222,7 @@ def test_the_table_has_the_verdict_before_the_speed(project: Project, monkeypatc
     result.stdout.fnmatch_lines(
         [
             "*scenario*target*engine*method*γ*verdict*tokens/s*target tok/s*speed-up*accepted*",
-            "left out for want of width: length, itl ms",
+            "left out for want of width: length, p95 ITL, p95 TTFT",
             "2 exact, 1 faster",
             "decision: short · fake · t bf16 · fake",
             "  use γ = 3 (draft_model d): 2.29× [[]2.29, 2.29]; p95 ITL 438 ms against 1,000 ms, *",
@@ -252,7 +252,7 @@ def test_a_red_gate_has_its_row(project: Project) -> None:
     """With its verdict, and without a speed-up."""
     project.tests(BOTH_ARMS.replace('"alpha": 1.0', '"fault": "wrong token"'))
     row = table(project.run())[1]
-    assert row[6:] == ["divergent", "–", "42.9%", "2.29", "–"]
+    assert row[6:] == ["divergent", "–", "42.9%", "2.29", "–", "–"]
 
 
 def test_a_dead_drafter_is_marked_red_in_its_row(project: Project) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,11 +21,32 @@ def test_red(specdec, spec_engine, scenario):
 
 
 def test_a_red_gate_says_why_there_is_no_report(project: Project) -> None:
-    """The fake engine is nobody's to be told of."""
+    """Another plugin's engine: nobody knows its API."""
+    project.conftest("""
+        from pytest_specdec.engines.fake import FakeEngine
+
+        @pytest.hookimpl
+        def pytest_specdec_start_engine(spec):
+            return FakeEngine(spec) if spec.backend == "ours" else None
+        """)
     project.tests(RED)
-    result = project.run("--specdec-repro=reports")
-    result.stdout.fnmatch_lines(["no bug report: no script is known for the engine 'fake', only for *"])
+    result = project.run("--specdec-repro=reports", "--specdec-engine=ours")
+    result.stdout.fnmatch_lines(["no bug report: no script is known for the engine 'ours', only for *"])
     assert not (project.path / "reports").exists()
+
+
+def test_the_fake_engine_s_script_shows_its_fault_and_sees_it_gone(project: Project) -> None:
+    """1 while the fault is there, 2 where it cannot be tried, 0 once it is mended."""
+    project.tests(RED)
+    project.run("--specdec-repro=reports").stdout.fnmatch_lines(["bug report: reports/fake-t-draft_model-g3-short.py"])
+    script = project.path / "reports" / "fake-t-draft_model-g3-short.py"
+    assert [exit_code(script, fault) for fault in ("'wrong token'", "'unknown'", "None")] == [1, 2, 0]
+
+
+def exit_code(script: Path, fault: str) -> int:
+    """What the script exits with, once it names this fault."""
+    script.write_text(re.sub("'fault': '[^']*'", f"'fault': {fault}", script.read_text()))
+    return subprocess.run([sys.executable, script], capture_output=True, check=False).returncode
 
 
 @pytest.mark.parametrize("asked", [(), ("--specdec-repro=reports", "--deselect=test_it.py::test_red")])

@@ -6,6 +6,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
+from pytest_specdec.run import session as run_session
+
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
@@ -180,6 +184,51 @@ class Scattering(FakeEngine):
 def pytest_start_scattering(spec):
     return Scattering(spec)
 """
+
+
+METERED = """
+import random
+
+import pytest_specdec.run.session
+from pytest_specdec.telemetry.energy.meter import Reading, RoundsMeter, Watch
+
+class Scattering(RoundsMeter):
+    def __init__(self, speculates):
+        super().__init__(Watch([]), None, None)
+        self._source, self._mean, self._spread = random.Random(1), 80.0 if speculates else 100.0, 0.2 * speculates
+
+    def start(self):
+        self._reset()
+
+    def begin_round(self):
+        pass
+
+    def end_round(self):
+        self._add(self._mean * self._source.lognormvariate(0.0, self._spread), 1.0)
+
+    def _reading(self):
+        return Reading("toy", (), self._joules, self._seconds, 0.0, 0.001, 0.0, tuple(self._each_round))
+
+pytest_specdec.run.session.meter_for = lambda engine: Scattering(engine.spec.speculates)
+"""
+
+
+def test_rounds_go_on_until_the_limit_on_energy_is_decided(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rate is known at once; joules scatter by a fifth, around 0.8 of the target's, and 0.9 is the limit."""
+    monkeypatch.setattr(run_session, "meter_for", run_session.meter_for)
+    project.conftest(METERED)
+    project.scenario(scenario_without_rounds(project) + "max_energy_ratio = 0.9\n")
+    project.tests(BOTH_ARMS)
+    record = project.records("--specdec-time-budget=100000")[SPECULATIVE]
+    assert record.gate == "green"
+    assert record.throughput.rounds_ended_by == "interval"
+    assert record.throughput.rounds > 4
+    assert record.energy.over_target_interval.value[1] <= 0.9
+
+
+def scenario_without_rounds(project: Project) -> str:
+    """The project's own scenario, whose number of rounds is open."""
+    return (project.path / "scenarios/short.toml").read_text().replace("rounds = 2\n", "")
 
 
 def test_the_first_gamma_of_a_sweep_is_explained_by_the_later_ones(project: Project) -> None:

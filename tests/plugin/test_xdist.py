@@ -48,6 +48,24 @@ def test_asking_for_figures_is_refused_with_the_remedy(project: Project, option:
     assert project.loads() == []
 
 
+@pytest.mark.parametrize(
+    ("variable", "ini", "place"),
+    [("5%", "", "SPECDEC_FAIL"), (None, "specdec_fail = tokens_per_second:5%", "specdec_fail in the ini file")],
+    ids=["environment", "ini file"],
+)
+def test_a_threshold_is_refused_wherever_it_was_set(
+    project: Project, monkeypatch: pytest.MonkeyPatch, variable: str | None, ini: str, place: str
+) -> None:
+    """Nothing would be compared, and the session would pass."""
+    if variable:
+        monkeypatch.setenv("SPECDEC_FAIL", f"tokens_per_second:{variable}")
+    project.tests(TWO_TARGETS)
+    options = ("-o", ini.replace(" = ", "=")) if ini else ()
+    result = project.run("-n", "2", *options)
+    assert result.ret == ExitCode.USAGE_ERROR
+    assert f"{place} with -n would measure nothing" in result.stderr.str()
+
+
 def test_gates_pass_and_each_engine_is_on_one_worker(project: Project) -> None:
     """Each target's engines are loaded once, all by one worker; and it is said that nothing was measured."""
     project.tests(TWO_TARGETS)

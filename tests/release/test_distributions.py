@@ -17,7 +17,17 @@ VERSION = pytest_specdec.__version__
 NAME = f"pytest_specdec-{VERSION}"
 WHEEL = f"{NAME}-py3-none-any.whl"
 SDIST = f"{NAME}.tar.gz"
-NEEDED = ("LICENSE", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "pyproject.toml", "tox.ini", "conftest.py")
+NEEDED = (
+    "LICENSE",
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "pyproject.toml",
+    "tox.ini",
+    "conftest.py",
+    "action.yml",
+    "Containerfile",
+)
 
 pytestmark = pytest.mark.skipif("DIST" not in os.environ, reason="`tox -e build` builds what is looked at here")
 
@@ -45,8 +55,9 @@ def test_a_release_is_one_wheel_and_one_sdist_of_the_packages_version() -> None:
 
 
 def test_the_wheel_holds_the_package_and_nothing_else() -> None:
-    """Every file of it, templates too; no test, no document."""
+    """Every file of it, templates too, and the examples that `pytest-specdec demo` copies; no test, no document."""
     package = {name.removeprefix("plugins/") for name in in_tree("plugins/pytest_specdec")}
+    package |= {f"pytest_specdec/{name}" for name in in_tree("examples")}
     rest = ("METADATA", "WHEEL", "entry_points.txt", "licenses/LICENSE", "RECORD")
     assert in_wheel() == package | {f"{NAME}.dist-info/{name}" for name in rest}
 

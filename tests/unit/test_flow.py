@@ -25,7 +25,7 @@ FLOORS = (
     ("progress", "history"),
     ("report",),
     ("run",),
-    ("fixtures", "interruption", "cli"),
+    ("fixtures", "interruption", "first_project", "cli"),
     ("plugin",),
     ("__main__",),
 )

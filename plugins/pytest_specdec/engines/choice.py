@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from os.path import expanduser
 from typing import Any
 
 from pytest_specdec.engines.model_files import refuse_wrong_models
@@ -108,7 +109,7 @@ def _base(backend: str, target: str | None, mark: Mapping[str, Any], settings: S
         raise ConfigurationError("no target model: give --specdec-target MODEL, or @pytest.mark.specdec(target=…)")
     base = EngineSpec(
         backend=backend,
-        target=target,
+        target=expanduser(target),
         dtype=mark.get("dtype") or settings.dtype or _default_dtype(backend, mark.get("gateway")),
         max_model_len=mark.get("max_model_len", settings.max_model_len),
         options={**settings.engine_options, **mark.get("options", {})},
@@ -135,7 +136,7 @@ def _speculative(base: EngineSpec, mark: Mapping[str, Any], settings: Settings) 
         replace(
             base,
             method=method,
-            draft=None if method in LOOKUP.values() else draft,
+            draft=None if draft is None or method in LOOKUP.values() else expanduser(draft),
             gamma=gamma,
             speculative_options=mark.get("speculative_options", {}),
         )

@@ -129,11 +129,15 @@ def _read(model: str, name: str) -> dict[str, Any]:
         raise ConfigurationError(f"{file} is cut off, or no JSON ({error}): fetch or write it again") from None
 
 
+def hub_cache() -> Path:
+    """Where Hugging Face's libraries keep what they fetched."""
+    home = os.environ.get("HF_HOME") or f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/huggingface"
+    return Path(os.environ.get("HF_HUB_CACHE") or f"{home}/hub").expanduser()
+
+
 def _folder(model: str) -> Path:
     """Its own folder; of a hub id, where Hugging Face's libraries keep it once it was fetched."""
-    home = os.environ.get("HF_HOME") or f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/huggingface"
-    hub = Path(os.environ.get("HF_HUB_CACHE") or f"{home}/hub").expanduser()
-    repository = hub / f"models--{model.replace('/', '--')}"
+    repository = hub_cache() / f"models--{model.replace('/', '--')}"
     main = repository / "refs/main"
     cached = not Path(model).exists() and main.is_file()
     return repository / "snapshots" / main.read_text("utf-8").strip() if cached else Path(model)

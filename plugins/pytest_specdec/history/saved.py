@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.record import Record, from_json
+from pytest_specdec.record import Parts, Record, from_json
 
 NUMBERED = re.compile(r"\d{4,}(?=_)")
 
@@ -45,14 +45,18 @@ class SavedRun:
     partial: str = ""
 
 
-def read_run(path: Path, parts: Collection[str] | None = None) -> SavedRun:
-    """Read one file; of its records these parts, or all. Raises UnreadableRun."""
-    return run_of(path, read_text(path), parts)
+def read_run(path: Path) -> SavedRun:
+    """Read one file. Raises UnreadableRun."""
+    return run_of(path, read_text(path))
 
 
-def run_of(path: Path, text: str, parts: Collection[str] | None = None) -> SavedRun:
+def run_of(path: Path, text: str) -> SavedRun:
     """The run that the text of this file holds. Raises UnreadableRun."""
-    content = _content(path, text)
+    return run_from(path, decode(path, text))
+
+
+def run_from(path: Path, content: Mapping[str, Any], parts: Parts | None = None) -> SavedRun:
+    """The run of this file's decoded content; of its records these parts, or all. Raises UnreadableRun."""
     benches = [bench for bench in content["benchmarks"] if "specdec" in bench.get("extra_info", {})]
     kept = [(bench, _record(path, bench, parts)) for bench in benches]
     return SavedRun(
@@ -113,7 +117,8 @@ def _age(path: Path) -> tuple[int, str, str]:
     return int(run_id(path)), path.name, path.parent.name
 
 
-def _content(path: Path, text: str) -> dict[str, Any]:
+def decode(path: Path, text: str) -> dict[str, Any]:
+    """The content of this file's text. Raises UnreadableRun for what pytest-benchmark did not write, or not whole."""
     try:
         content = json.loads(text)
     except json.JSONDecodeError as error:
@@ -129,7 +134,7 @@ def _partial(content: Mapping[str, Any]) -> str:
     return str(told.get("reason") or "no reason is told") if told.get("partial") else ""
 
 
-def _record(path: Path, bench: Mapping[str, Any], parts: Collection[str] | None) -> Record:
+def _record(path: Path, bench: Mapping[str, Any], parts: Parts | None) -> Record:
     name = str(bench.get("fullname", "a benchmark without a name"))
     try:
         record = from_json(bench["extra_info"]["specdec"], parts)

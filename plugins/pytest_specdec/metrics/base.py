@@ -14,7 +14,7 @@ from typing import Any
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.metrics.drift import Drift
 from pytest_specdec.metrics.interval import ratio_interval
-from pytest_specdec.metrics.rounds import Rounds
+from pytest_specdec.metrics.rounds import STEADY_SHARE, Rounds
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import TargetAlonePart
 
@@ -63,7 +63,8 @@ def warnings_of(rounds: Rounds, base: Base | None, keeps_prefix_cache: bool = Fa
             "repeated prompts cost less than a user's"
         )
     if rounds.warmup.steady is False:
-        words.append(f"the last two of {rounds.warmup.rounds} warm-up rounds still differed by more than 5 %")
+        share = f"{100 * STEADY_SHARE:.0f} %"
+        words.append(f"the last two of {rounds.warmup.rounds} warm-up rounds still differed by more than {share}")
     return words + _warn_of_drift(rounds, base)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pytest_specdec.metrics.drift import Drift
-from pytest_specdec.metrics.interval import ratio_interval
+from pytest_specdec.metrics.interval import Interval, ratio_interval
 from pytest_specdec.metrics.rounds import Rounds
 from pytest_specdec.record import Figure
 from pytest_specdec.record.parts import EnergyPart
@@ -19,18 +19,24 @@ FEW_ROUNDS = "fewer than two rounds with energy beside the target's"
 
 def with_ratio(ours: Rounds, base: Rounds) -> EnergyPart:
     """The energy of `ours`, with joules a token over those of `base` (below 1 saves energy), or why there is none."""
-    each, theirs = _each_round(ours), _each_round(base)
-    drift = Drift.of(theirs)
+    drift = Drift.of(_each_round(base))
     reason = incomparable(ours.energy, base.energy) or (drift.too_far if drift is not None else None)
     mine, its = ours.energy.joules_per_token.value, base.energy.joules_per_token.value
     if reason is not None or mine is None or not its:
         return without_ratio(ours.energy, reason)
-    known = ratio_interval(each, theirs, drift.moved if drift is not None else 0.0)
+    known = ratio_over(ours, base)
     return replace(
         ours.energy,
         over_target=Figure(mine / its),
         over_target_interval=Figure((known.low, known.high) if known else None, FEW_ROUNDS),
     )
+
+
+def ratio_over(ours: Rounds, base: Rounds) -> Interval | None:
+    """The interval of the ratio, also while the meters run; None for too few rounds, or where none is measured."""
+    theirs = _each_round(base)
+    drift = Drift.of(theirs)
+    return ratio_interval(_each_round(ours), theirs, drift.moved if drift is not None else 0.0)
 
 
 def without_ratio(energy: EnergyPart, reason: str | None) -> EnergyPart:

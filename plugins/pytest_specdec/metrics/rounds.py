@@ -24,6 +24,7 @@ NO_ENERGY = missing(EnergyPart, NOT_TIMED)
 BY_NUMBER = "number of rounds"
 BY_INTERVAL = "interval"
 BY_BUDGET = "time budget"
+STEADY_SHARE = 0.05
 
 
 @dataclass(frozen=True)

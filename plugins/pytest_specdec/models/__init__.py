@@ -13,8 +13,7 @@ imports torch until a checkpoint is really written, and `resolve` leaves that to
 from pytest_specdec.errors import ModelError
 from pytest_specdec.models.cache import default_root, resolve, where
 from pytest_specdec.models.maps import agreement, cycle, next_map, runner_up_map
-from pytest_specdec.models.memory import Memory
-from pytest_specdec.models.presets import Shape
+from pytest_specdec.models.memory import Memory, Shape
 from pytest_specdec.models.recipe import DraftRecipe, EagleRecipe, Recipe, SmolLM2Recipe, TargetRecipe
 from pytest_specdec.models.reference import parse
 from pytest_specdec.models.truth import (

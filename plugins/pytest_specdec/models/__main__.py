@@ -16,8 +16,8 @@ from typing import Any
 
 from pytest_specdec.errors import ModelError
 from pytest_specdec.models.cache import build, where
-from pytest_specdec.models.presets import PRESETS, Shape
-from pytest_specdec.models.reference import PARAMETERS, parse
+from pytest_specdec.models.memory import Shape
+from pytest_specdec.models.reference import PARAMETERS, PRESETS, parse
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -77,7 +77,7 @@ def write_model(recipe: Recipe, folder: Path) -> None:
     """Write the model's files into the existing folder, by its kind."""
     try:
         if isinstance(recipe, SmolLM2Recipe):
-            from pytest_specdec.models.smollm2 import write_smollm2
+            from pytest_specdec.models.checkpoint import write_smollm2
 
             write_smollm2(recipe, folder)
         else:

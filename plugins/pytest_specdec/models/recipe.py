@@ -13,8 +13,7 @@ from math import log
 from typing import Any, ClassVar, TypeAlias
 
 from pytest_specdec.errors import ModelError
-from pytest_specdec.models.memory import Memory, count_reserved
-from pytest_specdec.models.presets import Shape
+from pytest_specdec.models.memory import Memory, Shape, count_reserved
 
 RECIPE_FORMAT = 1  # raise it when the same recipe would be written with other bytes
 MEMORY_FORMAT = 2  # of the readers and what they read

@@ -3,7 +3,8 @@
     constructed:PRESET[:PART][?name=value&…]        PART: draft or eagle; without it, the target
     smollm2[?name=value&…]
 
-Every other string is a path or a hub id and none of this module's business.
+A PRESET is a pair that has a name: from one that a CPU decodes in milliseconds to 8 B models' shapes. Every other
+string is a path or a hub id and none of this module's business.
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_specdec.errors import ModelError, did_you_mean
-from pytest_specdec.models.memory import LEAST_REACH, MOST_BITS, MOST_CODES, Memory, default_readers
-from pytest_specdec.models.presets import PRESETS, Preset, Shape
+from pytest_specdec.models.memory import LEAST_REACH, MOST_BITS, MOST_CODES, Memory, Shape, default_readers
 from pytest_specdec.models.recipe import (
     DTYPES,
     Constructed,
@@ -27,6 +27,57 @@ from pytest_specdec.models.recipe import (
 
 CONSTRUCTED = "constructed:"
 SMOLLM2 = "smollm2"
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A target's shape and its drafter's, over one vocabulary, and those of both where memory takes others."""
+
+    target: Shape
+    draft: Shape
+    vocab: int
+    max_position_embeddings: int
+    memory_target: Shape | None = None
+    memory_draft: Shape | None = None
+
+
+PRESETS = {
+    "tiny": Preset(
+        target=Shape("llama", 256, 4, 4, 2, 64, 512),
+        draft=Shape("llama", 64, 1, 1, 1, 64, 128),
+        vocab=1024,
+        max_position_embeddings=2048,
+        memory_target=Shape("llama", 256, 4, 8, 2, 64, 512),
+        memory_draft=Shape("llama", 192, 1, 4, 1, 64, 256),
+    ),
+    "tiny-qwen3": Preset(
+        target=Shape("qwen3", 256, 4, 4, 2, 128, 512, 1_000_000.0),
+        draft=Shape("qwen3", 64, 1, 1, 1, 128, 128, 1_000_000.0),
+        vocab=1024,
+        max_position_embeddings=2048,
+        memory_target=Shape("qwen3", 256, 4, 8, 2, 128, 512, 1_000_000.0),
+        memory_draft=Shape("qwen3", 192, 1, 4, 1, 128, 256, 1_000_000.0),
+    ),
+    "small": Preset(
+        target=Shape("llama", 512, 8, 8, 4, 64, 1536),
+        draft=Shape("llama", 128, 2, 2, 1, 64, 384),
+        vocab=4096,
+        max_position_embeddings=4096,
+        memory_draft=Shape("llama", 256, 2, 2, 1, 64, 512),
+    ),
+    "llama-8b": Preset(
+        target=Shape("llama", 4096, 32, 32, 8, 128, 14336, 500_000.0),
+        draft=Shape("llama", 2048, 16, 32, 8, 64, 8192, 500_000.0),
+        vocab=128_256,
+        max_position_embeddings=8192,
+    ),
+    "qwen3-8b": Preset(
+        target=Shape("qwen3", 4096, 36, 32, 8, 128, 12288, 1_000_000.0),
+        draft=Shape("qwen3", 1024, 28, 16, 8, 128, 3072, 1_000_000.0),
+        vocab=151_936,
+        max_position_embeddings=8192,
+    ),
+}
 
 
 @dataclass(frozen=True)

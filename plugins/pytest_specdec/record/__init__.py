@@ -2,7 +2,7 @@
 
 from pytest_specdec.record.figure import NOTHING, Figure, Spread, missing
 from pytest_specdec.record.record import GREEN, PASSING, RED, REGRESSED, SCHEMA, Place, Record
-from pytest_specdec.record.wire import from_json, to_json
+from pytest_specdec.record.wire import Parts, from_json, to_json
 
 __all__ = [
     "GREEN",
@@ -12,6 +12,7 @@ __all__ = [
     "REGRESSED",
     "SCHEMA",
     "Figure",
+    "Parts",
     "Place",
     "Record",
     "Spread",

@@ -372,6 +372,14 @@ class TargetAlonePart:
     joules_per_token: Annotated[Figure[float], "J/token", "what `energy.joules_per_token` is divided by"] = NOTHING
     energy_flags: Annotated[tuple[str, ...], "", "what speaks against that"] = ()
 
+    @property
+    def caution(self) -> str:
+        """A word on older runs, in which the arms took no turns; empty for the others."""
+        if self.rounds != "before and after":
+            return ""
+        moved = "" if self.drift.value is None else f" of {self.drift.value - 1:+.1%}"
+        return f"the target was timed before and after, and its drift{moved} is not in the interval"
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelPart:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pytest_specdec.history.compare import Outcome, in_percent, remedy
+from pytest_specdec.history.compare import LEVEL, Outcome, in_percent, remedy
 from pytest_specdec.record import Record
 from pytest_specdec.record.parts import BaselinePart, ChangePart
 from pytest_specdec.report.findings import name_of
 from pytest_specdec.report.table import DASH, together
 from pytest_specdec.thresholds import METRICS, Metric
 
-TITLES = ("", "better", "baseline", "run", "", "change", "95 % interval", "verdict")
+TITLES = ("", "better", "baseline", "run", "", "change", f"{100 * LEVEL:.0f} % interval", "verdict")
 LEFT = (0, 1, 4, 7)
 Compared = Sequence[tuple[Record, BaselinePart]]
 

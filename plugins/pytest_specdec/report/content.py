@@ -172,6 +172,8 @@ def _cautions(gate: Gate) -> set[str]:
     energy, verdict = gate.record.energy, gate.record.verdict
     flags = "; ".join(energy.flags)
     told = {f"{gate.label}: energy flagged “{flags}”"} if flags else set()
+    if word := gate.record.target_alone.caution:
+        told.add(f"{gate.label}: {word}")
     if verdict.outcome == "tie":
         told.add(f"{gate.label}: tie, {verdict.tie_in_words}")
     if verdict.limits is not None and not gate.red:

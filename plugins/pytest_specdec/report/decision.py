@@ -20,6 +20,7 @@ from pytest_specdec.metrics.break_even import BreakEven, Point, break_even_concu
 from pytest_specdec.metrics.interval import MOST_ROUNDS, rounds_to_decide
 from pytest_specdec.record import Record
 from pytest_specdec.report.gates import Gate, grouped
+from pytest_specdec.report.table import count
 from pytest_specdec.thresholds import METRICS, Metric, Threshold, shown
 
 USE, NOT_TO, UNDECIDED = "use", "do not speculate", "not decided"
@@ -194,6 +195,7 @@ def _decide(place: str, gates: Sequence[Gate], by: str, limits: Sequence[Limit])
     best = weighed.best
     told = [
         weighed.words + _cost(best.gate, by) if best else weighed.words,
+        *filter(None, (best.gate.record.target_alone.caution if best else "",)),
         *(_about(best, weighed, by) if best and weighed.outcome == USE else ()),
         *_passed_over(weighed.arms, limits),
     ]
@@ -390,7 +392,7 @@ def write_lines(decisions: Sequence[Decision], width: int) -> Iterator[tuple[str
 def headline(records: Sequence[Record]) -> str:
     """How many gates are red, exact, and faster or slower than the target alone."""
     reds = sum(record.red for record in records)
-    told = [f"{reds} of {len(records)} gates red"] if reds else []
+    told = [f"{reds} of {count(len(records), 'gate')} red"] if reds else []
     told += [f"{sum(record.passes and record.shows_speed for record in records)} exact"]
-    count = Counter(record.speedup.standing for record in records if not record.red)
-    return ", ".join(told + [f"{count[name]} {name}" for name in ("faster", "slower", "undecided") if count[name]])
+    stands = Counter(record.speedup.standing for record in records if not record.red)
+    return ", ".join(told + [f"{stands[name]} {name}" for name in ("faster", "slower", "undecided") if stands[name]])

@@ -104,7 +104,8 @@ def _number_names(lines: list[Line]) -> list[Line]:
     return named
 
 
-INCHES = (4.8, 3.2)
+WIDTH, PLOT_HEIGHT = 4.8, 2.4  # inches, as all that follow
+LETTER, LINE = 0.062, 0.17
 MARKERS = ("o", "s", "^", "D", "v", "P")
 STAND_INS = {f"#c0de0{index}": f"var(--line-{index})" for index in range(1, 7)} | {
     "#c0de0a": "currentColor",
@@ -139,14 +140,27 @@ def draw_svg(figure: Figure) -> str:
     from matplotlib.figure import Figure as Canvas
 
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": figure.title}):
-        canvas = Canvas(figsize=INCHES, layout="constrained")
+        canvas = Canvas()
         canvas.patch.set_visible(False)
-        _plot(canvas.add_subplot(), figure)
-        if len(figure.lines) > 1:
-            canvas.legend(loc="outside lower center", ncols=2 if len(figure.lines) > 2 else 1, fontsize=8)
+        axes = canvas.add_subplot()
+        _plot(axes, figure)
+        _lay_out(canvas, axes, [line.name for line in figure.lines])
         written = io.StringIO()
         canvas.savefig(written, format="svg", metadata=NO_METADATA)
     return _of_the_page(written.getvalue())
+
+
+def _lay_out(canvas: Any, axes: Any, names: list[str]) -> None:
+    """Room by the number of letters: a layout that measures them draws all of it once more."""
+    columns = 2 if len(names) > 2 and 2 * (max(map(len, names)) + 8) * LETTER < WIDTH else 1
+    rows = math.ceil(len(names) / columns) if len(names) > 1 else 0
+    below, height = 0.45 + rows * LINE, PLOT_HEIGHT + 0.6 + rows * LINE
+    ticks = axes.yaxis.get_major_formatter().format_ticks(axes.get_yticks())
+    canvas.set_size_inches(WIDTH, height)
+    left = 0.35 + max(map(len, ticks)) * LETTER
+    canvas.subplots_adjust(left / WIDTH, below / height, 0.98, 1 - 0.15 / height)
+    if rows:
+        canvas.legend(loc="lower center", ncols=columns, fontsize=8)
 
 
 def _plot(axes: Any, figure: Figure) -> None:
@@ -194,7 +208,7 @@ def _ticks(axes: Any, figure: Figure) -> None:
         axes.set_xscale("log", base=2)
         axes.set_xticks(places, [f"{x:g}" for x in places])
     elif figure.x_whole:
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8, min_n_ticks=1))
 
 
 def _draw_marks(axes: Any, figure: Figure) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pytest_specdec.engines.spec import model_label
-from pytest_specdec.history.saved import SavedRun, read_run
+from pytest_specdec.history.saved import SavedRun, decode, read_run, read_text, run_from
 from pytest_specdec.metrics.speedup import explain_in_hindsight
-from pytest_specdec.record import Record
+from pytest_specdec.record import Parts, Record
 from pytest_specdec.report.table import SHORT
 
 TARGET_ONLY = "target only"
@@ -93,9 +93,18 @@ def gates_of(runs: Iterable[SavedRun]) -> list[Gate]:
 
 
 MOST_RUNS = 100
-DRAWN = ("schema", "gate", "asked", "workload", "engine", "throughput", "speedup", "acceptance", "energy", "hardware")
+DRAWN: Parts = {
+    **dict.fromkeys(("schema", "gate", "asked"), ()),
+    "workload": ("concurrency",),
+    "engine": ("versions", "device", "details"),
+    "throughput": ("rounds", "tokens_per_second"),
+    "speedup": ("ratio",),
+    "acceptance": ("rate",),
+    "energy": ("joules_per_token",),
+    "hardware": ("driver",),
+}
 SCENARIO = rb'"scenario": "([^"]*)",(?:\s*"scenario_digest": "([^"]*)",)?'
-CONFIGURATION = re.compile(SCENARIO + rb'.{,4000}?"engine_key": "([^"]*)"', re.DOTALL)
+CONFIGURATION = re.compile(SCENARIO + rb'.{,4000}?"engine_key": "([^"]*)"(?:.{,4000}?"device": "([^"]*)")?', re.DOTALL)
 
 
 def read_runs(paths: Sequence[Path]) -> list[SavedRun]:
@@ -103,10 +112,19 @@ def read_runs(paths: Sequence[Path]) -> list[SavedRun]:
 
     `paths`: the oldest first. Of more than MOST_RUNS those that lie evenly, and whatever has a configuration's newest.
     """
-    kept = paths if len(paths) <= MOST_RUNS else _spread(paths)
-    runs = sorted((read_run(path, DRAWN) for path in kept), key=lambda run: (run.datetime, run.id))
-    shown = {gate.run.path for gate in newest(gates_of(runs))}
-    return [read_run(run.path) if run.path in shown else run for run in runs]
+    runs: list[SavedRun] = []
+    seen: set[tuple[str, ...]] = set()
+    whole: set[Path] = set()
+    for path in reversed(paths if len(paths) <= MOST_RUNS else _spread(paths)):
+        content = decode(path, read_text(path))
+        run = run_from(path, content, DRAWN)
+        found = {gate.configuration for gate in gates_of([run])}
+        whole |= set() if found <= seen else {path}
+        runs.append(run_from(path, content) if path in whole else run)
+        seen |= found
+    ordered = sorted(runs, key=lambda run: (run.datetime, run.id))
+    wanting = {gate.run.path for gate in newest(gates_of(ordered))} - whole  # where paths are not in the order of time
+    return [read_run(run.path) if run.path in wanting else run for run in ordered]
 
 
 def _spread(paths: Sequence[Path]) -> list[Path]:
@@ -118,7 +136,7 @@ def _spread(paths: Sequence[Path]) -> list[Path]:
         found = set(CONFIGURATION.findall(path.read_bytes()))
         kept += [path] if path in even or found - seen else []
         seen |= found
-    return kept
+    return kept[::-1]
 
 
 def _device(run: SavedRun, record: Record) -> str:

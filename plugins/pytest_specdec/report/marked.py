@@ -1,4 +1,7 @@
-"""The table of a saved run in a page, between two marks of which the first names the run: written, never by hand."""
+"""The table of saved runs in a page, between two marks of which the first names the runs: written, never by hand.
+
+`<!-- table of RUN … -->` stands for every gate of the runs, `<!-- speculation of RUN … -->` for those that speculate.
+"""
 
 from __future__ import annotations
 
@@ -7,34 +10,35 @@ import re
 from pathlib import Path
 
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.history.saved import SavedRun
+from pytest_specdec.history.saved import SavedRun, read_run
 from pytest_specdec.report.table import print_table
 
 WIDTH = 130
 MARKED = re.compile(
-    r"(?P<begin><!-- table of (?P<run>\S+) -->\n)(?P<table>.*?)(?P<end><!-- end of table -->)", re.DOTALL
+    r"(?P<begin><!-- (?P<what>table|speculation) of (?P<runs>\S.*?) -->\n)(?P<table>.*?)(?P<end><!-- end of table -->)",
+    re.DOTALL,
 )
 
 
 def write_into(page: Path, run: SavedRun) -> None:
-    """Put the run's table between the marks that name it. Raises ConfigurationError where the page has none."""
+    """Put the tables between the marks that name this run. Raises ConfigurationError where the page has none."""
     text, named = page.read_text("utf-8"), Path(os.path.relpath(run.path, page.parent)).as_posix()
-    if named not in (found["run"] for found in MARKED.finditer(text)):
+    if named not in (each for found in MARKED.finditer(text) for each in found["runs"].split()):
         raise ConfigurationError(
             f"{page}: no table of {named}: put the lines <!-- table of {named} --> and <!-- end of table --> into it"
         )
-    page.write_text(MARKED.sub(lambda found: _with_table(found, named, run), text), "utf-8")
+    page.write_text(MARKED.sub(lambda found: _with_table(found, named, page.parent), text), "utf-8")
 
 
-def _with_table(found: re.Match[str], named: str, run: SavedRun) -> str:
-    if found["run"] != named:
-        return found[0]
-    return f"{found['begin']}{table_text(run)}{found['end']}"
+def _with_table(found: re.Match[str], named: str, folder: Path) -> str:
+    return f"{found['begin']}{table_of(found, folder)}{found['end']}" if named in found["runs"].split() else found[0]
 
 
-def table_text(run: SavedRun) -> str:
-    """The run's table as a block of text in Markdown."""
+def table_of(found: re.Match[str], folder: Path) -> str:
+    """What should stand between these marks, as a block of text in Markdown; `folder`: that of the page."""
+    records = [record for name in found["runs"].split() for record in read_run(folder / name).records]
+    shown = [record for record in records if found["what"] == "table" or record.asked.speculates]
     lines: list[str] = []
-    print_table(run.records, WIDTH, lines.append, colour=False)
+    print_table(shown, WIDTH, lines.append, colour=False)
     kept = [line for line in lines if line.strip() and not line.startswith("left out")]
     return "\n".join(["```text", *kept, "```", ""])

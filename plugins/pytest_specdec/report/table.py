@@ -15,6 +15,7 @@ from typing import Any
 from pytest_specdec.engines.spec import model_label
 from pytest_specdec.hardware import emulates_bfloat16
 from pytest_specdec.history.compare import interval_in_words
+from pytest_specdec.metrics.interval import LEVEL
 from pytest_specdec.record import REGRESSED, Figure, Record
 
 DASH = "–"
@@ -41,23 +42,22 @@ def _speed(cell: Cell) -> Cell:
     return lambda record: cell(record) if record.shows_speed else DASH
 
 
-def _median_itl_ms(record: Record) -> float | None:
-    median = record.latency.itl_s.p50
-    return None if median is None else 1000 * median
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else 1000 * seconds
 
 
-def _speedup(record: Record) -> str:
+def _ratio(ratio: Figure[float], interval: Figure[tuple[float, float]], unit: str = "") -> str:
     """E.g. "2.43 [2.39, 2.47]"."""
-    ratio, bounds = record.speedup.ratio.value, record.speedup.interval.value
-    interval = "" if bounds is None else f" [{bounds[0]:.2f}, {bounds[1]:.2f}]"
-    return DASH if ratio is None else f"{ratio:.2f}{interval}"
+    bounds = "" if interval.value is None else f" [{interval.value[0]:.2f}, {interval.value[1]:.2f}]"
+    return DASH if ratio.value is None else f"{ratio.value:.2f}{unit}{bounds}"
 
 
 def _joules(record: Record) -> str:
-    """E.g. "1.23 (0.43×)"."""
-    joules, over = record.energy.joules_per_token.value, record.energy.over_target.value
-    ratio = "" if over is None else f" ({over:.2f}×)"
-    return DASH if joules is None else f"{joules:.3g}{ratio}"
+    """E.g. "1.23 (0.43× [0.40, 0.46])"."""
+    energy = record.energy
+    ratio = _ratio(energy.over_target, energy.over_target_interval, "×")
+    joules = energy.joules_per_token.value
+    return DASH if joules is None else f"{joules:.3g}" + ("" if ratio == DASH else f" ({ratio})")
 
 
 def _verdict(record: Record) -> str:
@@ -89,15 +89,18 @@ COLUMNS: tuple[Column, ...] = (
     ("γ", _cell(lambda record: record.asked.gamma, "d")),
     ("requests", _cell(lambda record: record.workload.concurrency, "d")),
     ("test", lambda record: record.place.test.rpartition("::")[2].partition("[")[0]),
+    ("id", lambda record: record.place.test),
     ("verdict", _verdict),
     ("tokens/s", _speed(_cell(lambda record: record.throughput.tokens_per_second.value, ".1f"))),
     ("since baseline", _change),
     ("target tok/s", _speed(_cell(lambda record: record.target_alone.tokens_per_second.value, ".1f"))),
-    ("speed-up", _speed(_speedup)),
+    ("speed-up", _speed(lambda record: _ratio(record.speedup.ratio, record.speedup.interval))),
+    ("steady", _speed(lambda record: _ratio(record.speedup.steady_ratio, record.speedup.steady_interval))),
     ("J/token", _speed(_joules)),
     ("accepted", _cell(lambda record: record.acceptance.rate.value, ".1%")),
     ("length", _cell(lambda record: record.acceptance.mean_accepted_length.value, ".2f")),
-    ("itl ms", _speed(_cell(_median_itl_ms, ".1f"))),
+    ("p95 ITL", _speed(_cell(lambda record: _milliseconds(record.latency.itl_s.p95), ".1f"))),
+    ("p95 TTFT", _speed(_cell(lambda record: _milliseconds(record.latency.ttft_s.p95), ".1f"))),
 )
 IDENTITY = ("scenario", "target", "engine", "method", "γ")
 WHERE_THEY_DIFFER: dict[str, tuple[str, ...]] = {
@@ -106,14 +109,15 @@ WHERE_THEY_DIFFER: dict[str, tuple[str, ...]] = {
     "GPUs": IDENTITY,
     "requests": IDENTITY,
     "test": (*IDENTITY, "device", "draft", "GPUs", "requests"),
+    "id": (*IDENTITY, "device", "draft", "GPUs", "requests", "test"),
 }
 """Column → those that must be equal in two rows for it to be needed to tell them apart."""
 DROPPED_FIRST = (
-    *("itl ms", "length", "accepted", "engine", "target", "device", "draft"),
+    *("p95 TTFT", "steady", "p95 ITL", "length", "accepted", "engine", "target", "device", "draft"),
     *("J/token", "target tok/s", "since baseline", "test"),
 )
-FIGURES = dict(COLUMNS[-7:])
-LEFT_ALIGNED = ("scenario", "target", "device", "GPUs", "engine", "method", "draft", "test", "verdict")
+FIGURES = dict(COLUMNS[-9:])
+LEFT_ALIGNED = ("scenario", "target", "device", "GPUs", "engine", "method", "draft", "test", "id", "verdict")
 
 
 def _named(counts: Any) -> str:
@@ -207,23 +211,32 @@ def _order(record: Record) -> tuple[Any, ...]:
     return (*where, asked.speculates, asked.method, asked.draft or "", asked.gamma or 0)
 
 
+INTERVAL = f"{100 * LEVEL:.0f} % interval"
 MEANINGS = {
     "speed-up": "speed-up: tokens/s over target tok/s, those of target-only of the same engine beside these rounds, "
-    "with its 95 % interval",
-    "J/token": "J/token: in brackets over target-only's",
+    f"with its {INTERVAL}",
+    "steady": "steady: the same while every place of the load was taken",
     "length": "length: mean accepted length, tokens a step, the bonus token included",
-    "itl ms": "itl: median time from token to token",
+    "p95 ITL": "ITL, TTFT: ms from token to token and to the first one; the target's stand in its own row",
 }
+OVER_TARGET = f"J/token: in brackets over target-only's, with its {INTERVAL}"
 
 
 def footnotes(records: Sequence[Record], shown: Sequence[str]) -> list[str]:
     """Why figures are missing, and what the columns that are `shown` mean, said once each."""
     judged = [record for record in records if record.judged]
-    meanings = "; ".join(words for title, words in MEANINGS.items() if title in shown)
-    notes = [meanings] if meanings else []
+    meanings = [words for title, words in MEANINGS.items() if title in shown]
+    over_target = any(record.shows_speed and record.energy.over_target.value is not None for record in records)
+    meanings += [OVER_TARGET] if over_target and "J/token" in shown else []
+    notes = ["; ".join(meanings)] if meanings else []
     reasons = {record.energy.joules_per_token.reason for record in judged}
     notes += sorted(f"J/token: {reason}" for reason in reasons if reason)
     notes += together(("warning", record.asked.scenario, word) for record in records for word in record.warnings)
+    notes += together(
+        ("older run", f"{record.asked.scenario}, {_label(record)}", word)
+        for record in records
+        if (word := record.target_alone.caution)
+    )
     notes += sorted({note for record in records if (note := _versions_note(record))})
     notes += [EMULATED] if _float32_for_want_of_bfloat16(judged) else []
     costs = [cost for record in records if (cost := _rescoring_cost(record)) is not None]
@@ -233,6 +246,11 @@ def footnotes(records: Sequence[Record], shown: Sequence[str]) -> list[str]:
     notes += [_tie_note(record) for record in ordered if record.verdict.outcome == "tie"]
     notes += _truth_note(judged)
     return notes + together(_coverage_note(record) for record in records if record.coverage.low)
+
+
+def count(number: int, what: str) -> str:
+    """E.g. "1 gate", "2 gates"."""
+    return f"{number} {what}" + "s" * (number != 1)
 
 
 def _range(values: Sequence[float]) -> str:
@@ -321,8 +339,9 @@ def _truth_note(records: Sequence[Record]) -> list[str]:
         return []
     tokens, wrong = (sum(getattr(each, name).value or 0 for each in known) for name in ("tokens", "wrong"))
     counted = sum(record.verdict.foretold.drafts.value is not None for record in records)
-    gates = f"known truth: {len(known)} of {len(records)} gates, {tokens:,} tokens compared, {wrong:,} of them wrong"
-    return [f"{gates}; accepted drafts compared with the foretold ones in {counted}"]
+    gates, compared = f"{len(known)} of {count(len(records), 'gate')}", f"{tokens:,} tokens compared"
+    told = f"known truth: {gates}, {compared}, {wrong:,} of them wrong"
+    return [f"{told}; accepted drafts compared with the foretold ones in {counted}"]
 
 
 def _coverage_note(record: Record) -> tuple[str, str, str]:

@@ -48,8 +48,7 @@ from pytest_specdec.run.judge import Judgement
 from pytest_specdec.run.measure import Measured
 from pytest_specdec.run.session import Arms
 from pytest_specdec.run.sweep import Sweep
-from pytest_specdec.verdict.coverage import coverage_part
-from pytest_specdec.verdict.detection import kind_of, would_have_seen
+from pytest_specdec.verdict.detection import coverage_part, kind_of, would_have_seen
 from pytest_specdec.verdict.exercised import exercised_part
 from pytest_specdec.workloads.workload import Workload
 

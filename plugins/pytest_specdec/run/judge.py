@@ -20,15 +20,13 @@ from pytest_specdec.record.parts import ForetoldPart, KnownTruthPart, VerdictPar
 from pytest_specdec.run.sampled import judge_samples
 from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.telemetry.spent import LOOK_AGAIN
-from pytest_specdec.verdict.drafts import claim, foretell, foretold_part, judge_drafts
 from pytest_specdec.verdict.equivalence import Calibration, Outcome, Verdict, confirm, judge
-from pytest_specdec.verdict.hints import add_hints
 from pytest_specdec.verdict.limits import Facts, reshaping_fields
 from pytest_specdec.verdict.part import findings_part, outcome_part
 from pytest_specdec.verdict.sampling import is_sampled
 from pytest_specdec.verdict.sensitivity import Sensitivity, too_few_tokens
-from pytest_specdec.verdict.truth import judge_truth, truth_of, truth_part
-from pytest_specdec.verdict.words import describe_verdict
+from pytest_specdec.verdict.truth import claim, foretell, foretold_part, judge_drafts, judge_truth, truth_of, truth_part
+from pytest_specdec.verdict.words import add_hints, describe_verdict
 from pytest_specdec.workloads.scenario import Detects, Scenario
 from pytest_specdec.workloads.workload import Workload
 

@@ -15,8 +15,7 @@ from pytest_specdec.metrics.rounds import Plan, Rounds
 from pytest_specdec.record import Figure
 from pytest_specdec.record.parts import MemoryPart
 from pytest_specdec.run.session import Arms, Session
-from pytest_specdec.telemetry.memory import peak_memory_of
-from pytest_specdec.telemetry.monitor import watch
+from pytest_specdec.telemetry.monitor import peak_memory_of, watch
 from pytest_specdec.telemetry.spent import DECODE
 from pytest_specdec.telemetry.timing import benchmark_rounds
 from pytest_specdec.verdict.drafting import Drafting

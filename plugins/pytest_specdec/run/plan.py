@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.history.saved import saved_paths
+from pytest_specdec.report.table import count
 
 SECONDS = "specdec_seconds"
 LATEST = 10
@@ -48,13 +49,9 @@ def describe_plan(gates: Sequence[PlannedGate]) -> list[str]:
     engines: dict[EngineSpec, dict[str, None]] = {}
     for gate in gates:
         engines.setdefault(gate.engine, {})[gate.scenario] = None
-    head = f"plan: {_count(len(gates), 'gate')} of {_count(len(engines), 'engine')}, {_how_long(gates)}"
+    head = f"plan: {count(len(gates), 'gate')} of {count(len(engines), 'engine')}, {_how_long(gates)}"
     told = {f"{spec.label} ({spec.backend}, {spec.dtype})": names for spec, names in engines.items()}
     return [head, *(f"  {engine}: {', '.join(names)}" for engine, names in told.items())]
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + "s" * (number != 1)
 
 
 def _how_long(gates: Sequence[PlannedGate]) -> str:

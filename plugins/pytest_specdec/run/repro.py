@@ -2,7 +2,7 @@
 
 `Look` runs both arms on one request at batch 1 and says whether the fault shows, `shrunk` makes the request smaller
 while it does (the output first, since that makes every later look cheaper), `script` writes it down on the engine's
-public API alone, and `write_bug_report` is what a gate calls.
+public API alone (of the fake engine, on this package's), and `write_bug_report` is what a gate calls.
 """
 
 from __future__ import annotations
@@ -154,13 +154,13 @@ def _without(request: Request, at: int, size: int) -> Request:
     return shorten(request, ids[:at] + ids[at + size :], request.max_tokens)
 
 
-BACKENDS = ("transformers", "vllm")
+BACKENDS = ("transformers", "vllm", "fake")
 
 
 def unwritable(spec: EngineSpec, request: Request) -> str | None:
     """Why no script can be written; None if one can."""
     if spec.backend not in BACKENDS:
-        return f"no script is known for the engine {spec.backend!r}, only for {' and '.join(BACKENDS)}"
+        return f"no script is known for the engine {spec.backend!r}, only for {', '.join(BACKENDS)}"
     if spec.gateway is not None:
         return "the engine ran on another machine"
     asked = [name for name in ("stop", "min_tokens") if getattr(request, name)]
@@ -225,7 +225,7 @@ def _recipes(spec: EngineSpec) -> list[str]:
 def _case(spec: EngineSpec, fault: Fault, about: Description, cache: str | None) -> dict[str, Any]:
     request = fault.request
     return {
-        **spec.config(partial(resolve, cache=cache)),
+        **spec.config(str if spec.backend == "fake" else partial(resolve, cache=cache)),
         "environment": {**(CPU_ENVIRONMENT if about.device == "cpu" else {}), **spec.environment},
         "on_cpu": about.device == "cpu",
         "prompt_ids": list(request.prompt_ids),

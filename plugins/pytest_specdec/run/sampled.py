@@ -98,13 +98,13 @@ def _with_broken_limits(findings: list[Finding], arms: Arms) -> Sampled:
 
 
 def _rate(session: Session, arms: Arms, rounds: Rounds) -> RatedVerdict | None:
-    """What the measured tokens say; None where they cannot be rated. A conviction is tried on the target itself."""
+    """What all tokens say, warm-up's too; None where they cannot be rated. A conviction is tried on the target."""
     requests, rank = arms.workload.requests, partial(session.rank, arms)
     if not all(is_sampled(request) and can_be_rated(request) for request in requests):
         return None
     repeats = any("seed" in request.sampling for request in requests)
     counted = rounds.speculation
-    tokens = rate_rounds(rank, requests, rounds.runs, arms.spec.dtype)
+    tokens = rate_rounds(rank, requests, rounds.judged, arms.spec.dtype, -rounds.warmup.rounds)
     if tokens is None:
         return None
     verdict = RatedVerdict.of(tokens, repeats, _rejected(counted))

@@ -1,17 +1,26 @@
-"""Power, use, memory, clocks and temperature of the engine's GPUs at a set interval: a time series for the report.
+"""What is sampled while an engine decodes: its peak memory, and its GPUs' power, use, clocks and heat as a series.
 
-The series is a file of its own beside the results. The record carries its name alone, so that results stay small.
+GPU memory is the highest sum, over samples, of what NVML says the engine's processes hold. Where NVML hides them it is
+what the whole GPUs hold, named so. Engines reserve their key-value cache when they load, so samples miss little. Host
+memory is VmHWM of each live process of the worker's group, added up: loading is part of it, and pages that the
+processes share count more than once.
+
+The series, at a set interval, is a file of its own beside the results. The record carries its name alone, so that
+results stay small.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_specdec.engines.process_group import is_member
 from pytest_specdec.record import Figure
+from pytest_specdec.record.parts import MemoryPart
 from pytest_specdec.telemetry.energy.choice import Instruments, own_gpus
 from pytest_specdec.telemetry.energy.meter import Clock, MakeTicker, MeterFault, Subject
 from pytest_specdec.telemetry.energy.nvml import Device
@@ -19,10 +28,121 @@ from pytest_specdec.telemetry.energy.nvml import Device
 if TYPE_CHECKING:
     from pytest_specdec.engines.engine import Engine
 
+SAMPLE_SECONDS = 0.25
+OWN = "engine's processes, sampled"
+WHOLE = "whole GPUs, sampled (others included)"
+NOT_TOLD = "the engine does not tell"
+PROC = Path("/proc")
 INTERVAL_SECONDS = 0.5
 LONGEST = 20_000
 NOT_ASKED = "not asked for: give --specdec-monitor SECONDS"
 ELSEWHERE = "the engine runs on another machine, where no samples are taken"
+
+
+class PeakGpuMemory:
+    """The most that an engine's processes held on their GPUs between `start` and `stop`."""
+
+    def __init__(self, devices: Sequence[Device], is_ours: Callable[[int], bool] | None, ticker: MakeTicker) -> None:
+        """`is_ours`: whether a process id belongs to the engine; None where NVML does not show its processes."""
+        self._devices, self._is_ours = devices, is_ours
+        self._ticker = ticker(SAMPLE_SECONDS, self._sample)
+        self._own: list[int] = []
+        self._whole: list[int] = []
+
+    def start(self) -> None:
+        """Begin to sample."""
+        self._own, self._whole = [], []
+        self._sample()
+        self._ticker.start()
+
+    def stop(self) -> MemoryPart:
+        """`peak_gpu_bytes` and how it was obtained; null with the reason."""
+        self._ticker.stop()
+        self._sample()
+        if self._own:
+            return _peak(max(self._own), OWN)
+        if self._whole:
+            return _peak(max(self._whole), WHOLE)
+        return no_gpu_memory("NVML tells neither the engine's nor the GPUs' memory")
+
+    def _sample(self) -> None:
+        held = [device.process_memory() for device in self._devices]
+        own = [bytes_ for each in held for pid, bytes_ in (each or {}).items() if self._is_ours and self._is_ours(pid)]
+        if own and None not in own:
+            self._own.append(sum(bytes_ or 0 for bytes_ in own))
+        whole = [device.used_bytes() for device in self._devices]
+        if whole and None not in whole:
+            self._whole.append(sum(bytes_ or 0 for bytes_ in whole))
+
+
+class PeakMemory:
+    """Peak memory of one engine on GPUs and host, with a reason for what is not known."""
+
+    def __init__(self, subject: Subject, instruments: Instruments) -> None:
+        self._group = subject.group
+        self._gpu: PeakGpuMemory | None = None
+        self._reason = ""
+        try:
+            devices, is_ours = own_gpus(subject, instruments)
+            self._gpu = PeakGpuMemory(devices, is_ours, instruments.ticker)
+        except MeterFault as fault:
+            self._reason = str(fault)
+
+    def start(self) -> None:
+        """Begin to sample."""
+        if self._gpu is not None:
+            self._gpu.start()
+
+    def stop(self, details: Mapping[str, Any]) -> MemoryPart:
+        """The peaks, and what the engine's `details` tell, each null with a reason where it is not known."""
+        gpu = no_gpu_memory(self._reason) if self._gpu is None else self._gpu.stop()
+        return replace(
+            gpu,
+            peak_host_bytes=host_memory(self._group),
+            weights_bytes=Figure(details.get("weights_bytes"), NOT_TOLD),
+            kv_cache_bytes=Figure(details.get("kv_cache_bytes"), NOT_TOLD),
+        )
+
+
+def peak_memory_of(engine: Engine) -> PeakMemory:
+    """The peaks of a loaded engine; null for one behind a gateway, whose processes are on another machine."""
+    subject = Subject.of(engine)
+    elsewhere = engine.spec.gateway is not None
+    return PeakMemory(replace(subject, group=None) if elsewhere else subject, Instruments())
+
+
+def _peak(bytes_: int, method: str) -> MemoryPart:
+    return MemoryPart(peak_gpu_bytes=Figure(bytes_), peak_gpu_bytes_method=method)
+
+
+def no_gpu_memory(reason: str) -> MemoryPart:
+    """Null, and why."""
+    return MemoryPart(peak_gpu_bytes=Figure(None, reason))
+
+
+def host_memory(group: int | None, proc: Path = PROC) -> Figure[int]:
+    """`peak_host_bytes` of a process group on this machine. `group`: None for an engine without a process here."""
+    if group is None:
+        return Figure(None, "the engine has no process on this machine")
+    peaks = list(_peaks(group, proc))
+    return Figure(sum(peaks) if peaks else None, f"no live process of group {group} tells its peak memory (VmHWM)")
+
+
+def _peaks(group: int, proc: Path) -> Iterator[int]:
+    for folder in proc.iterdir():
+        if folder.name.isdigit() and is_member(int(folder.name), group):
+            peak = _high_water_mark(folder / "status")
+            if peak is not None:
+                yield peak
+
+
+def _high_water_mark(status: Path) -> int | None:
+    try:
+        lines = status.read_text("utf-8").splitlines()
+    except OSError:
+        return None
+    kibibytes = [int(line.split()[1]) for line in lines if line.startswith("VmHWM:")]
+    return kibibytes[0] * 1024 if kibibytes else None
 
 
 class Monitor:

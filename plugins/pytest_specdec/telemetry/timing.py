@@ -17,13 +17,12 @@ from typing import Any
 from pytest_specdec.engines.engine import Engine, collect, one_pass
 from pytest_specdec.generation import Run
 from pytest_specdec.metrics.load import paces
-from pytest_specdec.metrics.rounds import BY_BUDGET, BY_INTERVAL, NO_ENERGY, Plan, Rounds, Warmup
+from pytest_specdec.metrics.rounds import BY_BUDGET, BY_INTERVAL, NO_ENERGY, STEADY_SHARE, Plan, Rounds, Warmup
 from pytest_specdec.telemetry.energy import Meter, NoMeter
 from pytest_specdec.telemetry.spent import WARM_UP, Spent
 from pytest_specdec.workloads.workload import Workload
 
 Clock = Callable[[], float]
-STEADY_SHARE = 0.05
 MORE_WARMUP = 5
 LOOK_AGAIN = 1.5
 NOT_METERED = NoMeter("these rounds are timed, not metered")
@@ -54,6 +53,11 @@ class Timed:
     def so_far(self) -> Rounds:
         """The rounds until now; their energy once the meter has stopped."""
         return Rounds(tuple(self._runs), tuple(self._seconds), self._energy)
+
+    @property
+    def metered_so_far(self) -> Rounds:
+        """The same while the meter runs, with what it has told of each round."""
+        return replace(self.so_far, energy=replace(NO_ENERGY, joules_each_round=tuple(self.meter.each_round())))
 
     @property
     def count(self) -> int:
@@ -174,7 +178,9 @@ class Turns:
         if self._timed.count < self._next_look:
             return False
         self._next_look = math.ceil(LOOK_AGAIN * self._timed.count)
-        return plan.decided(self._timed.so_far, self._beside.so_far if self._beside is not None else None)
+        return plan.decided(
+            self._timed.metered_so_far, self._beside.metered_so_far if self._beside is not None else None
+        )
 
 
 def benchmark_rounds(benchmark: Any, timed: Timed, plan: Plan, beside: Timed | None) -> Rounds:

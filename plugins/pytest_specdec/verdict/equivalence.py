@@ -17,13 +17,19 @@ from itertools import chain
 
 from pytest_specdec.generation import Chunk, Generation, Run, Score
 from pytest_specdec.verdict.limits import (
+    Decode,
+    Decoded,
     Facts,
     broken_limit,
+    broken_stop,
+    decode_answers,
     missed_eos,
+    no_tokenizer,
     reshaping_fields,
     with_any_end,
     with_end,
     without_missed_eos,
+    wrong_text,
 )
 from pytest_specdec.verdict.noise import (
     NearTies,
@@ -34,7 +40,6 @@ from pytest_specdec.verdict.noise import (
     level_of_gate,
 )
 from pytest_specdec.verdict.sensitivity import Sensitivity, find_limits
-from pytest_specdec.verdict.text import Decode, Decoded, broken_stop, decode_answers, no_tokenizer, wrong_text
 from pytest_specdec.workloads.workload import Request, Workload
 
 TARGET_ONLY, THIS_ENGINE = "target only", "this engine"

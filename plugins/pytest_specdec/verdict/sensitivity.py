@@ -46,7 +46,7 @@ class Sensitivity:
         if self.near_ties is None:
             found.append(f"no number of wrong near-ties ({self.candidates} of {self.tokens} tokens could be)")
         rated = "" if self.rated == self.tokens else f"; {self.rated:,} of {self.tokens:,} tokens were rated"
-        return f"would have found, with 95 %: {'; '.join(found)}{rated}"
+        return f"would have found, with {100 * SURELY:.0f} %: {'; '.join(found)}{rated}"
 
     @property
     def share(self) -> float:

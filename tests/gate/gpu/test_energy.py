@@ -15,8 +15,7 @@ from pytest_specdec.hardware import gpus, open_nvml
 from pytest_specdec.telemetry.energy import Instruments, Subject
 from pytest_specdec.telemetry.energy.choice import NVML_COUNTER, local_meter
 from pytest_specdec.telemetry.energy.meter import Ticker, Watch
-from pytest_specdec.telemetry.energy.nvml import Device
-from pytest_specdec.telemetry.energy.power import PowerMeter
+from pytest_specdec.telemetry.energy.nvml import Device, PowerMeter
 
 pytestmark = pytest.mark.gpu
 WINDOW_SECONDS = 12.0

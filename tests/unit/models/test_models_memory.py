@@ -20,8 +20,8 @@ from pytest_specdec.models import (
 from pytest_specdec.models.cache import IMPORTABLE
 from pytest_specdec.models.maps import codes, following
 from pytest_specdec.models.memory import kv_head, readings
-from pytest_specdec.models.presets import PRESETS
 from pytest_specdec.models.recipe import folder_name
+from pytest_specdec.models.reference import PRESETS
 
 REACH = 24
 TINY = f"constructed:tiny?memory={REACH}"

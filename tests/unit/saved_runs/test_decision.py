@@ -13,6 +13,7 @@ from pytest_specdec.record import Record, from_json, to_json
 from pytest_specdec.report.content import gather
 from pytest_specdec.report.decision import Limit, headline
 from pytest_specdec.report.findings import decisions_on, markdown
+from pytest_specdec.report.table import footnotes
 
 TARGET = {"method": "none", "draft": None, "gamma": None, "engine_key": "target"}
 TARGET_LATENCY = {"itl_s": {"p95": 0.0053, "n": 9}, "ttft_s": {"p95": 0.016, "n": 9}}
@@ -89,6 +90,17 @@ def test_energy_has_the_interval_that_is_recorded() -> None:
     assert told.startswith("use γ = 4 (draft_model d): J/token 0.50× [0.47, 0.53]")
     assert "J/token 0.50× [0.47, 0.53]" in words(target(), arm(4, 2.0, 1.9, 2.1, energy=half))
     assert ", tokens/s 0.90× [0.80, 1.00]; " in told
+
+
+def test_older_runs_are_read_with_a_word_on_their_intervals() -> None:
+    """Their arms took no turns: the interval lacks what the target drifted by, as each place says."""
+    older = arm(4, 2.0, 1.9, 2.1, target_alone={"rounds": "before and after", "drift": figure(1.028)})
+    word = "the target was timed before and after, and its drift of +2.8% is not in the interval"
+    assert f"[1.90, 2.10]; {word}; exact" in words(target(), older)
+    assert f"older run: short, t bfloat16 vllm draft_model: {word}" in footnotes([older], [])
+    run = SavedRun("0001", Path("0001_x.json"), "", {}, {}, (target(), older), {})
+    assert f"draft_model d γ=4: {word}" in gather([run]).notes
+    assert "drift" not in words(target(), arm(4, 2.0, 1.9, 2.1, target_alone={"rounds": "alternated"}))
 
 
 def test_a_limit_passes_over_what_misses_it() -> None:

@@ -8,16 +8,16 @@ import pytest
 from made import record, save
 
 from pytest_specdec.cli import main
-from pytest_specdec.history.saved import read_run
-from pytest_specdec.report.marked import MARKED, table_text
+from pytest_specdec.report.marked import MARKED, table_of
 
 README = Path(__file__).parents[3] / "README.md"
 
 
-def test_readme_s_table_is_that_of_the_run_it_names() -> None:
-    """`pytest-specdec show RUN --into README.md` writes it anew."""
-    (found,) = MARKED.finditer(README.read_text("utf-8"))
-    assert table_text(read_run(README.parent / found["run"])) == found["table"]
+def test_readme_s_tables_are_those_of_the_runs_they_name() -> None:
+    """`pytest-specdec show RUN --into README.md` writes them anew: one of a GPU, one of a CPU."""
+    tables = list(MARKED.finditer(README.read_text("utf-8")))
+    assert [found["what"] for found in tables] == ["speculation", "table"]
+    assert [found["table"] for found in tables] == [table_of(found, README.parent) for found in tables]
 
 
 def test_a_table_is_written_between_the_marks_that_name_the_run(tmp_path: Path) -> None:
@@ -27,9 +27,22 @@ def test_a_table_is_written_between_the_marks_that_name_the_run(tmp_path: Path) 
     other = "<!-- table of other.json -->\nas it was\n<!-- end of table -->\n"
     page.write_text(f"before\n<!-- table of {named} -->\nold\n<!-- end of table -->\nafter\n{other}")
     assert main(["show", str(run), "--into", str(page)]) == 0
-    table = table_text(read_run(run))
-    assert page.read_text() == f"before\n<!-- table of {named} -->\n{table}<!-- end of table -->\nafter\n{other}"
+    before, rest = page.read_text().split(f"<!-- table of {named} -->\n")
+    table, after = rest.split("<!-- end of table -->\n", 1)
+    assert (before, after) == ("before\n", f"after\n{other}")
     assert "identical" in table
+    assert "old" not in table
+
+
+def test_marks_may_name_several_runs_and_leave_out_the_target_alone(tmp_path: Path) -> None:
+    """The run that is shown may be any of them."""
+    alone = record(asked={"method": "none", "gamma": None})
+    runs = [save(tmp_path, number, {"test_it.py::test_it": made}) for number, made in ((1, record()), (2, alone))]
+    page, names = tmp_path / "page.md", " ".join(str(run.relative_to(tmp_path)) for run in runs)
+    marks = [f"<!-- {what} of {names} -->\n<!-- end of table -->\n" for what in ("table", "speculation")]
+    page.write_text("".join(marks))
+    assert main(["show", str(runs[1]), "--into", str(page)]) == 0
+    assert [found["table"].count("identical") for found in MARKED.finditer(page.read_text())] == [2, 1]
 
 
 def test_a_page_without_the_run_s_marks_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,15 +15,16 @@ import pytest
 from made import figure, merge, save
 
 from pytest_specdec.errors import ConfigurationError
+from pytest_specdec.history import saved
 from pytest_specdec.history.saved import SavedRun, read_run
 from pytest_specdec.metrics.speedup import ONE_GAMMA
 from pytest_specdec.record import Figure as Kept
-from pytest_specdec.record import Record, from_json
+from pytest_specdec.record import Record, from_json, to_json
 from pytest_specdec.report import format_of, gates, write_report
 from pytest_specdec.report import write as writing
 from pytest_specdec.report.content import gather
 from pytest_specdec.report.curves import energy, rates, speedup
-from pytest_specdec.report.drawing import MOST_LINES, Figure, Line, readable
+from pytest_specdec.report.drawing import MOST_LINES, Figure, Line, draw_svg, readable
 from pytest_specdec.report.gates import Gate, gates_of, newest, read_runs
 
 EVIL = "</td><script>alert('γ')</script><img src=x onerror=alert(1)>|**a**`b`[c](javascript:1)$x$_y"
@@ -318,6 +319,24 @@ def test_three_times_the_runs_are_three_times_the_work(
     assert 2 < lines_executed(lambda: write(many, tmp_path, "json")) / least < 3.5
 
 
+def test_each_figure_is_drawn_once(full: list[SavedRun], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room is by letters and lines: no trial drawing is made to measure them."""
+    from matplotlib.axes import Axes
+
+    drawn: list[Axes] = []
+    draw = Axes.draw
+    monkeypatch.setattr(Axes, "draw", lambda axes, renderer: drawn.append(axes) or draw(axes, renderer))
+    speed = next(figure for figure in gather(full).figures if figure.kind == "Speed-up against γ")
+    assert "<svg" in draw_svg(speed)
+    assert len(drawn) == 1
+
+
+def test_one_gamma_is_a_whole_number_on_its_axis() -> None:
+    """Between 2.95 and 3.05 there is none to be read."""
+    drawing = draw_svg(Figure("k", "g", "γ", "y", (Line("a", (3.0,), (1.5,)),)))
+    assert re.findall(r">([23][.\d]*)<", drawing) == ["3"]
+
+
 def test_a_page_over_many_runs_stays_small_and_tells_where_versions_changed(tmp_path: Path) -> None:
     """Points lie closer in it; there are no more figures."""
     page = write(history_of(180), tmp_path, "html")
@@ -333,12 +352,34 @@ def history_of(count: int) -> list[SavedRun]:
     ]
 
 
-def test_of_runs_that_are_not_shown_only_what_is_drawn_is_read(tmp_path: Path) -> None:
-    """The report is the same as over whole runs, and the work on each older run is a fraction."""
+def test_of_runs_that_are_not_shown_only_what_is_drawn_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report is the same as over whole runs, each file is decoded once, and of an older run little is read."""
     paths = [save(tmp_path, number, {f"t.py::test_{gamma}": record(gamma) for gamma in range(3)}) for number in (1, 2)]
+    whole = gather([read_run(path) for path in paths])
+    decoded: list[Path] = []
+    monkeypatch.setattr(gates, "decode", lambda path, text: decoded.append(path) or saved.decode(path, text))
     runs = read_runs(paths)
-    assert [each.records[1].latency.itl_s.p50 for each in runs] == [None, 0.01]
-    assert gather(runs) == gather([read_run(path) for path in paths])
+    assert sorted(decoded) == paths
+    assert gather(runs) == whole
+    assert {name for name in filled(runs[0].records[1]) if not name.startswith("asked.")} == {
+        *("place.test", "engine.versions", "engine.device", "throughput.tokens_per_second"),
+        *("speedup.ratio", "acceptance.rate", "energy.joules_per_token"),
+    }
+
+
+def filled(record: Record) -> set[str]:
+    """The fields of its parts that were read."""
+    told, blank = to_json(record), to_json(Record())
+    parts = [part for part, fields in told.items() if isinstance(fields, dict)]
+    return {f"{part}.{name}" for part in parts for name in told[part] if told[part][name] != blank[part][name]}
+
+
+def test_runs_are_whole_where_they_are_shown_in_whatever_order_they_are_named(tmp_path: Path) -> None:
+    """By their time, not by their place on the command line."""
+    paths = [save(tmp_path, number, {"t.py::test_2": record(2)}) for number in (1, 2)]
+    paths[1].write_text(paths[1].read_text().replace("2026-11-28T", "2026-11-27T"))
+    for order in (paths, paths[::-1]):
+        assert gather(read_runs(order)) == gather([read_run(path) for path in paths])
 
 
 def test_of_very_many_runs_some_are_read_and_every_configuration(
@@ -348,6 +389,9 @@ def test_of_very_many_runs_some_are_read_and_every_configuration(
     monkeypatch.setattr(gates, "MOST_RUNS", 4)
     paths = [save(tmp_path, number, {"t.py::test_it": record(9 if number == 3 else 1)}) for number in range(1, 13)]
     assert sorted(each.id for each in read_runs(paths)) == ["0003", "0006", "0009", "0012"]
+    paths[1].write_text(paths[1].read_text().replace('"device": "cpu"', '"device": "NVIDIA H100"'))
+    assert sorted(each.id for each in read_runs(paths)) == ["0002", "0003", "0006", "0009", "0012"]
+    paths[1].write_text(paths[1].read_text().replace('"device": "NVIDIA H100"', '"device": "cpu"'))
     monkeypatch.setattr(gates, "MOST_RUNS", 3)
     assert sorted(each.id for each in read_runs(paths)) == ["0003", "0004", "0008", "0012"]
 

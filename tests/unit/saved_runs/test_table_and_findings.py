@@ -11,6 +11,7 @@ from made import TEST, figure, record
 from pytest_specdec.history.history import Found, RegressionGate
 from pytest_specdec.history.saved import SavedRun
 from pytest_specdec.record import Place, Record
+from pytest_specdec.report.decision import headline
 from pytest_specdec.report.findings import change_notes, error_lines, flat, markdown, worst
 from pytest_specdec.report.table import footnotes, print_table, screen_width
 from pytest_specdec.thresholds import Threshold
@@ -127,12 +128,38 @@ def test_a_speedup_follows_from_the_rates_beside_it() -> None:
     """tokens/s over the target's is the speed-up as printed, with its interval; energy stands over the target's."""
     rates = {"tokens_per_second": figure(1180.1)}, {"tokens_per_second": figure(1268.9)}
     ratio = {"ratio": figure(1180.1 / 1268.9), "interval": figure([0.9, 0.96])}
-    measured = record(throughput=rates[0], target_alone=rates[1], speedup=ratio, energy={"over_target": figure(1.08)})
+    energy = {"over_target": figure(1.08), "over_target_interval": figure([1.05, 1.11])}
+    measured = record(throughput=rates[0], target_alone=rates[1], speedup=ratio, energy=energy)
     lines = table([measured], 200)
     (row,) = [line for line in lines if line.lstrip().startswith("short")]
-    assert any("tokens/s target tok/s          speed-up     J/token" in line for line in lines)
-    speeds = ["1180.1", "1268.9", "0.93", "[0.90,", "0.96]", "0.5", "(1.08×)"]
-    assert row.split()[6:] == ["identical", *speeds, "80.0%", "3.40", "2.0"]
+    assert any("tokens/s target tok/s          speed-up                  J/token" in line for line in lines)
+    speeds = ["1180.1", "1268.9", "0.93", "[0.90,", "0.96]", "0.5", "(1.08×", "[1.05,", "1.11])"]
+    assert row.split()[6:] == ["identical", *speeds, "80.0%", "3.40"]
+
+
+def test_what_the_steady_window_and_the_slowest_of_twenty_say_stands_beside() -> None:
+    """Where it was measured: the ratio while every place was taken, and both arms' p95 latencies as the decision."""
+    steady = {"steady_ratio": figure(1.75), "steady_interval": figure([1.6, 1.9])}
+    latency = {"itl_s": {"p95": 0.0066, "n": 9}, "ttft_s": {"p95": 0.021, "n": 9}}
+    lines = table([record(speedup=steady, latency=latency)], 200)
+    assert any("steady" in line and line.endswith("p95 ITL p95 TTFT") for line in lines)
+    (row,) = [line for line in lines if line.lstrip().startswith("short")]
+    assert row.split()[8:11] == ["1.75", "[1.60,", "1.90]"]
+    assert row.split()[-2:] == ["6.6", "21.0"]
+    assert not any("steady" in line or "p95" in line for line in table([record()], 200))
+
+
+def test_brackets_are_explained_where_there_are_some() -> None:
+    """Energy over the target's has a note; energy alone needs none, nor does that of a red gate, which shows none."""
+    over = {"over_target": figure(0.5)}
+    told = [record(), record(energy=over), record(energy=over, gate="red")]
+    assert [["in brackets" in each for each in footnotes([one], ["J/token"])][:1] for one in told] == [[], [True], []]
+
+
+def test_one_gate_is_no_gates() -> None:
+    """In the headline as in every count."""
+    assert headline([record(gate="red", verdict={"outcome": "divergent"})]) == "1 of 1 gate red, 0 exact"
+    assert headline([record(), record(gate="red", verdict={"outcome": "divergent"})]) == "1 of 2 gates red, 1 exact"
 
 
 def test_a_red_gate_shows_no_figure_of_speed() -> None:
@@ -160,6 +187,9 @@ def test_no_two_rows_are_the_same() -> None:
     ):
         lines = [line for line in table([record(**{part: {field: name}}) for name in names], 60) if "short" in line]
         assert len({line.split("identical")[0] for line in lines}) == 2
+    places = [Place(test=f"test_it.py::{name}") for name in ("test_it[a]", "test_it[b]", "test_more[a]")]
+    tests = table([replace(record(), place=each) for each in places], 100)
+    assert len({line.split("identical")[0] for line in tests if "short" in line}) == 3
 
 
 def test_slower_is_yellow_and_what_is_not_known_is_dim(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,11 +21,10 @@ from pytest_specdec.metrics.energy import incomparable
 from pytest_specdec.record import Figure
 from pytest_specdec.record.parts import EnergyPart
 from pytest_specdec.telemetry.energy import Instruments, NoMeter, Subject, local_meter, meter_for
-from pytest_specdec.telemetry.energy.choice import HIDDEN, NVML_COUNTER, first_visible
+from pytest_specdec.telemetry.energy.choice import HIDDEN, NVML_COUNTER, RemoteMeter, first_visible
+from pytest_specdec.telemetry.energy.counter import RAPL, WHOLE_PACKAGE
 from pytest_specdec.telemetry.energy.meter import Meter, MeterFault
-from pytest_specdec.telemetry.energy.power import INSTANT, integral
-from pytest_specdec.telemetry.energy.rapl import RAPL, WHOLE_PACKAGE
-from pytest_specdec.telemetry.energy.remote import RemoteMeter
+from pytest_specdec.telemetry.energy.nvml import INSTANT, integral
 
 OURS = os.getpid()
 GROUP = os.getpgid(OURS)

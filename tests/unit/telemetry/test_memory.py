@@ -13,7 +13,7 @@ from tests.unit.telemetry import fake_nvml as fake
 
 from pytest_specdec.record import Figure
 from pytest_specdec.telemetry.energy import Instruments, Subject
-from pytest_specdec.telemetry.memory import NOT_TOLD, OWN, WHOLE, PeakMemory, host_memory, peak_memory_of
+from pytest_specdec.telemetry.monitor import NOT_TOLD, OWN, WHOLE, PeakMemory, host_memory, peak_memory_of
 
 OURS, FOREIGN = os.getpid(), 1
 GROUP = os.getpgid(0)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pytest_specdec.generation import Generation
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import CoveragePart, ReadSharesPart
-from pytest_specdec.verdict.coverage import NO_MEMORY, NONE_READ, coverage_part
+from pytest_specdec.verdict.detection import NO_MEMORY, NONE_READ, coverage_part
 
 DRAFTER = "constructed:tiny:draft?memory=24"  # one layer, which reads at the distances 1, 8, 16 and 24
 

@@ -7,7 +7,7 @@ import pytest
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.generation import Chunk, Generation
 from pytest_specdec.verdict.equivalence import Finding, Outcome
-from pytest_specdec.verdict.hints import find_hints, occurs_alone
+from pytest_specdec.verdict.words import find_hints, occurs_alone
 from pytest_specdec.workloads.workload import Request
 
 PLAIN = Description(vocabulary=100, context=1000, device="cpu")

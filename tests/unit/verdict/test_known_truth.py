@@ -10,14 +10,12 @@ from pytest_specdec.generation import Chunk, Generation, Run, Score, Speculation
 from pytest_specdec.models import expected_assistance, expected_continuation, expected_speculation
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import ForetoldPart, KnownTruthPart
-from pytest_specdec.verdict.drafts import claim, foretell, foretold_part, judge_drafts
 from pytest_specdec.verdict.equivalence import Calibration, Certified, Finding, Outcome, Verdict, judge
-from pytest_specdec.verdict.hints import add_hints
 from pytest_specdec.verdict.limits import Facts
 from pytest_specdec.verdict.noise import NoiseFloor, noise_floor
 from pytest_specdec.verdict.part import findings_part
-from pytest_specdec.verdict.truth import judge_truth, truth_of, truth_part
-from pytest_specdec.verdict.words import describe_verdict
+from pytest_specdec.verdict.truth import claim, foretell, foretold_part, judge_drafts, judge_truth, truth_of, truth_part
+from pytest_specdec.verdict.words import add_hints, describe_verdict
 from pytest_specdec.workloads.workload import Request, Workload
 
 TARGET, DRAFT = "constructed:tiny?memory=6", "constructed:tiny:draft?memory=6&alpha=0.6"

@@ -218,7 +218,7 @@ def test_as_many_tokens_as_are_said_to_be_needed_see_what_is_asked() -> None:
 def test_rounding_hides_what_no_number_of_tokens_shows() -> None:
     """0.005 of total variation where rounding alone may move 0.007."""
     coarse = Evidence(simulated(2000, 0.64, 0, slack=0.03125))
-    assert coarse.tokens_for(0.005) is None
+    assert coarse.hides(0.005)
     shortage = RatedVerdict(coarse).shortage(0.005)
     assert "rounding hides so little in any number of tokens: use float32" in shortage
 
@@ -242,6 +242,14 @@ def test_what_is_asked_and_not_seen_says_how_many_tokens_are_missing() -> None:
     needed = verdict.evidence.tokens_for(0.02)
     assert needed is not None
     assert f"too few tokens: about {needed - 500} more would do" in verdict.shortage(0.02)
+
+
+@pytest.mark.parametrize("tokens", [0, 3])
+def test_so_few_tokens_that_nothing_is_seen_are_no_matter_of_rounding(tokens: int) -> None:
+    """More of them would help; float32 would not."""
+    verdict = RatedVerdict(Evidence(simulated(tokens, 0.64, 0)))
+    assert verdict.detects is None
+    assert verdict.shortage(0.1).endswith("; too few tokens: many more are needed (count, max_tokens or rounds)")
 
 
 def test_nothing_is_seen_where_nothing_was_rated() -> None:

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_specdec.generation import Generation
-from pytest_specdec.verdict.limits import Facts
-from pytest_specdec.verdict.text import Decoded, broken_stop, decode_answers, wrong_text
+from pytest_specdec.verdict.limits import Decoded, Facts, broken_stop, decode_answers, wrong_text
 from pytest_specdec.workloads.workload import Request
 
 PROMPT, EOS = (5, 6), 99

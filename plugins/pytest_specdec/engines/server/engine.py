@@ -14,9 +14,8 @@ from typing import Any
 
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.engines.model_files import ModelFacts
-from pytest_specdec.engines.server.answers import NO_RATING, Answer, Rating
+from pytest_specdec.engines.server.answers import NO_RATING, Answer, Counted, Rating
 from pytest_specdec.engines.server.client import Client, Exchange
-from pytest_specdec.engines.server.counters import Counted
 from pytest_specdec.engines.server.dialects import Asking
 from pytest_specdec.engines.server.plan import ServerPlan
 from pytest_specdec.engines.server.process import HOST, ServerProcess, command_line, fill, free_port

@@ -3,20 +3,26 @@
 The engine's GPUs are those on which NVML shows a process of the worker's group. Where NVML shows none (a container or a
 virtual machine may hide process ids), they are the first that CUDA lets the engine see, and a flag says so. A slice of
 a GPU (MIG) has no energy of its own, and the whole card is never charged to it.
+
+On another host a small worker of its own measures beside the engine, reached as the engine is. The modules that measure
+travel as text, so nothing needs to be installed there but nvidia-ml-py. A round trip to the host, some milliseconds, is
+part of each round that is measured this way.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_specdec.hardware import Gpu, open_nvml, present_gpus, visible_gpus
-from pytest_specdec.telemetry.energy.counter import Counter, CounterMeter
+from pytest_specdec.record.parts import EnergyPart
+from pytest_specdec.record.wire import part_from
+from pytest_specdec.telemetry.energy.counter import POWERCAP, RAPL, WHOLE_PACKAGE, Counter, CounterMeter, packages
 from pytest_specdec.telemetry.energy.meter import (
     Clock,
     MakeTicker,
@@ -27,11 +33,9 @@ from pytest_specdec.telemetry.energy.meter import (
     Subject,
     Ticker,
     Watch,
+    missing_energy,
 )
-from pytest_specdec.telemetry.energy.nvml import Device, GpuWatch
-from pytest_specdec.telemetry.energy.power import PowerMeter
-from pytest_specdec.telemetry.energy.rapl import POWERCAP, RAPL, WHOLE_PACKAGE, packages
-from pytest_specdec.telemetry.energy.remote import RemoteMeter
+from pytest_specdec.telemetry.energy.nvml import Device, GpuWatch, PowerMeter
 
 if TYPE_CHECKING:
     from pytest_specdec.engines.engine import Engine
@@ -41,6 +45,11 @@ IsOurs = Callable[[int], bool]
 HIDDEN = (
     "NVML shows no process of the engine: its GPUs are taken to be the first that CUDA lets it see, and foreign "
     "processes could not be told"
+)
+ANSWER_SECONDS = 120.0
+SHIPPED = (
+    *("__init__.py", "errors.py", "hardware.py", "engines/__init__.py", "engines/process_group.py"),
+    *("telemetry/__init__.py", "telemetry/energy/*.py", "record/*.py"),
 )
 
 
@@ -150,3 +159,73 @@ def _refuse_unknown_order(present: Sequence[Gpu], environment: Mapping[str, str]
             "unlike GPUs, which CUDA numbers fastest first and NVML by the bus: "
             "set CUDA_DEVICE_ORDER=PCI_BUS_ID or list UUIDs in CUDA_VISIBLE_DEVICES"
         )
+
+
+class RemoteMeter:
+    """Passes each call on. A host that fails leaves null figures with the reason."""
+
+    def __init__(self, gateway: str, python: str, subject: Subject) -> None:
+        """`gateway`: an execnet specification; `python`: the interpreter there."""
+        self._where, self._fault = f"{gateway}//python={python}", ""
+        self._group: Any = None
+        with self._noting():
+            self._open(subject)
+
+    def start(self) -> None:
+        """Idle power, there."""
+        self._call("start")
+
+    def begin_round(self) -> None:
+        """A round begins when the host has answered."""
+        self._call("begin_round")
+
+    def end_round(self) -> None:
+        """The round ended when the host heard of it."""
+        self._call("end_round")
+
+    def satisfied(self) -> bool:
+        """What the host says; a host that fails has nothing to wait for."""
+        return self._call("satisfied") is not False
+
+    def each_round(self) -> Sequence[float]:
+        """What the host has counted so far."""
+        return self._call("each_round") or ()
+
+    def stop(self, tokens: int) -> EnergyPart:
+        """The host's figures; its worker ends."""
+        result = self._call("stop", tokens)
+        if self._group is not None:
+            self._group.terminate(timeout=1.0)
+        return missing_energy(self._fault) if self._fault else part_from(EnergyPart, result)
+
+    def _open(self, subject: Subject) -> None:
+        import execnet
+
+        from pytest_specdec.engines import meter
+
+        self._group = execnet.Group()
+        self._channel = self._group.makegateway(self._where).remote_exec(meter)
+        self._channel.send((dict(_sources()), asdict(subject)))
+
+    def _call(self, command: str, *arguments: Any) -> Any:
+        if self._fault:
+            return None
+        with self._noting():
+            self._channel.send((command, arguments))
+            return self._channel.receive(ANSWER_SECONDS)
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            words = str(error).strip() or f"no answer ({type(error).__name__})"
+            self._fault = f"the meter at {self._where} failed: {words.splitlines()[-1]}"
+
+
+def _sources() -> Iterator[tuple[str, str]]:
+    """Dotted name and text of each module that measures."""
+    root = Path(__file__).parents[2]
+    for path in (path for pattern in SHIPPED for path in root.glob(pattern)):
+        name = ".".join((root.name, *path.relative_to(root).with_suffix("").parts))
+        yield name.removesuffix(".__init__"), path.read_text("utf-8")

@@ -5,12 +5,18 @@ would miss the last step's load each time, a bias and not a noise. This meter wa
 for the next one after it has ended. Between these two steps the counter is exact; what they span beyond the round is
 charged at idle power and taken off. If the device was not idle there, the error is at most that span at the mean power:
 `relative_error`.
+
+RAPL is read through Linux' powercap files. Each package counts microjoules and starts again at `max_energy_range_uj`;
+it counts everything that runs on it, not the engine alone. Since CVE-2020-8694 the files are readable by root only
+unless the administrator says otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 from pytest_specdec.telemetry.energy.meter import (
     IDLE_SECONDS,
@@ -25,6 +31,9 @@ from pytest_specdec.telemetry.energy.meter import (
 
 POLL_SECONDS = 0.001
 STEP_LIMIT_SECONDS = 2.0
+POWERCAP = Path("/sys/class/powercap")
+RAPL = "rapl"
+WHOLE_PACKAGE = "whole package: whatever else ran on the processor is included"
 
 
 @dataclass(frozen=True)
@@ -140,3 +149,35 @@ class CounterMeter(RoundsMeter):
     def _read_changes(self, known: dict[str, int], found: Steps) -> Steps:
         counts = {counter.name: counter.read() for counter in self._counters if counter.name not in found}
         return {name: Step(self._clock(), count) for name, count in counts.items() if count != known[name]}
+
+
+def packages(powercap: Path) -> list[Counter]:
+    """A counter for each processor package. Raises MeterFault with the reason where there is none, or none readable."""
+    if not powercap.is_dir():
+        raise MeterFault(f"no RAPL: {powercap} does not exist (a virtual machine or another processor)")
+    found = list(_packages(powercap))
+    if not found:
+        raise MeterFault(f"no RAPL: no processor package under {powercap}")
+    return found
+
+
+def _packages(powercap: Path) -> Iterator[Counter]:
+    for folder in sorted(powercap.glob("intel-rapl:*")):
+        name = _text(folder / "name")
+        if name.startswith("package"):
+            read = partial(_count, folder / "energy_uj")
+            read()
+            yield Counter(name, read, 1e-6, _count(folder / "max_energy_range_uj"))
+
+
+def _count(path: Path) -> int:
+    return int(_text(path))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("ascii").strip()
+    except PermissionError:
+        raise MeterFault(f"RAPL is not readable: {path} is for root only; let this user read it") from None
+    except OSError as error:
+        raise MeterFault(f"RAPL is not readable: {path}: {error.strerror}") from None

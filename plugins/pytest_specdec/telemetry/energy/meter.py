@@ -207,6 +207,9 @@ class Meter(Protocol):
     def satisfied(self) -> bool:
         """Whether the rounds so far are long enough for a figure without the flag `short window`, or none will be."""
 
+    def each_round(self) -> Sequence[float]:
+        """Joules of each round that ended; none where they are not known."""
+
     def stop(self, tokens: int) -> EnergyPart:
         """The record's `energy`; `tokens`: delivered token ids over all rounds."""
 
@@ -229,6 +232,10 @@ class NoMeter:
     def satisfied(self) -> bool:
         """More rounds would not help."""
         return True
+
+    def each_round(self) -> Sequence[float]:
+        """None."""
+        return ()
 
     def stop(self, tokens: int) -> EnergyPart:
         """Null figures and the reason."""
@@ -263,6 +270,10 @@ class RoundsMeter(ABC):
     def satisfied(self) -> bool:
         """Whether the rounds that ended span enough steps, or there will be no figure."""
         return self._fault is not None or self._reading().long_enough
+
+    def each_round(self) -> Sequence[float]:
+        """Joules of each round that ended."""
+        return () if self._fault else tuple(self._each_round)
 
     def stop(self, tokens: int) -> EnergyPart:
         """Joules of all rounds that ended."""

@@ -12,15 +12,14 @@ compared with the target's by a G-test.
     verdict = judge_sampling(draw, target, plan)
 
 `rated` places measured tokens in the target's distribution, `evidence` judges them and says what it would have found;
-`plan` states what the G-test is to find, `statistics` counts and tests, `target` is what is compared with and asks the
+`statistics` states what the G-test is to find, counts and tests, `target` is what is compared with and asks the
 engines, and `judgement` decides.
 """
 
 from pytest_specdec.verdict.sampling.evidence import Evidence, RatedVerdict
 from pytest_specdec.verdict.sampling.judgement import PositionFinding, SamplingOutcome, SamplingVerdict, judge_sampling
-from pytest_specdec.verdict.sampling.plan import SamplingPlan
 from pytest_specdec.verdict.sampling.rated import can_be_rated, rate_rounds
-from pytest_specdec.verdict.sampling.statistics import Cell, Comparison
+from pytest_specdec.verdict.sampling.statistics import Cell, Comparison, SamplingPlan
 from pytest_specdec.verdict.sampling.target import (
     EXACT_VOCABULARY,
     Drawing,

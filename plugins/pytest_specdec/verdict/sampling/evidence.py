@@ -161,15 +161,16 @@ class Evidence:
         rest = numpy.divide(1 - less, 1 - top, out=numpy.ones_like(top), where=top < 1)
         return numpy.column_stack([less, self._mass[:, 1:] * rest[:, None]])
 
-    def tokens_for(self, total_variation: float) -> int | None:
-        """About how many tokens in all would show so little; None where rounding would hide it from any number."""
+    def hides(self, total_variation: float) -> bool:
+        """Whether rounding would hide so little in any number of such tokens."""
         import numpy
 
-        shift = self._shifted(total_variation)[:, 0]
         worst = self._mass[:, 0] / (self._mass[:, 0] + (1 - self._mass[:, 0]) * numpy.exp(self._slack))
-        if self.detects is None or shift.mean() >= worst.mean():
-            return None
-        return round(self.tokens * (self.detects / total_variation) ** 2) + 1
+        return bool(self.tokens) and bool(self._shifted(total_variation)[:, 0].mean() >= worst.mean())
+
+    def tokens_for(self, total_variation: float) -> int | None:
+        """About how many tokens in all would show so little; None where these would show nothing, so none can tell."""
+        return None if self.detects is None else round(self.tokens * (self.detects / total_variation) ** 2) + 1
 
 
 @dataclass(frozen=True)
@@ -239,10 +240,13 @@ class RatedVerdict:
         """What it takes to see as little as is asked, in words."""
         assert asked is not None
         words = f"undecidable: detects.total_variation = {asked:g} is asked, and this run {self.statement()}"
-        if (needed := self.evidence.tokens_for(asked)) is None:
+        if self.evidence.hides(asked):
             return f"{words}; rounding hides so little in any number of tokens: use float32, or ask for a larger one"
-        more = max(needed - self.evidence.tokens, 1)
-        return f"{words}; too few tokens: about {more} more would do (count, max_tokens or rounds)"
+        needed = self.evidence.tokens_for(asked)
+        more = (
+            "many more are needed" if needed is None else f"about {max(needed - self.evidence.tokens, 1)} more would do"
+        )
+        return f"{words}; too few tokens: {more} (count, max_tokens or rounds)"
 
     def in_words(self) -> str:
         """Why it does not pass."""

@@ -13,8 +13,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
-from pytest_specdec.verdict.sampling.plan import SamplingPlan
-from pytest_specdec.verdict.sampling.statistics import Comparison, Draw, Prefix, Tally, power, tail
+from pytest_specdec.verdict.sampling.statistics import Comparison, Draw, Prefix, SamplingPlan, Tally, power, tail
 from pytest_specdec.verdict.sampling.target import Target, frequent_prefixes
 
 DERIVED = ("statistic", "dof", "p_value", "samples", "effective", "total_variation")

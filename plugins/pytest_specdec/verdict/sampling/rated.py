@@ -77,11 +77,14 @@ def can_be_rated(request: Request) -> bool:
 
 
 def rate_rounds(
-    rank: Rank, requests: Sequence[Request], runs: Sequence[Run], dtype: str
+    rank: Rank, requests: Sequence[Request], runs: Sequence[Run], dtype: str, first: int = 0
 ) -> list[Rated | Unrated] | None:
-    """Rate every token of all rounds, a few answers at a time; None where the target's engine tells no logits."""
+    """Rate every token of all rounds, a few answers at a time; None where the target's engine tells no logits.
+
+    `first`: the number of the first round.
+    """
     found: list[Rated | Unrated] = []
-    for batch in _batches(requests, runs):
+    for batch in _batches(requests, runs, first):
         rows = rank([request for request, _, _ in batch], [answer.token_ids for _, answer, _ in batch])
         if rows is None:
             return None
@@ -90,10 +93,10 @@ def rate_rounds(
     return found
 
 
-def _batches(requests: Sequence[Request], runs: Sequence[Run]) -> Iterator[list[Answer]]:
+def _batches(requests: Sequence[Request], runs: Sequence[Run], first: int) -> Iterator[list[Answer]]:
     """The answers of all rounds with the places of their tokens, in batches whose rankings fit into memory."""
     batch: list[Answer] = []
-    for turn, run in enumerate(runs):
+    for turn, run in enumerate(runs, first):
         for at, (request, answer) in enumerate(zip(requests, run.generations, strict=True)):
             bursts = enumerate(_in_bursts(answer.chunks, len(answer.token_ids)))
             batch.append((request, answer, [Place(turn, at, token, burst) for token, burst in bursts]))
