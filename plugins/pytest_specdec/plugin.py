@@ -427,9 +427,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def _green_before(item: pytest.Item, engines: list[EngineSpec]) -> str | None:
     """Where this gate's green record lies, of a test that has one engine and one scenario of the settings or marks."""
-    params: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
-    read: dict[Any, Any] = {**item.config.stash[SCENARIOS]}
-    scenario = read.get(params.get("scenario"))
+    chosen = getattr(getattr(item, "callspec", None), "params", {}).get("scenario")
+    read = item.config.stash[SCENARIOS].items()
+    scenario = next((each for choice, each in read if choice == chosen), None)
     if len(engines) != 1 or scenario is None or "specdec" not in getattr(item, "fixturenames", ()):
         return None
     from pytest_specdec.history.saved import storage_folder

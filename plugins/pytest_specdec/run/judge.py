@@ -23,6 +23,7 @@ from pytest_specdec.telemetry.spent import LOOK_AGAIN
 from pytest_specdec.verdict.equivalence import Calibration, Outcome, Verdict, confirm, judge
 from pytest_specdec.verdict.limits import Facts, reshaping_fields
 from pytest_specdec.verdict.part import findings_part, outcome_part
+from pytest_specdec.verdict.reference import Reference
 from pytest_specdec.verdict.sampling import is_sampled
 from pytest_specdec.verdict.sensitivity import Sensitivity, too_few_tokens
 from pytest_specdec.verdict.truth import claim, foretell, foretold_part, judge_drafts, judge_truth, truth_of, truth_part
@@ -66,10 +67,10 @@ def judge_rounds(session: Session, arms: Arms, rounds: Rounds, about: Descriptio
 
 
 def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Description) -> Judgement:
-    reference, workload, level = session.reference(arms), arms.workload, session.spend_level()
-    calibration = reference.calibration.beside(Facts.of(about), level)
-    rescore, decode = partial(session.rescore, arms), partial(session.decode, arms)
-    verdict = judge(workload, calibration, rounds.judged, rescore, decode)
+    workload, level = arms.workload, session.spend_level()
+    reference, verdict = _look(session, arms, rounds, about, level)
+    if verdict.by_number_alone and session.rate_all(arms):
+        reference, verdict = _look(session, arms, rounds, about, level)
     if verdict.by_number_alone:
         with session.spent.on(LOOK_AGAIN):
             again = _look_again(session, arms, rounds, about, level)
@@ -88,9 +89,18 @@ def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Descrip
     return Judgement(False, part, [describe_verdict(told, workload.name)], ties)
 
 
+def _look(session: Session, arms: Arms, rounds: Rounds, about: Description, level: float) -> tuple[Reference, Verdict]:
+    """What is seen at these rounds, and what they were held against."""
+    reference = session.reference(arms)
+    calibration = reference.calibration.beside(Facts.of(about), level)
+    rescore, decode = partial(session.rescore, arms), partial(session.decode, arms)
+    return reference, judge(arms.workload, calibration, rounds.judged, rescore, decode)
+
+
 def _look_again(session: Session, arms: Arms, rounds: Rounds, about: Description, level: float) -> Verdict:
     """What is seen at fresh prompts, each a prompt and its answer, decoded by both arms."""
     fresh = Arms(arms.spec, _continued(arms.workload, rounds.runs[0], about.context))
+    session.rate_all(fresh)
     calibration = session.reference(fresh).calibration.beside(Facts.of(about), level)
     run = session.decode_once(fresh)
     return judge(fresh.workload, calibration, [run], partial(session.rescore, fresh))

@@ -73,6 +73,7 @@ class Session:
         self._workloads: dict[tuple[str, str], Workload] = {}
         self._rounds: dict[tuple[str, str], Rounds] = {}
         self._references: dict[tuple[str, str], Reference] = {}
+        self._rated_whole: set[tuple[str, str]] = set()
         self._accepted: dict[tuple[str, str], float] = {}
         self._verified: dict[tuple[tuple[str, str], int], Reference] = {}
         self._gates = 0
@@ -146,9 +147,21 @@ class Session:
             with self.spent.on(RATE), self.pool.using(arms.target) as engine, self.progress.doing(what):
                 rounds = self._rounds.get(key)
                 together = rounds.runs[0] if rounds is not None else one_pass(engine, workload)
-                sample = Sample(self.settings.calibration, RATED if self.settings.rate == "sample" else None)
+                sampled = self.settings.rate == "sample" and key not in self._rated_whole
+                sample = Sample(self.settings.calibration, RATED if sampled else None)
                 self._references[key] = calibrate(engine, workload, together, sample, self.clock)
         return self._with_verification(arms) if arms.spec.gamma else self._references[key]
+
+    def rate_all(self, arms: Arms) -> bool:
+        """Have the target's answers to this workload rated without exception from now on; whether any was not."""
+        key = arms.target_key
+        self._rated_whole.add(key)
+        known = self._references.get(key)
+        if known is None or all(each.rated for several in known.calibration.certified for each in several):
+            return False
+        del self._references[key]
+        self._verified = {each: reference for each, reference in self._verified.items() if each[0] != key}
+        return True
 
     def _with_verification(self, arms: Arms) -> Reference:
         """The reference against which γ drafts a step are judged."""

@@ -93,6 +93,15 @@ def test_a_fault_of_speculation_is_red_as_where_all_is_rated(
     assert outcomes == {"divergent"}
 
 
+def test_no_gate_is_red_by_number_alone_before_all_is_rated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sample may have few near-ties by chance: what is red is what would be with everything rated."""
+    monkeypatch.setitem(FAULTS, "flips", EveryNearTieFlipped)
+    options = {"model": "context", "near_tie_rate": 0.1, "vocabulary": 31}
+    red = gate(tmp_path, options=options, speculative_options={"fault": "flips"})
+    told = rated(red)
+    assert (red.outcome, told[0], told[2]) == ("divergent", told[1], told[3])
+
+
 def test_a_fault_of_both_arms_is_seen_by_the_known_truth_without_rating(tmp_path: Path) -> None:
     """In answers that were not drawn."""
     scenario = LARGE.replace("length = 4", "length = 20")
