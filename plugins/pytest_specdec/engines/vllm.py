@@ -234,6 +234,7 @@ class VllmBackend:
             "block_size": getattr(cache, "block_size", None),
             "prefix_caching": getattr(cache, "enable_prefix_caching", None),
             "prefill_chunk": getattr(scheduler, "max_num_batched_tokens", None),
+            "most_requests": getattr(scheduler, "max_num_seqs", None),
             "async_scheduling": getattr(scheduler, "async_scheduling", None),
             "cuda_graphs": getattr(getattr(config.compilation_config, "cudagraph_mode", None), "name", None),
             "draft_context": getattr(drafting, "max_model_len", None),
