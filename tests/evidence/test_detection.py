@@ -35,7 +35,7 @@ from pytest_specdec.run.session import Session
 from pytest_specdec.verdict import detection
 from pytest_specdec.verdict.detection import SOUND
 from pytest_specdec.verdict.equivalence import Calibration, Certified, Outcome, judge
-from pytest_specdec.verdict.reference import Reference, calibrate
+from pytest_specdec.verdict.reference import Reference, Sample, calibrate
 from pytest_specdec.workloads.scenario import load_scenario
 from pytest_specdec.workloads.workload import Request, Workload
 
@@ -274,7 +274,7 @@ def bench(engine: FaultyWorker, subject: Subject) -> Bench:
     asked = tuple(Request(ids, subject.tokens[-1]) for ids in prompts(engine, subject.answers))
     workload = Workload("plantings", asked, len(asked))
     engine.plant(None)
-    reference = calibrate(engine, workload, one_pass(engine, workload), subject.calibration, time.perf_counter)
+    reference = calibrate(engine, workload, one_pass(engine, workload), Sample(subject.calibration), time.perf_counter)
     return Bench(engine, subject, workload, reference)
 
 

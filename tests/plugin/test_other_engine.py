@@ -62,3 +62,28 @@ def test_it_is_judged_like_the_others(project: Project) -> None:
     project.conftest(MINE)
     project.tests(gate(speculative_options={"fault": "wrong token"}))
     project.run("--specdec-engine=mine").assert_outcomes(failed=1)
+
+
+def test_an_engine_that_takes_fewer_requests_than_are_asked_for_is_warned_of(project: Project) -> None:
+    """The others wait in it: of two at once where it takes one, and not of one."""
+    project.conftest(
+        """
+        from dataclasses import replace
+        from pytest_specdec.engines.fake import FakeEngine
+
+        @pytest.hookimpl(specname="pytest_specdec_start_engine")
+        def pytest_start_mine(spec, settings):
+            engine = FakeEngine(spec)
+            details = {**engine.description.details, "most_requests": 1}
+            engine.description = replace(engine.description, details=details)
+            return engine
+        """
+    )
+    project.scenario('source = { format = "random", length = 4 }\ncount = 2\nmax_tokens = 8\nconcurrency = [1, 2]\n')
+    project.tests(SPECULATIVE)
+    one, two = project.records("--specdec-engine=mine").values()
+    assert not [each for each in one.warnings if "at once" in each]
+    assert [each for each in two.warnings if "at once" in each] == [
+        "2 requests were to be under way at once, and the engine takes 1: the figures are of 1; raise its limit "
+        "(max_num_seqs in vLLM) for both arms, or lower concurrency"
+    ]

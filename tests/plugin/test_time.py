@@ -41,6 +41,22 @@ def test_a_round_lasts_as_long_as_its_steps(project: Project) -> None:
     assert data == {TARGET_ONLY: [TARGET_SECONDS] * 2, SPECULATIVE: [SPECULATIVE_SECONDS] * 2}
 
 
+def test_what_a_gates_own_time_was_spent_on_is_recorded(project: Project) -> None:
+    """Each second once: an engine loads in 1000 s, a round is prepared and collected in 200 s, a rating takes 100 s.
+
+    The target's gate calibrates, with a round at batch 1; the speculative one asks it to rate steps, which takes none.
+    """
+    project.tests(both_arms())
+    target, speculative = (record.times for record in project.records().values())
+    plain, steps = 200 + TARGET_SECONDS, 200 + SPECULATIVE_SECONDS
+    told = [
+        [getattr(each, name).value for name in ("load_s", "warmup_s", "decode_s", "rating_s")]
+        for each in (target, speculative)
+    ]
+    assert told == [[1000, 2 * plain, 2 * plain, 100 + plain], [1000, 2 * steps, 2 * (plain + steps), 0]]
+    assert speculative.second_look_s.reason == "the first look decided"
+
+
 def test_rescoring_is_not_timed(project: Project) -> None:
     """A tie makes the target rate the output, which takes 100 s; the round lasts as long as without."""
     project.conftest(

@@ -123,6 +123,17 @@ def warn_of_differences(settings: Mapping[str, tuple[Any, Any]]) -> list[str]:
     ]
 
 
+def warn_of_fewer_places(about: Description, concurrency: int) -> list[str]:
+    """A warning where the engine takes fewer requests at once than are to be under way: the others wait in it."""
+    most = about.details.get("most_requests")
+    if most is None or concurrency <= most:
+        return []
+    return [
+        f"{concurrency} requests were to be under way at once, and the engine takes {most}: the figures are of {most}; "
+        "raise its limit (max_num_seqs in vLLM) for both arms, or lower concurrency"
+    ]
+
+
 def _word(value: Any) -> str:
     told = {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
     return told if len(told) <= LONGEST_TOLD else f"{told[:LONGEST_TOLD]}…"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pytest_specdec.history.saved import SavedRun
 from pytest_specdec.record import Record
 from pytest_specdec.record.parts import FindingPart
-from pytest_specdec.report.curves import curves, history, power
+from pytest_specdec.report.curves import curves, history, power, where_it_pays
 from pytest_specdec.report.decision import Decision, decide, headline
 from pytest_specdec.report.drawing import Figure, readable
 from pytest_specdec.report.gates import Gate, by_group, gates_of, grouped, newest, with_predictions
@@ -261,6 +261,8 @@ def gather(runs: Sequence[SavedRun]) -> Content:
     shown = with_predictions(newest(every))
     over_runs = history(ordered, every)
     figures: list[Figure] = []
+    for place, members in grouped((gate for gate in shown if gate.swept), lambda gate: gate.place).items():
+        figures += where_it_pays(place, members)
     for group, members in by_group(shown).items():
         figures += [*curves(group, members), power(group, members)]
         figures += [figure for figure in over_runs if figure.group == group]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from pytest_specdec.engines.spec import model_label
@@ -207,7 +208,7 @@ def _style(record: Record) -> str | None:
 
 def _order(record: Record) -> tuple[Any, ...]:
     asked = record.asked
-    where = (asked.scenario, asked.target, asked.dtype, asked.engine)
+    where = (asked.scenario, asked.target, asked.dtype, asked.engine, record.workload.concurrency or 0)
     return (*where, asked.speculates, asked.method, asked.draft or "", asked.gamma or 0)
 
 
@@ -240,7 +241,7 @@ def footnotes(records: Sequence[Record], shown: Sequence[str]) -> list[str]:
     notes += sorted({note for record in records if (note := _versions_note(record))})
     notes += [EMULATED] if _float32_for_want_of_bfloat16(judged) else []
     costs = [cost for record in records if (cost := _rescoring_cost(record)) is not None]
-    notes += [f"rescoring took {_range(costs)} of the time of decoding what it certified"] if costs else []
+    notes += [f"rescoring took {_range(costs)} of the time of decoding"] if costs else []
     ordered = sorted(records, key=_order)
     notes += together(note for record in ordered for note in _load_notes(record))
     notes += [_tie_note(record) for record in ordered if record.verdict.outcome == "tie"]
@@ -308,6 +309,23 @@ def _saturation(rate: Figure[float]) -> str:
 def _label(record: Record) -> str:
     asked = record.asked
     return f"{model_label(asked.target)} {asked.dtype} {asked.engine} {asked.method}"
+
+
+def time_notes(records: Iterable[Record]) -> list[str]:
+    """What each gate's time was spent on; of older records nothing is known."""
+    told = ((record, asdict(record.times)) for record in sorted(records, key=_order))
+    return [
+        f"time: {record.asked.scenario}, {record.workload.concurrency} at once, {_label(record)}"
+        f"{f' γ={record.asked.gamma}' if record.asked.gamma else ''}: {', '.join(words)}"
+        for record, times in told
+        if (
+            words := [
+                f"{name.removesuffix('_s').replace('_', ' ')} {each['value']:.1f} s"
+                for name, each in times.items()
+                if each["value"] is not None
+            ]
+        )
+    ]
 
 
 def _truth_note(records: Sequence[Record]) -> list[str]:

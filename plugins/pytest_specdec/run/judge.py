@@ -23,11 +23,13 @@ from pytest_specdec.metrics.rounds import Rounds
 from pytest_specdec.record import missing
 from pytest_specdec.record.parts import ForetoldPart, KnownTruthPart, VerdictPart
 from pytest_specdec.run.session import Arms, Session
+from pytest_specdec.telemetry.spent import LOOK_AGAIN
 from pytest_specdec.verdict.equivalence import Calibration, Case, Finding, Outcome, Verdict, confirm, judge
 from pytest_specdec.verdict.limits import Facts, reshaping_fields
 from pytest_specdec.verdict.logprobs import judge_logprobs
 from pytest_specdec.verdict.noise import noise_floor
 from pytest_specdec.verdict.part import finding_parts, outcome_part, rated_part, sampling_part
+from pytest_specdec.verdict.reference import Reference
 from pytest_specdec.verdict.sampling.evidence import LEVEL, RatedVerdict
 from pytest_specdec.verdict.sampling.judgement import SamplingOutcome, SamplingVerdict, judge_sampling
 from pytest_specdec.verdict.sampling.rated import can_be_rated, rate_rounds
@@ -84,12 +86,13 @@ def judge_rounds(session: Session, arms: Arms, rounds: Rounds, about: Descriptio
 
 
 def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Description) -> Judgement:
-    reference, workload, level = session.reference(arms), arms.workload, session.spend_level()
-    calibration = reference.calibration.beside(Facts.of(about), level)
-    rescore, decode = partial(session.rescore, arms), partial(session.decode, arms)
-    verdict = judge(workload, calibration, rounds.judged, rescore, decode)
+    workload, level = arms.workload, session.spend_level()
+    reference, verdict = _look(session, arms, rounds, about, level)
+    if verdict.by_number_alone and session.rate_all(arms):
+        reference, verdict = _look(session, arms, rounds, about, level)
     if verdict.by_number_alone:
-        again = _look_again(session, arms, rounds, about, level)
+        with session.spent.on(LOOK_AGAIN):
+            again = _look_again(session, arms, rounds, about, level)
         decides = again.by_number_alone or again.passes  # else it is no look at near-ties, and the first one stands
         verdict = confirm(verdict, again.near_ties) if decides else verdict
     verdict, known, foretold = _by_what_is_known(verdict, reference.calibration, arms, rounds, about)
@@ -106,9 +109,18 @@ def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Descrip
     return Judgement(False, part, [describe_verdict(told, workload.name)], ties)
 
 
+def _look(session: Session, arms: Arms, rounds: Rounds, about: Description, level: float) -> tuple[Reference, Verdict]:
+    """What is seen at these rounds, and what they were held against."""
+    reference = session.reference(arms)
+    calibration = reference.calibration.beside(Facts.of(about), level)
+    rescore, decode = partial(session.rescore, arms), partial(session.decode, arms)
+    return reference, judge(arms.workload, calibration, rounds.judged, rescore, decode)
+
+
 def _look_again(session: Session, arms: Arms, rounds: Rounds, about: Description, level: float) -> Verdict:
     """What is seen at fresh prompts, each a prompt and its answer, decoded by both arms."""
     fresh = Arms(arms.spec, _continued(arms.workload, rounds.runs[0], about.context))
+    session.rate_all(fresh)
     calibration = session.reference(fresh).calibration.beside(Facts.of(about), level)
     run = session.decode_once(fresh)
     return judge(fresh.workload, calibration, [run], partial(session.rescore, fresh))
