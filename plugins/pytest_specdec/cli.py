@@ -25,12 +25,13 @@ from pytest_specdec.first_project import demo, init
 from pytest_specdec.history.history import LATEST, OneRun, RegressionGate, run_path
 from pytest_specdec.history.saved import SavedRun, UnreadableRun, paths_in, read_run, run_id, storage_folder
 from pytest_specdec.models.cache import default_root, is_complete
+from pytest_specdec.progress import count
 from pytest_specdec.report.comparison import comparison
 from pytest_specdec.report.decision import BY, Decision, Limit, headline, write_lines
 from pytest_specdec.report.findings import decisions_on
-from pytest_specdec.report.gates import read_runs
+from pytest_specdec.report.gates import gates_of, newest, read_runs
 from pytest_specdec.report.marked import write_into
-from pytest_specdec.report.table import count, footnotes, print_table, screen_width
+from pytest_specdec.report.table import footnotes, print_table, screen_width, time_notes
 from pytest_specdec.report.write import FORMATS, format_of, write_report
 from pytest_specdec.settings import parse_gammas
 from pytest_specdec.telemetry.energy.counter import POWERCAP, packages
@@ -84,8 +85,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("-n", "--number", type=_number, default=20, help="how many; default 20, 0 for all")
     command.set_defaults(run=list_runs)
 
-    command = commands.add_parser("show", parents=[stored], help="the gates of one run")
-    command.add_argument("run_name", metavar="RUN", nargs="?", default=LATEST, help=f"{RUN}; default: the latest")
+    command = commands.add_parser("show", parents=[stored], help="the gates of one run, or of several the newest")
+    command.add_argument("runs", metavar="RUN", nargs="*", help=f"{RUNS}; default: the latest")
     command.add_argument("--into", type=Path, metavar="PAGE", help="write the table between the marks that name RUN")
     command.set_defaults(run=show)
 
@@ -161,29 +162,36 @@ def _line(run: SavedRun) -> str:
 
 
 def show(options: argparse.Namespace) -> int:
-    """The table of one run's gates, or the same in a page."""
-    run = _run(options.run_name, options.storage)
+    """The table of these runs' gates, the newest of each configuration, or one run's in a page."""
+    runs = _runs(options)
     if options.into:
-        write_into(options.into, run)
-        print(f"wrote the table of {run.path} into {options.into}")
+        if len(runs) > 1:
+            raise ConfigurationError(f"--into {options.into}: a page's table is of one run: name one, not {len(runs)}")
+        write_into(options.into, runs[0])
+        print(f"wrote the table of {runs[0].path} into {options.into}")
         return 0
-    print(_line(run))
-    if run.records:
-        shown_columns = print_table(run.records, screen_width(), print, sys.stdout.isatty())
-        print(headline(run.records))
-        _print_decisions(decisions_on([run]))
-        print("\n".join(footnotes(run.records, shown_columns)))
+    print("\n".join(map(_line, runs)))
+    records = [gate.record for gate in newest(gates_of(runs))]
+    if records:
+        shown_columns = print_table(records, screen_width(), print, sys.stdout.isatty())
+        print(headline(records))
+        _print_decisions(decisions_on(runs))
+        print("\n".join([*footnotes(records, shown_columns), *time_notes(records)]))
     return 0
+
+
+def _runs(options: argparse.Namespace) -> list[SavedRun]:
+    """The runs that are named, or the latest, oldest first."""
+    runs = [read_run(path) for name in options.runs or [LATEST] for path in _paths(name, options.storage)]
+    return sorted(runs, key=lambda run: run.datetime)
 
 
 def decide(options: argparse.Namespace) -> int:
     """Which γ to use, by the newest records of these runs."""
-    names = options.runs or [LATEST]
-    runs = [read_run(path) for name in names for path in _paths(name, options.storage)]
-    decisions = decisions_on(sorted(runs, key=lambda run: run.datetime), options.by, options.limits)
+    decisions = decisions_on(_runs(options), options.by, options.limits)
     if not decisions:
         raise ConfigurationError(
-            f"{', '.join(names)}: no gate that speculates was measured, so nothing is to be decided"
+            f"{', '.join(options.runs or [LATEST])}: no gate that speculates was measured, so nothing is to be decided"
         )
     _print_decisions(decisions)
     return 0

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import pytest
@@ -27,11 +26,10 @@ if TYPE_CHECKING:
     from pytest_specdec.engines.spec import EngineSpec
     from pytest_specdec.gpu_locks import Placement
     from pytest_specdec.history.history import Baselines, RegressionGate
-    from pytest_specdec.progress import Progress
+    from pytest_specdec.progress import PlannedGate, Progress
     from pytest_specdec.record import Record
-    from pytest_specdec.run.plan import PlannedGate
     from pytest_specdec.run.session import Session
-    from pytest_specdec.workloads.scenario import Scenario
+    from pytest_specdec.workloads.scenario import Choice, Scenario
 
 SPECDEC = "  specdec: "
 CLEAR = "\r\x1b[2K"
@@ -45,7 +43,7 @@ ENGINE_FIXTURES = {
     "ar_engine": (None, False),
 }
 SETTINGS = pytest.StashKey[Settings]()
-SCENARIOS = pytest.StashKey["dict[Path, Scenario]"]()
+SCENARIOS: pytest.StashKey[dict[Choice, Scenario]] = pytest.StashKey()
 GATED = pytest.StashKey[str]()
 WITHHELD = pytest.StashKey[set[str]]()
 BASELINES = pytest.StashKey["Baselines"]()
@@ -206,7 +204,7 @@ ar_engine = _engine("An engine of the backend that --specdec-engine names, targe
 
 @pytest.fixture(scope="session")
 def scenario(request: pytest.FixtureRequest) -> Scenario:
-    """One scenario file, as it was read when the tests were collected."""
+    """One scenario, as it was read when the tests were collected."""
     return request.config.stash[SCENARIOS][request.param]
 
 
@@ -215,10 +213,10 @@ def specdec(
     request: pytest.FixtureRequest, specdec_session: Session, benchmark: Any
 ) -> Callable[[EngineSpec, Scenario], Record]:
     """The gate: `specdec(engine, scenario)` judges, measures and records, or fails the test."""
+    from pytest_specdec.progress import SECONDS
     from pytest_specdec.record import to_json
     from pytest_specdec.report.findings import flat
     from pytest_specdec.run.gate import Gate
-    from pytest_specdec.run.plan import SECONDS
 
     began = time.monotonic()
 
@@ -264,10 +262,8 @@ def _label_params(params: dict[str, Any] | None) -> dict[str, Any] | None:
     """A test's parameters as its id has them: engines and scenarios by name, others as they are."""
     if params is None:
         return None
-    shown = {name: params[name].label for name in ENGINE_FIXTURES if hasattr(params.get(name), "label")}
-    if isinstance(params.get("scenario"), Path):
-        shown["scenario"] = params["scenario"].stem
-    return {**params, **shown}
+    named = (*ENGINE_FIXTURES, "scenario")
+    return {**params, **{name: params[name].label for name in named if hasattr(params.get(name), "label")}}
 
 
 def withhold(item: pytest.Item, benchmark: Any) -> None:

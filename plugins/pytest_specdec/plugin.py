@@ -35,10 +35,10 @@ from pytest_specdec.settings import OPTIONS, Settings, Texts
 if TYPE_CHECKING:
     from pytest_specdec.engines.engine import Engine
     from pytest_specdec.engines.spec import EngineSpec
-    from pytest_specdec.progress import Doing
+    from pytest_specdec.progress import Doing, PlannedGate
     from pytest_specdec.record import Record
     from pytest_specdec.report.decision import Decision
-    from pytest_specdec.run.plan import PlannedGate
+    from pytest_specdec.workloads.scenario import Choice
 
 MARKS = (
     "specdec(**keys): engines of this test: target, draft, method, gamma, dtype, options, …; more marks add engines",
@@ -62,6 +62,7 @@ FAKE_SCENARIO = Path(__file__).parent / "engines/fake/numbers.toml"
 NEEDS = frozenset({"gpu", "cpu", "multi_gpu", "engine"})
 
 BY_TARGET = "specdec_by_target"
+RESUMED = "--specdec-resume:"
 GROUP = re.compile("@[0-9a-f]{12}$")
 EFFECTIVE = pytest.StashKey[list[str]]()
 INTERRUPTION = pytest.StashKey[Interruption]()
@@ -202,8 +203,9 @@ def _parametrize(metafunc: pytest.Metafunc) -> ConfigurationError | None:
             specs = _specs(fixture, marks, metafunc.config)
             metafunc.parametrize(fixture, specs, ids=_distinct_labels(specs), indirect=True, scope="session")
         if _is_ours("scenario", metafunc.definition):
-            paths = _scenarios(metafunc, marks, settings)
-            metafunc.parametrize("scenario", paths, ids=[path.stem for path in paths], indirect=True, scope="session")
+            choices = _scenarios(metafunc, marks, settings)
+            ids = [choice.label for choice in choices]
+            metafunc.parametrize("scenario", choices, ids=ids, indirect=True, scope="session")
     except ConfigurationError as error:
         return error
     return None
@@ -252,8 +254,8 @@ def _others_add_engines(config: pytest.Config) -> bool:
     return any(each.function.__module__ != __name__ and not (each.wrapper or each.hookwrapper) for each in starts)
 
 
-def _scenarios(metafunc: pytest.Metafunc, marks: list[dict[str, Any]], settings: Settings) -> list[Path]:
-    """The scenario files of one test; each is read now, so that its mistakes are told before anything is loaded."""
+def _scenarios(metafunc: pytest.Metafunc, marks: list[dict[str, Any]], settings: Settings) -> list[Choice]:
+    """The scenarios of one test; files are read now, so that their mistakes are told before anything is loaded."""
     from pytest_specdec.workloads.scenario import load_scenarios
 
     by_default = settings.scenario or ((str(FAKE_SCENARIO),) if settings.engine == FAKE_ALONE else ())
@@ -372,7 +374,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     only = config.stash[SETTINGS].plan
     config.stash[PLANNED] = gates = _planned(session)
     if only or (gates and config.option.verbose >= 0):
-        from pytest_specdec.run.plan import describe_plan
+        from pytest_specdec.progress import describe_plan
 
         reporter.write_line("\n".join(describe_plan(gates)))
     return True if only else None
@@ -384,7 +386,7 @@ def _planned(session: pytest.Session) -> list[PlannedGate]:
     if not engines:
         return []
     from pytest_specdec.history.saved import storage_folder
-    from pytest_specdec.run.plan import PlannedGate, earlier_seconds
+    from pytest_specdec.progress import PlannedGate, earlier_seconds
 
     config = session.config
     try:
@@ -395,9 +397,8 @@ def _planned(session: pytest.Session) -> list[PlannedGate]:
 
 
 def _scenario_of(item: pytest.Item) -> str:
-    """The name of its scenario file, or of the fixture that makes one."""
-    path = item.callspec.params.get("scenario")  # type: ignore[attr-defined]
-    return path.stem if isinstance(path, Path) else "scenario"
+    """The name of its scenario, or of the fixture that makes one."""
+    return getattr(item.callspec.params.get("scenario"), "label", "scenario")  # type: ignore[attr-defined]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -419,6 +420,25 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         if need in item.config.stash[SETTINGS].require:
             pytest.fail(f"--specdec-require={need}: {reason}", pytrace=False)
         pytest.skip(reason)
+    if item.config.stash[SETTINGS].resume and (done := _green_before(item, engines)):
+        pytest.skip(f"{RESUMED} {item.name} is green in {done}")
+
+
+def _green_before(item: pytest.Item, engines: list[EngineSpec]) -> str | None:
+    """Where this gate's green record lies, of a test that has one engine and one scenario of the settings or marks."""
+    chosen = getattr(getattr(item, "callspec", None), "params", {}).get("scenario")
+    read = item.config.stash[SCENARIOS].items()
+    scenario = next((each for choice, each in read if choice == chosen), None)
+    if len(engines) != 1 or scenario is None or "specdec" not in getattr(item, "fixturenames", ()):
+        return None
+    from pytest_specdec.history.saved import storage_folder
+    from pytest_specdec.run.resume import green_before
+
+    try:
+        storage = storage_folder(str(item.config.getoption("benchmark_storage")))
+        return green_before(engines[0], scenario, item.config.stash[SETTINGS], storage)
+    except ConfigurationError as error:
+        pytest.fail(f"--specdec-resume: {error}", pytrace=False)
 
 
 def _needs_of(item: pytest.Item) -> list[tuple[str, tuple[Any, ...]]]:
@@ -540,8 +560,10 @@ def _our_skips(terminalreporter: Any) -> list[Any]:
 
 
 def _all_skipped(terminalreporter: Any) -> bool:
+    """Whether nothing ran, now or, as a gate that is resumed, before."""
     ran = ("passed", "failed", "error", "xfailed", "xpassed")
-    return not any(terminalreporter.stats.get(kind) for kind in ran)
+    resumed = any(RESUMED in each.longrepr[2] for each in _our_skips(terminalreporter))
+    return not (resumed or any(terminalreporter.stats.get(kind) for kind in ran))
 
 
 def _fails_empty(config: pytest.Config) -> bool:
@@ -554,9 +576,10 @@ def _partial(config: pytest.Config, records: list[Record]) -> str:
 
 
 def _tell_gates(terminalreporter: Any, config: pytest.Config, records: list[Record]) -> None:
+    from pytest_specdec.progress import count
     from pytest_specdec.report.decision import USE, headline, write_lines
     from pytest_specdec.report.findings import change_notes, decisions_on, present_run, worst
-    from pytest_specdec.report.table import count, footnotes, print_table, screen_width
+    from pytest_specdec.report.table import footnotes, print_table, screen_width
 
     write, width = terminalreporter.write_line, screen_width()
     terminalreporter.section("speculative decoding: is it exact, is it faster")

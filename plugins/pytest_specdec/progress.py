@@ -1,23 +1,81 @@
-"""What is being done, in plain lines: when it begins, and again while it lasts, so that slow machines are not silent.
+"""What a session is about to do, and what is being done, in plain lines, so that slow machines are not silent.
 
-A thread looks twice a second whether the last line has grown old, and then says what is being done and for how long by
-now. It runs only while something is being done. Beside what the clock times it is negligible: it compares two numbers,
-and every few seconds writes a line of words that were made outside the clock; nothing else is printed there.
+Before the first engine is loaded: gates, engines, and how long. That is what the same gates took in the latest saved
+runs on this machine, with the engines' loading; where one has never run here, that is said instead.
+
+What is being done is said when it begins, and again while it lasts. A thread looks twice a second whether the last line
+has grown old, and then says what is being done and for how long by now. It runs only while something is being done.
+Beside what the clock times it is negligible: it compares two numbers, and every few seconds writes a line of words that
+were made outside the clock; nothing else is printed there.
 """
 
 from __future__ import annotations
 
+import json
+import platform
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.history.saved import saved_paths
 from pytest_specdec.telemetry.energy.meter import MakeTicker, Ticker
 
+SECONDS = "specdec_seconds"
+LATEST = 10
 Doing = Callable[[str], AbstractContextManager[object]]
 LOOKS_S = 0.5
 SILENCE_S = 4.0  # 5 s are promised, and a busy machine wakes a thread late
+
+
+@dataclass(frozen=True)
+class PlannedGate:
+    """One gate: its test, the engine that it judges, its scenario by name, and how long it took when it last ran."""
+
+    test: str
+    engine: EngineSpec
+    scenario: str
+    seconds: float | None
+
+
+def earlier_seconds(storage: Path) -> dict[str, float]:
+    """How long each test's gate took when it was last saved on this machine; a file that is not whole says nothing."""
+    found: dict[str, float] = {}
+    for path in saved_paths(storage)[-LATEST:]:
+        try:
+            content = json.loads(path.read_text("utf-8"))
+        except (OSError, ValueError):
+            continue
+        if content.get("machine_info", {}).get("node") == platform.node():
+            told = {bench["fullname"]: bench.get("extra_info", {}).get(SECONDS) for bench in content["benchmarks"]}
+            found |= {test: seconds for test, seconds in told.items() if seconds is not None}
+    return found
+
+
+def describe_plan(gates: Sequence[PlannedGate]) -> list[str]:
+    """A line for all gates, and one for each engine in the order in which they are loaded."""
+    engines: dict[EngineSpec, dict[str, None]] = {}
+    for gate in gates:
+        engines.setdefault(gate.engine, {})[gate.scenario] = None
+    head = f"plan: {count(len(gates), 'gate')} of {count(len(engines), 'engine')}, {_how_long(gates)}"
+    told = {f"{spec.label} ({spec.backend}, {spec.dtype})": names for spec, names in engines.items()}
+    return [head, *(f"  {engine}: {', '.join(names)}" for engine, names in told.items())]
+
+
+def count(number: int, what: str) -> str:
+    """E.g. "1 gate", "2 gates"."""
+    return f"{number} {what}" + "s" * (number != 1)
+
+
+def _how_long(gates: Sequence[PlannedGate]) -> str:
+    known = [gate.seconds for gate in gates if gate.seconds is not None]
+    if not known:
+        return "no saved run on this machine tells how long they take"
+    whole = "" if len(known) == len(gates) else f" for the {len(known)} that ran here before"
+    return f"about {sum(known):.0f} s{whole}"
 
 
 @dataclass(frozen=True)

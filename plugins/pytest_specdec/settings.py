@@ -247,6 +247,12 @@ class Settings:
         8,
         renamed_from="control",
     )
+    rate: str = _option(
+        "NAME",
+        "of the target's own output, what it rates: sample (default), about 2,000 tokens; or all",
+        _one_of("sample", "all"),
+        "sample",
+    )
     python: str | None = _option("PATH", "interpreter of the engines' workers; default: this one")
     reference_python: str | None = _option(
         "PATH", "another interpreter for the target-only engine, to compare two versions"
@@ -302,6 +308,13 @@ class Settings:
     plan: bool = _option(
         "yes|no",
         "say which gates there are, on which engines and for how long, and stop",
+        parse_switch,
+        False,
+        switch=True,
+    )
+    resume: bool = _option(
+        "yes|no",
+        "skip a gate that is green in a saved run: of the same engine, versions, hardware, scenario and settings",
         parse_switch,
         False,
         switch=True,

@@ -35,7 +35,7 @@ from pytest_specdec.run.session import Session
 from pytest_specdec.verdict import detection
 from pytest_specdec.verdict.detection import SOUND
 from pytest_specdec.verdict.equivalence import Calibration, Certified, Outcome, judge
-from pytest_specdec.verdict.reference import Reference, calibrate
+from pytest_specdec.verdict.reference import Reference, Sample, calibrate
 from pytest_specdec.workloads.scenario import load_scenario
 from pytest_specdec.workloads.workload import Request, Workload
 
@@ -274,7 +274,7 @@ def bench(engine: FaultyWorker, subject: Subject) -> Bench:
     asked = tuple(Request(ids, subject.tokens[-1]) for ids in prompts(engine, subject.answers))
     workload = Workload("plantings", asked, len(asked))
     engine.plant(None)
-    reference = calibrate(engine, workload, one_pass(engine, workload), subject.calibration, time.perf_counter)
+    reference = calibrate(engine, workload, one_pass(engine, workload), Sample(subject.calibration), time.perf_counter)
     return Bench(engine, subject, workload, reference)
 
 
@@ -417,7 +417,7 @@ INTRODUCTION = f"""# What a verdict sees of a wrong KV cache
 
 A fault is planted into one answer, in a layer, a head and a step that a seeded generator draws, while its first
 {EARLY} tokens are decoded; where it says one step of {RARE}, in as many steps of the whole answer. Then the first 16
-and 64 tokens of that answer (of a plain pair 256 too; not of SmolLM2, whose 64 took ten minutes of one core, after
+and 64 tokens of that answer (of a plain pair 256 too; not of SmolLM2, whose 64 took twelve minutes of one core, after
 rollbacks 16) are judged as a gate judges: against the sound engine's own output, with the calibration's noise floor and
 near-ties, and with the sound target's rating of every token where they differ. The share of plantings that are red
 stands beside its exact 95 % interval (Clopper and Pearson, Biometrika 26, 1934), and the names of the verdicts after

@@ -20,8 +20,14 @@ import pytest
 from pytest_specdec.history.compare import compare_figure
 from pytest_specdec.history.saved import read_run
 from pytest_specdec.metrics.base import ALTERNATED
-from pytest_specdec.metrics.drift import LIMIT
-from pytest_specdec.metrics.interval import Interval, half_width, mean_interval, ratio_interval, squared_error
+from pytest_specdec.metrics.interval import (
+    MOST_DRIFT,
+    Interval,
+    half_width,
+    mean_interval,
+    ratio_interval,
+    squared_error,
+)
 from pytest_specdec.metrics.rounds import Plan
 from pytest_specdec.record import Record, from_json
 from pytest_specdec.thresholds import Threshold
@@ -225,7 +231,7 @@ def _again(record: Record, target: Record | None, drift: float | None) -> str:
     if drift is None or min(len(ours), len(theirs)) < 2:
         return "not possible: no rounds or no second look at the target"
     off = abs(math.log(drift)) / 2
-    if off > LIMIT:
+    if off > MOST_DRIFT:
         return f"none: drift alone may have moved it by {off:.0%}"
     middle = math.log(fmean(ours)) - math.log(fmean(theirs)) - math.log(drift) / 2
     errors = [squared_error([math.log(each) for each in arm]) for arm in (ours, theirs)]

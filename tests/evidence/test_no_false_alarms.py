@@ -19,7 +19,7 @@ import pytest
 from pytest_specdec.engines.engine import one_pass
 from pytest_specdec.hardware import cores, processor
 from pytest_specdec.verdict.equivalence import Outcome, Verdict, judge
-from pytest_specdec.verdict.reference import Reference, calibrate
+from pytest_specdec.verdict.reference import Reference, Sample, calibrate
 from pytest_specdec.workloads.workload import Request, Workload
 
 PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "false-alarms.md"
@@ -81,7 +81,7 @@ def never_red(session, spec, prompts, max_tokens: int, concurrency: int) -> None
     with session.pool.using(spec) as engine:
         requests = tuple(Request(ids, max_tokens) for ids in prompts(engine))
         workload = Workload("false alarms", requests, concurrency)
-        reference = calibrate(engine, workload, one_pass(engine, workload), 8, time.perf_counter)
+        reference = calibrate(engine, workload, one_pass(engine, workload), Sample(8), time.perf_counter)
         verdicts = {
             name: judge_variation(engine, other, reference, workload) for name, other in variations(workload).items()
         }
@@ -96,7 +96,7 @@ def judge_variation(engine, variation: Workload, reference: Reference, workload:
     run = one_pass(engine, variation)
     floor = reference.calibration.floor
     if variation.concurrency != workload.concurrency:
-        floor = calibrate(engine, variation, run, 0, time.perf_counter).calibration.floor
+        floor = calibrate(engine, variation, run, Sample(0), time.perf_counter).calibration.floor
     certified = tuple(reference.calibration.certified[at] for at in order)
     return judge(variation, replace(reference.calibration, certified=certified, floor=floor), [run], engine.score)
 

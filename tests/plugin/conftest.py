@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from _pytest.config import default_plugins
 from tests.plugin.forks import prepared
+from tests.plugin.gates import INI
 
 import pytest_specdec
 from pytest_specdec.record import Record, from_json
@@ -37,11 +38,6 @@ OUTER_VARIABLES = (
     "PYTEST_XDIST_WORKER_COUNT",
 )
 
-INI = """
-[pytest]
-specdec_engine = fake
-addopts = --benchmark-timer=pytest_specdec.engines.fake.clock
-"""
 SCENARIO = """
 source = { format = "ids", prompts = [[5, 9], [8, 12, 4]] }
 max_tokens = 8

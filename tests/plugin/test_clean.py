@@ -5,18 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.plugin.gates import gate
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
-BOTH_ARMS = """
-def test_target_only(specdec, ar_engine, scenario):
-    specdec(ar_engine, scenario)
-
-@pytest.mark.specdec(gamma=[2, 4])
-def test_speculative(specdec, spec_engine, scenario):
-    specdec(spec_engine, scenario)
-"""
+BOTH_ARMS = gate("test_target_only", "ar_engine") + gate("test_speculative", gamma=[2, 4])
 NOT_A_NUMBER = """
 from dataclasses import replace
 from pytest_specdec.engines.fake import FakeEngine

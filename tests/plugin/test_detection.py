@@ -6,27 +6,16 @@ import json
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
+from tests.plugin.gates import WRONG_TOKEN, gate
+
 from pytest_specdec.record import from_json
 from pytest_specdec.record.parts import DetectionPart
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
-GATES = """
 PAIR = {"target": "constructed:tiny?memory=24", "draft": "constructed:tiny:draft?memory=24", "gamma": 3}
-
-@pytest.mark.specdec(**PAIR)
-def test_pair(specdec, spec_engine, scenario):
-    specdec(spec_engine, scenario)
-
-@pytest.mark.specdec(**PAIR, speculative_options={"fault": "wrong token"})
-def test_red(specdec, spec_engine, scenario):
-    specdec(spec_engine, scenario)
-
-@pytest.mark.specdec(gamma=3)
-def test_other(specdec, spec_engine, scenario):
-    specdec(spec_engine, scenario)
-"""
+GATES = gate("test_pair", **PAIR) + gate("test_red", **PAIR | WRONG_TOKEN) + gate("test_other", gamma=3)
 SCENARIO = 'source = { format = "random", length = 33 }\ncount = 2\nmax_tokens = 20\nrounds = 2\n'
 
 

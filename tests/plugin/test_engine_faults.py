@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.plugin.gates import gate
+
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
-TARGET_ONLY = """
-def test_target_only(specdec, ar_engine, scenario):
-    specdec(ar_engine, scenario)
-"""
+TARGET_ONLY = gate("test_target_only", "ar_engine")
 TWO_ON_ONE_ENGINE_AND_ANOTHER = """
 faulty = pytest.mark.specdec(gamma=3, speculative_options={"fault": "%s"})
 

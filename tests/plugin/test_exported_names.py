@@ -7,19 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 from _pytest.config import ExitCode
+from tests.plugin.gates import gate
 
 from pytest_specdec.exported_names import NAMES
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
-MODES = """
-def test_target_alone(specdec, ar_engine, scenario):
-    specdec(ar_engine, scenario)
-
-def test_speculation(specdec, spec_engine, scenario):
-    specdec(spec_engine, scenario)
-"""
+MODES = gate("test_target_alone", "ar_engine") + gate("test_speculation")
 BARE = 'import pytest\npytestmark = pytest.mark.specdec(scenario="scenarios/short.toml")\n'
 MODELS = {"TARGET_MODEL": "t", "DRAFTER_MODEL": "d", "GAMMA_VALUE": "5"}
 

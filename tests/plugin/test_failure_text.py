@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.plugin.gates import gate
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
-SPECULATIVE = "def test_red(specdec, spec_engine, scenario):\n    specdec(spec_engine, scenario)\n"
-
 
 def failure(project: Project, fault: str, *options: str) -> list[str]:
     """The lines of pytest's FAILURES section, of a test whose engine has this fault."""
-    project.tests(f'@pytest.mark.specdec(gamma=3, speculative_options={{"fault": "{fault}"}})\n' + SPECULATIVE)
+    project.tests(gate("test_red", gamma=3, speculative_options={"fault": fault}))
     lines = project.run(*options).outlines
     start = next(at for at, line in enumerate(lines) if "FAILURES" in line)
     end = next(at for at, line in enumerate(lines) if "speculative decoding:" in line)
@@ -95,7 +94,7 @@ def test_summary_and_annotation_have_the_reason_in_their_line(
     """As a job's page shows them; in CI pytest cuts no line."""
     for name in ("CI", "GITHUB_ACTIONS"):
         monkeypatch.setenv(name, "true")
-    project.tests(f'@pytest.mark.specdec(gamma=3, speculative_options={{"fault": "{fault}"}})\n' + SPECULATIVE)
+    project.tests(gate("test_red", gamma=3, speculative_options={"fault": fault}))
     result = project.run()
     result.stdout.fnmatch_lines([f"::error file=test_it.py,line=*::{reason}*"])
     result.stdout.fnmatch_lines([f"FAILED test_it.py::test_red* - Failed: {reason}*"])
@@ -106,14 +105,14 @@ def test_a_test_that_cannot_be_collected_has_its_reason_in_the_summary(
 ) -> None:
     """With the test's name."""
     monkeypatch.setenv("CI", "true")
-    project.tests("@pytest.mark.specdec(gama=3)\n" + SPECULATIVE)
+    project.tests(gate("test_red", gama=3))
     project.run().stdout.fnmatch_lines(["ERROR test_it.py - Failed: test_it.py::test_red: *unknown key 'gama'*"])
 
 
 def test_a_missed_limit_names_figure_limit_and_file(project: Project) -> None:
     """The scenario's own demand."""
     project.scenario((project.path / "scenarios/short.toml").read_text() + "min_speedup = 3.0\n")
-    project.tests("@pytest.mark.specdec(gamma=2)\n" + SPECULATIVE)
+    project.tests(gate("test_red", gamma=2))
     missed = next(line for line in project.run().outlines if line.startswith("speedup"))
     assert missed.startswith("speedup 1.52× is below min_speedup = 3 of ")
     assert "scenarios/short.toml; " in missed

@@ -5,23 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.plugin.gates import gate
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
-
-BOTH_ARMS = """
-def test_speculative(specdec, spec_engine, scenario):
-    specdec(spec_engine, scenario)
-
-def test_target_only(specdec, ar_engine, scenario):
-    specdec(ar_engine, scenario)
-"""
 
 
 def test_no_other_option_is_needed(project: Project) -> None:
     """Tests without marks pass; figures are those of the engine's own clock: a second for each of 8 x 32 tokens."""
     project.write("pytest.ini", "[pytest]\n")
-    project.tests(BOTH_ARMS, header="")
+    project.tests(gate("test_speculative") + gate("test_target_only", "ar_engine"), header="")
     records = project.records("--specdec-engine", "fake")
     assert [record.gate for record in records.values()] == ["green", "green"]
     throughput = records["test_target_only[arithmetic-target-numbers]"].throughput

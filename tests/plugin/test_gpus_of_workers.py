@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.plugin.gates import gate
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
@@ -46,14 +47,7 @@ def pytest_start_mine(spec, settings):
         notes.write(f"{worker} {own} {spec.environment.get('CUDA_VISIBLE_DEVICES')}\\n")
     return FakeEngine(spec)
 """
-TWO_TARGETS = """
-def test_t(specdec, ar_engine, scenario):
-    specdec(ar_engine, scenario)
-
-@pytest.mark.specdec(target="u")
-def test_u(specdec, ar_engine, scenario):
-    specdec(ar_engine, scenario)
-"""
+TWO_TARGETS = gate("test_t", "ar_engine") + gate("test_u", "ar_engine", target="u")
 
 
 @pytest.fixture
@@ -87,7 +81,9 @@ def test_without_workers_an_engine_sees_what_the_caller_shows(cards: Project) ->
 
 def test_an_engine_that_spans_two_cards_gets_both(cards: Project) -> None:
     """One worker is all that two cards can serve, and the second one says so."""
-    cards.tests(TWO_TARGETS.replace('target="u"', 'target="u", options={"tensor_parallel_size": 2}'))
+    cards.tests(
+        gate("test_t", "ar_engine") + gate("test_u", "ar_engine", target="u", options={"tensor_parallel_size": 2})
+    )
     result = cards.run_apart("-n", "2", "--specdec-engine=mine")
     result.assert_outcomes(passed=1, failed=1)
     assert [shown for _, _, shown in read_notes(cards)] == ["GPU-cccccccc,GPU-bbbbbbbb"]

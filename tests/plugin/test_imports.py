@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.plugin.gates import SPECULATIVE
+
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
@@ -67,5 +69,5 @@ def test_a_run_without_the_fixtures_imports_next_to_nothing(project: Project) ->
 
 def test_a_gate_on_the_fake_engine_imports_no_engine(project: Project) -> None:
     """Neither does the table at the end, beyond rich."""
-    project.tests("def test_it(specdec, spec_engine, scenario):\n    specdec(spec_engine, scenario)\n")
+    project.tests(SPECULATIVE)
     assert list_imports(project) & {"torch", "vllm", "transformers"} == set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.plugin.gates import gate
 
 from pytest_specdec.record import Figure
 
@@ -22,14 +23,7 @@ pytestmark = pytest.mark.specdec(
 )
 """
 SCENARIO = 'source = { format = "random", length = 20 }\ncount = 3\nmax_tokens = 30\nconcurrency = 2\nrounds = 2\n'
-BOTH_ARMS = """
-@pytest.mark.specdec(method="none", draft=None, gamma=None)
-def test_target_only(specdec, ar_engine, scenario):
-    specdec(ar_engine, scenario)
-
-def test_speculative(specdec, spec_engine, scenario):
-    specdec(spec_engine, scenario)
-"""
+BOTH_ARMS = gate("test_target_only", "ar_engine", method="none", draft=None, gamma=None) + gate("test_speculative")
 WRONG_IN_BOTH = """{"fault": "wrong token"}"""
 
 
@@ -64,11 +58,7 @@ def test_a_fault_of_both_arms_is_red(pair: Project) -> None:
 
 def test_a_drafter_that_is_never_right_is_draft_state(pair: Project) -> None:
     """Every token is right."""
-    pair.tests(
-        '@pytest.mark.specdec(speculative_options={"fault": "nothing accepted"})\n'
-        "def test_it(specdec, spec_engine, scenario):\n    specdec(spec_engine, scenario)\n",
-        header=PAIR,
-    )
+    pair.tests(gate(speculative_options={"fault": "nothing accepted"}), header=PAIR)
     result = pair.run()
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
@@ -87,11 +77,7 @@ def test_low_coverage_is_a_footnote(pair: Project) -> None:
 
 def test_how_much_was_held_against_the_truth_is_a_footnote(pair: Project) -> None:
     """Once for all gates: those of the pair, and not the one of a model whose answers nobody knows beforehand."""
-    unknown = """
-@pytest.mark.specdec(target="t", draft="d", scenario="scenarios/short.toml")
-def test_unknown(specdec, spec_engine, scenario):
-    specdec(spec_engine, scenario)
-"""
+    unknown = gate("test_unknown", target="t", draft="d", scenario="scenarios/short.toml")
     pair.tests(unknown, header="import pytest\n")
     assert "known truth: " not in str(pair.run().stdout)
     pair.tests(BOTH_ARMS, header=PAIR)

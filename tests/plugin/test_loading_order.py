@@ -53,6 +53,24 @@ def test_each_engine_is_loaded_once_and_its_target_before_it(project: Project, s
     assert loads.index("u-target") < loads.index("u-draft_model-g2")
 
 
+def test_a_swept_concurrency_is_a_gate_each_on_the_same_two_engines(project: Project) -> None:
+    """With rounds, target's rounds and a verdict of its own, and a record that says how many were under way."""
+    project.scenario(
+        'source = { format = "random", length = 4 }\ncount = 6\nmax_tokens = 8\nconcurrency = [1, 2, 4]\nwaves = 2\n'
+    )
+    project.tests("def test_it(specdec, spec_engine, scenario):\n    specdec(spec_engine, scenario)\n")
+    records = project.records()
+    assert {name: (each.workload.concurrency, each.workload.requests) for name, each in records.items()} == {
+        "test_it[t-draft_model-g3-short-c1]": (1, 2),
+        "test_it[t-draft_model-g3-short-c2]": (2, 4),
+        "test_it[t-draft_model-g3-short-c4]": (4, 6),
+    }
+    assert {each.verdict.outcome for each in records.values()} == {"identical"}
+    assert len({each.workload.digest for each in records.values()}) == 3
+    assert all(each.target_alone.tokens_per_second.value for each in records.values())
+    assert project.loads() == ["t-target", "t-draft_model-g3"]
+
+
 def test_target_only_tests_run_before_speculative_ones(project: Project) -> None:
     """A target-only test measures the reference, so that no speculative test has to."""
     project.tests(TESTS[0] + TESTS[2])

@@ -9,20 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.plugin.gates import WRONG_TOKEN, both_arms, gate
 
 from pytest_specdec.record import Figure, Record
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
-BOTH_ARMS = """
-def test_target_only(specdec, ar_engine, scenario):
-    specdec(ar_engine, scenario)
-
-@pytest.mark.specdec(gamma=3, speculative_options={"alpha": 1.0})
-def test_speculative(specdec, spec_engine, scenario):
-    specdec(spec_engine, scenario)
-"""
 TARGET_ONLY, SPECULATIVE = "test_target_only[t-target-short]", "test_speculative[t-draft_model-g3-short]"
 TWELVE = """
 source = { format = "random", length = 4 }
@@ -53,7 +46,7 @@ def pytest_start_failing(spec):
 def both(project: Project, lines: str) -> tuple[Record, Record]:
     """The records of both arms on twelve requests."""
     project.scenario(TWELVE + lines)
-    project.tests(BOTH_ARMS)
+    project.tests(both_arms())
     records = project.records()
     return records[TARGET_ONLY], records[SPECULATIVE]
 
@@ -103,7 +96,7 @@ def test_requests_that_are_not_due_in_time_are_left_out_and_counted(project: Pro
 def test_goodput_is_gated_for_both_kinds_of_arm(project: Project) -> None:
     """A time to the last token of 5 s is met by the speculative engine alone."""
     project.scenario(TWELVE + CONSTANT + "0.1 }\nslo = { e2e_ms = 5000 }\nmin_goodput = 0.9\n")
-    project.tests(BOTH_ARMS)
+    project.tests(both_arms())
     result = project.run("--benchmark-json=out.json")
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(
@@ -237,7 +230,7 @@ def test_an_inconclusive_rate_is_told_in_those_words(project: Project) -> None:
     """Below the table, beside the other arm's saturation."""
     project.conftest(SLOW_SENDER)
     project.scenario(TWELVE + SWEEP)
-    project.tests(BOTH_ARMS)
+    project.tests(both_arms())
     result = project.run()
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines([f"saturation: * fake draft_model: {NOT_SENT}; target only: 0.1 requests/s"])
@@ -247,7 +240,7 @@ def test_goodput_that_the_machine_kept_down_is_a_warning_and_no_red_gate(project
     """At 0.4/s each request is answered 3.5 s after it was sent, and up to 20 s after it was due."""
     project.conftest(SLOW_SENDER)
     project.scenario(TWELVE + CONSTANT + "0.4 }\nslo = { e2e_ms = 4000 }\nmin_goodput = 0.9\n")
-    project.tests(BOTH_ARMS)
+    project.tests(both_arms())
     result = project.run("-k", "speculative")
     result.assert_outcomes(passed=1, deselected=1)
     result.stdout.fnmatch_lines(["warning: short: inconclusive: goodput 0.0833 is below min_goodput = 0.9 of *"])
@@ -272,10 +265,7 @@ def test_objectives_move_the_saturation_point(project: Project) -> None:
 def test_a_wrong_answer_at_any_rate_makes_the_gate_red(project: Project) -> None:
     """It is named with its rate, and the sweep has no figures and no saturation point."""
     project.scenario(TWELVE + SWEEP)
-    project.tests(
-        '@pytest.mark.specdec(gamma=3, speculative_options={"fault": "wrong token"})\n'
-        "def test_red(specdec, spec_engine, scenario):\n    specdec(spec_engine, scenario)\n"
-    )
+    project.tests(gate("test_red", **WRONG_TOKEN))
     result = project.run()
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*t-draft_model-g3 at 0.1 requests/s: divergent: *"])
@@ -284,7 +274,7 @@ def test_a_wrong_answer_at_any_rate_makes_the_gate_red(project: Project) -> None
 
 def test_an_untimed_session_gates_the_lowest_rate_and_sweeps_nothing(project: Project) -> None:
     project.scenario(TWELVE + SWEEP)
-    project.tests(BOTH_ARMS)
+    project.tests(both_arms())
     result = project.run("--benchmark-disable", "--junit-xml=out.xml")
     result.assert_outcomes(passed=2)
     assert "saturation:" not in result.stdout.str()
@@ -310,7 +300,7 @@ def test_an_engine_that_cannot_keep_moments_is_skipped_by_name(project: Project)
         """
     )
     project.scenario(TWELVE + CONSTANT + "0.1 }")
-    project.tests(BOTH_ARMS)
+    project.tests(both_arms())
     result = project.run("-rs")
     result.assert_outcomes(skipped=2)
     result.stdout.fnmatch_lines(["SKIPPED *requests that arrive while others are decoded are not supported*"])

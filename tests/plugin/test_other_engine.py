@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.plugin.gates import SPECULATIVE, gate
+
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
@@ -19,7 +21,6 @@ class Mine(FakeEngine):
 def pytest_start_mine(spec, settings):
     return Mine(spec) if spec.backend == "mine" else None
 """
-SPECULATIVE = "def test_it(specdec, spec_engine, scenario):\n    specdec(spec_engine, scenario)\n"
 
 
 def test_an_engine_of_a_conftest_runs_through_spec_engine(project: Project) -> None:
@@ -34,7 +35,7 @@ def test_an_engine_of_a_conftest_runs_through_spec_engine(project: Project) -> N
 def test_its_options_reach_it(project: Project) -> None:
     """The mark's options pass through as they are."""
     project.conftest(MINE)
-    project.tests('@pytest.mark.specdec(options={"colour": "green"})\n' + SPECULATIVE)
+    project.tests(gate(options={"colour": "green"}))
     project.run("--specdec-engine=mine").assert_outcomes(passed=1)
     assert (project.path / "colour.txt").read_text() == "green"
 
@@ -59,5 +60,30 @@ def test_one_test_runs_on_both(project: Project) -> None:
 def test_it_is_judged_like_the_others(project: Project) -> None:
     """A fault in an engine from outside is a red gate too."""
     project.conftest(MINE)
-    project.tests('@pytest.mark.specdec(speculative_options={"fault": "wrong token"})\n' + SPECULATIVE)
+    project.tests(gate(speculative_options={"fault": "wrong token"}))
     project.run("--specdec-engine=mine").assert_outcomes(failed=1)
+
+
+def test_an_engine_that_takes_fewer_requests_than_are_asked_for_is_warned_of(project: Project) -> None:
+    """The others wait in it: of two at once where it takes one, and not of one."""
+    project.conftest(
+        """
+        from dataclasses import replace
+        from pytest_specdec.engines.fake import FakeEngine
+
+        @pytest.hookimpl(specname="pytest_specdec_start_engine")
+        def pytest_start_mine(spec, settings):
+            engine = FakeEngine(spec)
+            details = {**engine.description.details, "most_requests": 1}
+            engine.description = replace(engine.description, details=details)
+            return engine
+        """
+    )
+    project.scenario('source = { format = "random", length = 4 }\ncount = 2\nmax_tokens = 8\nconcurrency = [1, 2]\n')
+    project.tests(SPECULATIVE)
+    one, two = project.records("--specdec-engine=mine").values()
+    assert not [each for each in one.warnings if "at once" in each]
+    assert [each for each in two.warnings if "at once" in each] == [
+        "2 requests were to be under way at once, and the engine takes 1: the figures are of 1; raise its limit "
+        "(max_num_seqs in vLLM) for both arms, or lower concurrency"
+    ]

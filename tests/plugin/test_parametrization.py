@@ -5,18 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.plugin.gates import SPECULATIVE, gate
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
-SPECULATIVE = "def test_it(specdec, spec_engine, scenario):\n    specdec(spec_engine, scenario)\n"
-
 
 def test_drafts_methods_and_gammas_multiply_out(project: Project) -> None:
     """Two of each make eight engines, each with an id of its own."""
-    project.tests(
-        '@pytest.mark.specdec(draft=["d", "e"], method=["draft_model", "eagle"], gamma=[2, 4])\n' + SPECULATIVE
-    )
+    project.tests(gate(draft=["d", "e"], method=["draft_model", "eagle"], gamma=[2, 4]))
     ids = project.ids()
     assert (len(ids), len(set(ids))) == (8, 8)
     project.run().assert_outcomes(passed=8)
@@ -27,9 +24,7 @@ def test_drafts_methods_and_gammas_multiply_out(project: Project) -> None:
 def test_ids_hold_no_prompt_and_no_path(project: Project) -> None:
     """A model's id is its last part, a scenario's its name; the same on every machine and in every run."""
     project.scenario('source = { format = "text", prompts = ["Once upon a time"] }\nmax_tokens = 4\n', name="story")
-    project.tests(
-        '@pytest.mark.specdec(target="/models/big/t-7b", gamma=2, scenario="scenarios/story.toml")\n' + SPECULATIVE
-    )
+    project.tests(gate(target="/models/big/t-7b", gamma=2, scenario="scenarios/story.toml"))
     first, second = project.ids(), project.ids()
     assert first == second == ["test_it[t-7b-draft_model-g2-story]"]
 
@@ -37,7 +32,7 @@ def test_ids_hold_no_prompt_and_no_path(project: Project) -> None:
 def test_scenarios_of_a_folder_multiply_out(project: Project) -> None:
     """In order of name."""
     project.scenario((project.path / "scenarios/short.toml").read_text(), name="again")
-    project.tests('@pytest.mark.specdec(scenario="scenarios")\n' + SPECULATIVE)
+    project.tests(gate(scenario="scenarios"))
     assert project.ids() == ["test_it[t-draft_model-g3-again]", "test_it[t-draft_model-g3-short]"]
 
 
@@ -87,15 +82,13 @@ def test_marks_of_module_and_class_are_defaults(project: Project) -> None:
 
 def test_several_marks_of_a_function_add_engines(project: Project) -> None:
     """Each on top of the module's; they do not multiply with each other."""
-    project.tests(
-        '@pytest.mark.specdec(gamma=2)\n@pytest.mark.specdec(method="ngram", draft=None, gamma=6)\n' + SPECULATIVE
-    )
+    project.tests("@pytest.mark.specdec(gamma=2)\n" + gate(method="ngram", draft=None, gamma=6))
     assert sorted(project.ids()) == ["test_it[t-draft_model-g2-short]", "test_it[t-ngram-g6-short]"]
 
 
 def test_gamma_of_the_command_line_reaches_a_test_that_leaves_it_open(project: Project) -> None:
     """A test that fixes γ keeps its own."""
-    project.tests(SPECULATIVE + "\n@pytest.mark.specdec(gamma=2)\n" + SPECULATIVE.replace("test_it", "test_fixed"))
+    project.tests(gate() + gate("test_fixed", gamma=2))
     assert sorted(project.ids("--specdec-gamma=7,8")) == [
         "test_fixed[t-draft_model-g2-short]",
         "test_it[t-draft_model-g7-short]",
@@ -105,7 +98,7 @@ def test_gamma_of_the_command_line_reaches_a_test_that_leaves_it_open(project: P
 
 def test_without_a_draft_drafting_is_by_lookup(project: Project) -> None:
     """A mark says None where its module names a draft."""
-    project.tests("@pytest.mark.specdec(draft=None)\n" + SPECULATIVE)
+    project.tests(gate(draft=None))
     assert project.ids() == ["test_it[t-ngram-g3-short]"]
 
 

@@ -6,18 +6,11 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.plugin.gates import WRONG_TOKEN, both_arms
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
-BOTH_ARMS = """
-@pytest.mark.specdec(gamma=3, speculative_options={"alpha": 1.0})
-def test_speculative(specdec, spec_engine, scenario):
-    specdec(spec_engine, scenario)
-
-def test_target_only(specdec, ar_engine, scenario):
-    specdec(ar_engine, scenario)
-"""
 ON_EVERY_TICK = """
 import threading
 
@@ -126,7 +119,7 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("fast")
 def test_loading_and_decoding_are_told_as_they_happen(project: Project) -> None:
     """Which engine loads, when it is ready, and what it decodes; past pytest's capturing."""
-    project.tests(BOTH_ARMS)
+    project.tests(both_arms())
     said = progress(project.run())
     assert said[0] == "specdec: loading t-target (fake, bfloat16)"
     assert said[1].startswith("specdec: t-target is ready after ")
@@ -140,7 +133,7 @@ def test_loading_and_decoding_are_told_as_they_happen(project: Project) -> None:
 @pytest.mark.usefixtures("fast")
 def test_rescoring_is_told(project: Project) -> None:
     """It may take long on a real engine."""
-    project.tests(BOTH_ARMS.replace('"alpha": 1.0', '"fault": "wrong token"'))
+    project.tests(both_arms(**WRONG_TOKEN))
     assert progress(project.run())[-1] == "specdec: t-target rescores 32 tokens"
 
 
@@ -148,7 +141,7 @@ def test_rescoring_is_told(project: Project) -> None:
 def test_what_lasts_is_told_again_while_it_lasts(project: Project, capture: str) -> None:
     """Each step here goes on until its line was printed; every line is whole, also after pytest began one."""
     project.conftest(ON_EVERY_TICK + SLOW)
-    project.tests(BOTH_ARMS.replace('"alpha": 1.0', '"fault": "wrong token"'))
+    project.tests(both_arms(**WRONG_TOKEN))
     result = project.run_apart("-v", f"--capture={capture}")
     result.assert_outcomes(passed=1, failed=1)
     lines = [line for line in result.outlines if "specdec: " in line]
@@ -182,7 +175,7 @@ def test_an_engine_from_outside_can_tell_what_it_does(project: Project) -> None:
                 return FakeEngine(spec)
         """
     )
-    project.tests(BOTH_ARMS)
+    project.tests(both_arms())
     assert progress(project.run()).count("specdec: fetching its weights") == 2
 
 
@@ -190,7 +183,7 @@ def test_an_engine_from_outside_can_tell_what_it_does(project: Project) -> None:
 def test_no_thread_is_left_however_it_ends(project: Project, ends: str) -> None:
     """One ran while the engine loaded."""
     project.conftest(ON_EVERY_TICK + BROKEN.format(ends=ends))
-    project.tests(BOTH_ARMS)
+    project.tests(both_arms())
     project.run_apart("-p", "no:xdist")
     assert (project.path / "while_loading.txt").read_text() == "1"
     assert (project.path / "at_the_end.txt").read_text() == "0"
@@ -200,7 +193,7 @@ def test_no_thread_is_left_however_it_ends(project: Project, ends: str) -> None:
 def test_where_nothing_is_said_no_thread_runs(project: Project, option: str) -> None:
     """With -q, and on a worker of pytest-xdist."""
     project.conftest(ON_EVERY_TICK + BROKEN.format(ends="pass"))
-    project.tests(BOTH_ARMS)
+    project.tests(both_arms())
     result = project.run_apart(option)
     assert progress(result) == []
     assert (project.path / "while_loading.txt").read_text() == "0"
@@ -208,7 +201,7 @@ def test_where_nothing_is_said_no_thread_runs(project: Project, option: str) -> 
 
 def test_a_quiet_run_says_nothing_of_it(project: Project) -> None:
     """-q is quiet; the table, which is the result, stays."""
-    project.tests(BOTH_ARMS)
+    project.tests(both_arms())
     result = project.run("-q")
     assert progress(result) == []
     assert len(table(result)) == 2
@@ -217,7 +210,7 @@ def test_a_quiet_run_says_nothing_of_it(project: Project) -> None:
 def test_the_table_has_the_verdict_before_the_speed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Target-only first, then what it is compared with: 16 tokens in 16 s, and in 7 s with every draft accepted."""
     monkeypatch.setenv("COLUMNS", "100")
-    project.tests(BOTH_ARMS)
+    project.tests(both_arms())
     result = project.run()
     result.stdout.fnmatch_lines(
         [
@@ -238,7 +231,7 @@ def test_the_table_has_the_verdict_before_the_speed(project: Project, monkeypatc
 
 def test_the_notes_say_what_the_columns_mean(project: Project) -> None:
     """And why one of them is empty."""
-    project.tests(BOTH_ARMS)
+    project.tests(both_arms())
     lines = project.run().outlines
     assert [
         line
@@ -248,16 +241,17 @@ def test_the_notes_say_what_the_columns_mean(project: Project) -> None:
     assert [line for line in lines if line.startswith("J/token: ")] != []
 
 
-def test_a_red_gate_has_its_row(project: Project) -> None:
+def test_a_red_gate_has_its_row(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """With its verdict, and without a speed-up."""
-    project.tests(BOTH_ARMS.replace('"alpha": 1.0', '"fault": "wrong token"'))
+    monkeypatch.setenv("COLUMNS", "100")
+    project.tests(both_arms(**WRONG_TOKEN))
     row = table(project.run())[1]
     assert row[6:] == ["divergent", "–", "42.9%", "2.29", "–", "–"]
 
 
 def test_a_dead_drafter_is_marked_red_in_its_row(project: Project) -> None:
     """Its output is identical, and that proves nothing."""
-    project.tests(BOTH_ARMS.replace('"alpha": 1.0', '"fault": "dead drafter"'))
+    project.tests(both_arms(speculative_options={"fault": "dead drafter"}))
     assert table(project.run())[1][6:8] == ["identical,", "red"]
 
 

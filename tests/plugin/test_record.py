@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from tests.plugin.gates import WRONG_TOKEN, both_arms, gate
 
 from pytest_specdec.generation import Generation
 from pytest_specdec.record import Figure, Record, from_json, to_json
@@ -16,14 +17,6 @@ from pytest_specdec.record.parts import VerdictPart
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
-BOTH_ARMS = """
-def test_target_only(specdec, ar_engine, scenario):
-    specdec(ar_engine, scenario)
-
-@pytest.mark.specdec(gamma=3, speculative_options={"alpha": 1.0})
-def test_speculative(specdec, spec_engine, scenario):
-    specdec(spec_engine, scenario)
-"""
 SCENARIO = 'source = { format = "ids", prompts = [[5, 9], [8, 12, 4]] }\nmax_tokens = 8\nconcurrency = 2\nrounds = 2\n'
 TARGET_ONLY, SPECULATIVE = "test_target_only[t-target-short]", "test_speculative[t-draft_model-g3-short]"
 SWITCHES = {"switches": {"async_scheduling": True, "cuda_graphs": "FULL"}}
@@ -45,7 +38,7 @@ def record_of(project: Project, *options: str) -> Record:
 @pytest.mark.parametrize("test", [TARGET_ONLY, SPECULATIVE])
 def test_a_record_is_the_same_once_written_and_read(project: Project, test: str) -> None:
     """Both arms have every key of the type, whatever could be measured."""
-    project.tests(BOTH_ARMS)
+    project.tests(both_arms())
     told = project.benchmarks()[test]["extra_info"]["specdec"]
     assert told["schema"] == 2
     assert to_json(from_json(told)) == told
@@ -53,7 +46,7 @@ def test_a_record_is_the_same_once_written_and_read(project: Project, test: str)
 
 def test_counters_and_rates_follow_from_what_was_drafted(project: Project) -> None:
     """Two rounds of two prompts, each in two blocks of three drafts and one token of the target, all accepted."""
-    project.tests(BOTH_ARMS)
+    project.tests(both_arms())
     record = project.records()[SPECULATIVE]
     counted = record.acceptance
     counters = (counted.drafts, counted.draft_tokens, counted.accepted_tokens, counted.accepted_per_position)
@@ -64,7 +57,7 @@ def test_counters_and_rates_follow_from_what_was_drafted(project: Project) -> No
 
 def test_the_target_alone_has_no_speculation(project: Project) -> None:
     """Its counters are null, not zero, and it is nobody's speed-up."""
-    project.tests(BOTH_ARMS)
+    project.tests(both_arms())
     record = project.records()[TARGET_ONLY]
     assert (record.asked.draft, record.asked.gamma) == (None, None)
     assert record.acceptance.drafts == record.acceptance.rate == Figure(None, "the engine does not speculate")
@@ -78,7 +71,7 @@ def test_the_target_alone_has_no_speculation(project: Project) -> None:
 
 def test_what_was_not_measured_is_null_with_a_reason(project: Project) -> None:
     """Untimed: no seconds, no throughput, no speed-up; energy is read by nobody."""
-    project.tests(BOTH_ARMS)
+    project.tests(both_arms())
     record = record_of(project, "--benchmark-disable", "-k", "speculative")
     untimed = "pytest-benchmark is disabled (--benchmark-disable, or pytest-xdist), so nothing was timed"
     rate, ratio = record.throughput.tokens_per_second, record.speedup.ratio
@@ -87,7 +80,7 @@ def test_what_was_not_measured_is_null_with_a_reason(project: Project) -> None:
 
 def test_a_speedup_is_recomputed_from_what_stands_beside_it(project: Project) -> None:
     """The rates of both arms in the same rounds, and the interval around their ratio."""
-    project.tests(BOTH_ARMS)
+    project.tests(both_arms())
     record = project.records()[SPECULATIVE]
     ours, theirs = record.throughput.tokens_per_second.value, record.target_alone.tokens_per_second.value
     low, high = record.speedup.interval.value
@@ -97,10 +90,7 @@ def test_a_speedup_is_recomputed_from_what_stands_beside_it(project: Project) ->
 
 def test_a_red_record_has_no_speedup(project: Project) -> None:
     """A wrong answer is not faster; the verdict and its worst gap are kept."""
-    project.tests(
-        '@pytest.mark.specdec(gamma=3, speculative_options={"fault": "wrong token"})\n'
-        "def test_red(specdec, spec_engine, scenario):\n    specdec(spec_engine, scenario)\n"
-    )
+    project.tests(gate("test_red", **WRONG_TOKEN))
     record = record_of(project)
     assert (record.gate, record.verdict.outcome, record.verdict.max_gap_logits.value) == ("red", "divergent", 8.0)
     assert record.speedup.ratio.value is None
@@ -109,10 +99,7 @@ def test_a_red_record_has_no_speedup(project: Project) -> None:
 
 def test_an_engine_error_is_a_record_too(project: Project) -> None:
     """With what was asked for and the engine's words."""
-    project.tests(
-        '@pytest.mark.specdec(gamma=3, speculative_options={"fault": "dies"})\n'
-        "def test_red(specdec, spec_engine, scenario):\n    specdec(spec_engine, scenario)\n"
-    )
+    project.tests(gate("test_red", gamma=3, speculative_options={"fault": "dies"}))
     record = record_of(project)
     assert record.verdict == VerdictPart(outcome="engine error", detail="the fake engine died while decoding")
     assert (record.gate, record.asked.target, record.asked.gamma) == ("red", "t", 3)
@@ -120,7 +107,7 @@ def test_an_engine_error_is_a_record_too(project: Project) -> None:
 
 def test_junit_xml_and_benchmark_json_hold_the_same_record(project: Project) -> None:
     """Two ways to the same figures."""
-    project.tests(BOTH_ARMS)
+    project.tests(both_arms())
     in_xml = property_of(project, "--benchmark-json=out.json", "-k", "speculative")
     (bench,) = json.loads((project.path / "out.json").read_text())["benchmarks"]
     assert in_xml == bench["extra_info"]["specdec"]
@@ -147,9 +134,7 @@ def test_the_fixture_returns_the_record(project: Project) -> None:
 
 def test_what_an_engine_switches_when_it_drafts_is_warned_of(project: Project) -> None:
     """Off by the engine's own choice as soon as it drafts: the ratio contains it, and record and table say so."""
-    drafting = 'speculative_options={"alpha": 1.0, "switches": {"async_scheduling": False}}'
-    both = BOTH_ARMS.replace('speculative_options={"alpha": 1.0}', drafting)
-    project.tests(both)
+    project.tests(both_arms(speculative_options={"alpha": 1.0, "switches": {"async_scheduling": False}}))
     switched = ("--specdec-engine-options", json.dumps(SWITCHES))
     (word,) = project.records(*switched)[SPECULATIVE].warnings
     assert word.startswith("async_scheduling is off here and on for target-only")
@@ -159,7 +144,7 @@ def test_what_an_engine_switches_when_it_drafts_is_warned_of(project: Project) -
 def test_what_a_scenario_demands_and_does_not_happen_is_undecidable(project: Project) -> None:
     """The drafter is always right, so nothing is rejected: red, with what to change, and without a speed."""
     project.scenario(SCENARIO + 'demand = ["all_accepted", "rejection"]\n')
-    project.tests(BOTH_ARMS)
+    project.tests(both_arms())
     result = project.run()
     result.assert_outcomes(passed=1, failed=1)
     told = " ".join(str(result.stdout).split())
@@ -178,6 +163,6 @@ def test_numbers_of_numpy_are_plain_in_a_generation() -> None:
 def test_sampling_fields_that_changed_nothing_are_told(project: Project, penalty: float, told: bool) -> None:
     """A penalty that never decided a token proves nothing of penalties."""
     project.scenario(SCENARIO + f"sampling = {{ frequency_penalty = {penalty} }}\n")
-    project.tests(BOTH_ARMS)
+    project.tests(both_arms())
     words = project.records()[SPECULATIVE].warnings
     assert any(word.startswith("frequency_penalty had no effect on this workload") for word in words) == told

@@ -9,18 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from _pytest.config import ExitCode
+from tests.plugin.gates import gate
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
-TWO = """
-def test_target_only(specdec, ar_engine, scenario):
-    specdec(ar_engine, scenario)
-
-@pytest.mark.specdec(gamma=3)
-def test_spec(specdec, spec_engine, scenario):
-    specdec(spec_engine, scenario)
-"""
+TWO = gate("test_target_only", "ar_engine") + gate("test_spec", gamma=3)
 SPEC = "test_it.py::test_spec[t-draft_model-g3-short]"
 GATE = "--specdec-fail=tokens_per_second:5%"
 ROUNDS = "--specdec-rounds=6"

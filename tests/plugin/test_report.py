@@ -7,26 +7,17 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.plugin.gates import SPECULATIVE, WRONG_TOKEN, gate
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
-GATES = """
-def test_target_only(specdec, ar_engine, scenario):
-    specdec(ar_engine, scenario)
-
-@pytest.mark.specdec(gamma=3)
-def test_green(specdec, spec_engine, scenario):
-    specdec(spec_engine, scenario)
-
-@pytest.mark.specdec(gamma=3, speculative_options={"fault": "wrong token"})
-def test_red(specdec, spec_engine, scenario):
-    specdec(spec_engine, scenario)
-
-@pytest.mark.specdec(gamma=3, speculative_options={"fault": "dies"})
-def test_dead(specdec, spec_engine, scenario):
-    specdec(spec_engine, scenario)
-"""
+GATES = (
+    gate("test_target_only", "ar_engine")
+    + gate("test_green", gamma=3)
+    + gate("test_red", **WRONG_TOKEN)
+    + gate("test_dead", gamma=3, speculative_options={"fault": "dies"})
+)
 
 
 def rows(project: Project, *options: str) -> dict[str, dict[str, Any]]:
@@ -119,5 +110,5 @@ def test_the_report_is_no_reason_to_load_its_packages_early(project: Project) ->
             assert "matplotlib" not in sys.modules and "jinja2" not in sys.modules
         """
     )
-    project.tests("def test_it(specdec, spec_engine, scenario):\n    specdec(spec_engine, scenario)\n")
+    project.tests(SPECULATIVE)
     project.run_apart("--specdec-report=report.html").assert_outcomes(passed=1)

@@ -18,6 +18,7 @@ THEN = Path(__file__).with_name("schema_1.json")
 NEW = (
     "asked.load",
     "asked.scenario_digest",
+    "asked.settings_digest",
     "engine.details.counting",
     "engine.details.keeps_ends",
     "engine.details.dtype",
@@ -32,6 +33,8 @@ NEW = (
     "throughput.steady_",
     "speedup.steady_",
     "hardware",
+    "times",
+    "workload.concurrency",
     "failures",
     "verdict.calibration",
     "verdict.limits",

@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from _pytest.config import ExitCode
+from tests.plugin.gates import INI, SPECULATIVE, gate
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
-
-SPECULATIVE = "def test_it(specdec, spec_engine, scenario):\n    specdec(spec_engine, scenario)\n"
-INI = "[pytest]\nspecdec_engine = fake\naddopts = --benchmark-timer=pytest_specdec.engines.fake.clock\n"
 
 
 def usage_error(project: Project, *options: str) -> str:
@@ -66,7 +64,7 @@ def has_message(lines: list[str], message: str) -> bool:
 
 def test_an_unknown_key_of_the_mark_is_refused_with_a_suggestion(project: Project) -> None:
     """It is never ignored."""
-    project.tests("@pytest.mark.specdec(gama=3)\n" + SPECULATIVE)
+    project.tests(gate(gama=3))
     lines = collection_error(project)
     assert has_message(lines, "test_it.py::test_it: @pytest.mark.specdec: unknown key 'gama'; did you mean 'gamma'?")
 
@@ -94,7 +92,7 @@ def test_a_missing_scenario_names_option_and_mark(project: Project) -> None:
 
 def test_a_scenario_that_does_not_exist_is_named(project: Project) -> None:
     """By its path, with the file that is near."""
-    project.tests('@pytest.mark.specdec(scenario="scenarios/shrt.toml")\n' + SPECULATIVE)
+    project.tests(gate(scenario="scenarios/shrt.toml"))
     message = "scenarios/shrt.toml: no such file or folder: did you mean 'short.toml'?"
     assert has_message(collection_error(project), message)
 
@@ -122,24 +120,20 @@ def test_a_mark_that_cannot_be_meant_is_refused_before_anything_is_loaded(
     project: Project, mark: str, message: str
 ) -> None:
     """A gate that could run stands before it, and waits."""
-    project.tests(SPECULATIVE + f"\n@pytest.mark.{mark}\n" + SPECULATIVE.replace("test_it", "test_wrong"))
+    project.tests(SPECULATIVE + f"\n@pytest.mark.{mark}\n" + gate("test_wrong"))
     assert has_message(collection_error(project), message)
 
 
 def test_a_key_of_a_mark_that_is_none_says_nothing(project: Project) -> None:
     """As a test of one's own hands it on where nothing is set."""
-    project.tests(
-        SPECULATIVE.replace(
-            "def test_it", "@pytest.mark.specdec(options=None, environment=None, method=None)\ndef test_it"
-        )
-    )
+    project.tests(gate(options=None, environment=None, method=None))
     project.run().assert_outcomes(passed=1)
 
 
 @pytest.mark.parametrize("draft", ["constructed:tiny:draft?vocab=900", "constructed:small:draft", "smollm2"])
 def test_a_draft_of_another_tokenizer_is_refused_before_it_is_made(project: Project, draft: str) -> None:
     """Both models are named."""
-    project.tests(f'@pytest.mark.specdec(target="constructed:tiny", draft="{draft}")\n' + SPECULATIVE)
+    project.tests(gate(target="constructed:tiny", draft=draft))
     lines = collection_error(project)
     assert has_message(lines, "the draft has another tokenizer than the target: 1024 tokens and ")
     assert has_message(lines, f"(target constructed:tiny, draft {draft})")
@@ -174,5 +168,5 @@ def test_a_missing_engine_names_the_option(project: Project) -> None:
 
 def test_no_speculation_with_a_speculative_fixture_names_the_other_fixtures(project: Project) -> None:
     """The method "none" is what the target-only fixtures are for."""
-    project.tests('@pytest.mark.specdec(method="none")\n' + SPECULATIVE)
+    project.tests(gate(method="none"))
     assert has_message(collection_error(project), "method 'none' does not speculate: use the fixtures")

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.plugin.gates import INI, SPECULATIVE, TARGET_ONLY
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
-
-SPECULATIVE = "def test_it(specdec, spec_engine, scenario):\n    specdec(spec_engine, scenario)\n"
-INI = "[pytest]\nspecdec_engine = fake\naddopts = --benchmark-timer=pytest_specdec.engines.fake.clock\n"
 
 
 def gamma_of(project: Project, *options: str) -> str:
@@ -67,14 +65,14 @@ def test_rounds_and_warmup_over_the_scenario(project: Project) -> None:
 
 def test_engine_options_reach_the_engine(project: Project) -> None:
     """As JSON: a step of 2 s doubles the seconds of sixteen steps."""
-    project.tests("def test_it(specdec, ar_engine, scenario):\n    specdec(ar_engine, scenario)\n")
+    project.tests(TARGET_ONLY)
     (bench,) = project.benchmarks('--specdec-engine-options={"step_seconds": 2.0}').values()
     assert bench["stats"]["data"] == [32.0, 32.0]
 
 
 def test_dtype_is_part_of_the_engine(project: Project) -> None:
     """And of the record."""
-    project.tests("def test_it(specdec, ar_engine, scenario):\n    specdec(ar_engine, scenario)\n")
+    project.tests(TARGET_ONLY)
     (record,) = project.records("--specdec-dtype=float32").values()
     assert record.asked.dtype == "float32"
 
@@ -105,7 +103,7 @@ def test_an_old_name_works_with_a_warning(
         monkeypatch.setenv("SPECDEC_CONTROL", "1")
     if place == "ini":
         project.write("pytest.ini", INI + "specdec_control = 1\n")
-    project.tests("def test_it(specdec, ar_engine, scenario):\n    specdec(ar_engine, scenario)\n")
+    project.tests(TARGET_ONLY)
     options = ["--specdec-control=1"] if place == "command line" else []
     project.run(*options).stdout.fnmatch_lines([f"*PytestConfigWarning: {warning}"])
     (record,) = project.records(*options).values()

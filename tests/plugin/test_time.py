@@ -7,20 +7,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.plugin.gates import both_arms
 
 from pytest_specdec.run import session as run_session
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
-BOTH_ARMS = """
-def test_target_only(specdec, ar_engine, scenario):
-    specdec(ar_engine, scenario)
-
-@pytest.mark.specdec(gamma=3, speculative_options={"alpha": 1.0})
-def test_speculative(specdec, spec_engine, scenario):
-    specdec(spec_engine, scenario)
-"""
 TARGET_ONLY, SPECULATIVE = "test_target_only[t-target-short]", "test_speculative[t-draft_model-g3-short]"
 TARGET_SECONDS = 2 * 8 * 1.0
 SPECULATIVE_SECONDS = 2 * 2 * (1.0 + 3 * 0.25)
@@ -43,9 +36,25 @@ def pytest_start_slow_at_first(spec):
 
 def test_a_round_lasts_as_long_as_its_steps(project: Project) -> None:
     """Two prompts of eight tokens: eight steps each, or with γ = 3 and every draft accepted two steps each."""
-    project.tests(BOTH_ARMS)
+    project.tests(both_arms())
     data = {name: bench["stats"]["data"] for name, bench in project.benchmarks().items()}
     assert data == {TARGET_ONLY: [TARGET_SECONDS] * 2, SPECULATIVE: [SPECULATIVE_SECONDS] * 2}
+
+
+def test_what_a_gates_own_time_was_spent_on_is_recorded(project: Project) -> None:
+    """Each second once: an engine loads in 1000 s, a round is prepared and collected in 200 s, a rating takes 100 s.
+
+    The target's gate calibrates, with a round at batch 1; the speculative one asks it to rate steps, which takes none.
+    """
+    project.tests(both_arms())
+    target, speculative = (record.times for record in project.records().values())
+    plain, steps = 200 + TARGET_SECONDS, 200 + SPECULATIVE_SECONDS
+    told = [
+        [getattr(each, name).value for name in ("load_s", "warmup_s", "decode_s", "rating_s")]
+        for each in (target, speculative)
+    ]
+    assert told == [[1000, 2 * plain, 2 * plain, 100 + plain], [1000, 2 * steps, 2 * (plain + steps), 0]]
+    assert speculative.second_look_s.reason == "the first look decided"
 
 
 def test_rescoring_is_not_timed(project: Project) -> None:
@@ -78,7 +87,7 @@ def test_rescoring_is_not_timed(project: Project) -> None:
 
 def test_throughput_and_speedup_are_ratios_of_totals(project: Project) -> None:
     """Delivered tokens over the seconds of decoding, and that over target-only of the same engine."""
-    project.tests(BOTH_ARMS)
+    project.tests(both_arms())
     records = project.records()
     assert records[TARGET_ONLY].throughput.tokens_per_second.value == 16 / TARGET_SECONDS
     assert records[SPECULATIVE].throughput.tokens_per_second.value == 16 / SPECULATIVE_SECONDS
@@ -87,7 +96,7 @@ def test_throughput_and_speedup_are_ratios_of_totals(project: Project) -> None:
 
 def test_the_reference_is_timed_alike_without_a_test_of_its_own(project: Project) -> None:
     """Run alone, the speculative test has the same speed-up as beside its target-only arm."""
-    project.tests(BOTH_ARMS)
+    project.tests(both_arms())
     records = project.records("-k", "speculative")
     assert {name: record.speedup.ratio.value for name, record in records.items()} == {
         SPECULATIVE: TARGET_SECONDS / SPECULATIVE_SECONDS
@@ -97,7 +106,7 @@ def test_the_reference_is_timed_alike_without_a_test_of_its_own(project: Project
 def test_warm_up_rounds_are_not_among_the_rounds(project: Project) -> None:
     """An engine that is 500 s slower in its first pass shows it only where no round warms it up."""
     project.conftest(SLOW_AT_FIRST)
-    project.tests(BOTH_ARMS)
+    project.tests(both_arms())
     cold = project.benchmarks("--specdec-warmup=0", "-k", "target_only")[TARGET_ONLY]["stats"]["data"]
     warm = project.benchmarks("--specdec-warmup=1", "-k", "target_only")[TARGET_ONLY]["stats"]["data"]
     assert (cold, warm) == ([516.0, 16.0], [16.0, 16.0])
@@ -106,7 +115,7 @@ def test_warm_up_rounds_are_not_among_the_rounds(project: Project) -> None:
 def test_the_reference_is_warmed_up_too(project: Project) -> None:
     """Its first slow pass would be a speed-up that nobody earned."""
     project.conftest(SLOW_AT_FIRST)
-    project.tests(BOTH_ARMS)
+    project.tests(both_arms())
     speedups = [
         record.speedup.ratio.value for record in project.records("--specdec-warmup=1", "-k", "speculative").values()
     ]
@@ -115,7 +124,7 @@ def test_the_reference_is_warmed_up_too(project: Project) -> None:
 
 def test_both_arms_take_turns_where_both_are_loaded(project: Project) -> None:
     """The target's rounds beside the speculative ones are what the speed-up is taken over; the record says so."""
-    project.tests(BOTH_ARMS)
+    project.tests(both_arms())
     record = project.records("-k", "speculative", "--specdec-rounds=3")[SPECULATIVE]
     assert (record.target_alone.rounds, record.target_alone.drift.value) == ("alternated", 1.0)
     assert record.speedup.interval.value == (TARGET_SECONDS / SPECULATIVE_SECONDS,) * 2
@@ -136,7 +145,7 @@ def test_a_target_that_must_sleep_is_woken_for_its_turn(project: Project) -> Non
             return engine
         """
     )
-    project.tests(BOTH_ARMS)
+    project.tests(both_arms())
     record = project.records("-k", "speculative", "--specdec-rounds=4")[SPECULATIVE]
     assert (record.target_alone.rounds, record.target_alone.drift.value) == ("alternated", 1.0)
     assert record.speedup.interval.value == (TARGET_SECONDS / SPECULATIVE_SECONDS,) * 2
@@ -145,7 +154,7 @@ def test_a_target_that_must_sleep_is_woken_for_its_turn(project: Project) -> Non
 def test_rounds_are_exact_where_they_are_asked_for(project: Project) -> None:
     """The option fixes their number; without it a scattering engine is timed until the budget is spent."""
     project.conftest(SCATTERING)
-    project.tests(BOTH_ARMS)
+    project.tests(both_arms())
     fixed = project.records("--specdec-rounds=3", "-k", "target_only")[TARGET_ONLY]
     spent = project.records("--specdec-time-budget=200", "-k", "target_only")[TARGET_ONLY]
     assert (fixed.throughput.rounds, fixed.throughput.rounds_ended_by) == (3, "number of rounds")
@@ -202,7 +211,7 @@ def test_rounds_go_on_until_the_limit_on_energy_is_decided(project: Project, mon
     monkeypatch.setattr(run_session, "meter_for", run_session.meter_for)
     project.conftest(METERED)
     project.scenario(scenario_without_rounds(project) + "max_energy_ratio = 0.9\n")
-    project.tests(BOTH_ARMS)
+    project.tests(both_arms())
     record = project.records("--specdec-time-budget=100000")[SPECULATIVE]
     assert record.gate == "green"
     assert record.throughput.rounds_ended_by == "interval"
@@ -217,7 +226,7 @@ def scenario_without_rounds(project: Project) -> str:
 
 def test_the_first_gamma_of_a_sweep_is_explained_by_the_later_ones(project: Project) -> None:
     """Drafts cost a quarter of a step: known when two γ are measured, and then written for both."""
-    project.tests(BOTH_ARMS.replace("gamma=3", "gamma=(1, 3)"))
+    project.tests(both_arms(gamma=(1, 3)))
     records = project.records()
     costs = {record.asked.gamma: record.speedup.model.draft_cost_ratio.value for record in records.values()}
     assert costs == {None: None, 1: 0.25, 3: 0.25}
@@ -226,7 +235,7 @@ def test_the_first_gamma_of_a_sweep_is_explained_by_the_later_ones(project: Proj
 
 def test_one_gamma_alone_stays_unexplained(project: Project) -> None:
     """Null with its reason, in hindsight too."""
-    project.tests(BOTH_ARMS)
+    project.tests(both_arms())
     record = project.records()[SPECULATIVE]
     assert record.speedup.model.predicted.value is None
     assert record.speedup.model.predicted.reason.startswith("draft and verify steps cannot be told apart by one γ")
@@ -234,7 +243,7 @@ def test_one_gamma_alone_stays_unexplained(project: Project) -> None:
 
 def test_samples_of_the_gpus_are_null_with_a_reason_where_there_are_none(project: Project) -> None:
     """Not asked for, or no GPU: either way the record says which."""
-    project.tests(BOTH_ARMS)
+    project.tests(both_arms())
     silent = project.records("-k", "target_only")[TARGET_ONLY]
     asked = project.records("-k", "target_only", "--specdec-monitor=0.5")[TARGET_ONLY]
     assert silent.energy.series.reason == "not asked for: give --specdec-monitor SECONDS"

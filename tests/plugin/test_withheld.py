@@ -6,19 +6,13 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.plugin.gates import gate
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
-GREEN = """
-@pytest.mark.specdec(gamma=2)
-def test_green(specdec, spec_engine, scenario):
-    specdec(spec_engine, scenario)
-"""
-RED = """
-def test_red(specdec, spec_engine, scenario):
-    specdec(spec_engine, scenario)
-"""
+GREEN = gate("test_green", gamma=2)
+RED = gate("test_red")
 KEPT = ["test_green[t-draft_model-g2-short]"]
 GATES_THAT_ARE_RED = {
     "wrong token": {"fault": "wrong token"},

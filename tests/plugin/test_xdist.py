@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 from _pytest.config import ExitCode
+from tests.plugin.gates import WRONG_TOKEN, gate
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
@@ -81,10 +82,7 @@ def test_gates_pass_and_each_engine_is_on_one_worker(project: Project) -> None:
 
 def test_a_red_gate_is_red_on_a_worker_too(project: Project) -> None:
     """Its failure and its row in the table come back from the worker."""
-    project.tests(
-        '@pytest.mark.specdec(gamma=3, speculative_options={"fault": "wrong token"})\n'
-        "def test_red(specdec, spec_engine, scenario):\n    specdec(spec_engine, scenario)\n"
-    )
+    project.tests(gate("test_red", **WRONG_TOKEN))
     result = project.run_apart("-n", "1")
     result.assert_outcomes(failed=1)
     rows = [line for line in result.outlines if line.strip().startswith("short") and "divergent" in line]
@@ -119,10 +117,7 @@ def test_benchmark_disable_judges_and_says_that_nothing_was_measured(project: Pr
     result = project.run("--benchmark-disable")
     result.assert_outcomes(passed=10)
     assert NOTHING_MEASURED in result.outlines
-    project.tests(
-        '@pytest.mark.specdec(gamma=3, speculative_options={"fault": "wrong token"})\n'
-        "def test_red(specdec, spec_engine, scenario):\n    specdec(spec_engine, scenario)\n"
-    )
+    project.tests(gate("test_red", **WRONG_TOKEN))
     project.run("--benchmark-disable").assert_outcomes(failed=1)
 
 

@@ -10,7 +10,7 @@ one that did not load is not tried again in the session.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -85,13 +85,17 @@ class Pool:
     """The engines of one session."""
 
     def __init__(self, start: Start, place: Place = lambda spec: spec) -> None:
-        """`start` loads an engine, awake; it raises EngineError. `place` says on which GPUs, the same each time."""
+        """`start` loads an engine, awake; it raises EngineError. `place` says on which GPUs, the same each time.
+
+        `loading`: a context in which each is loaded.
+        """
         self._start = start
         self._place = place
         self._engines: dict[str, Engine] = {}
         self._awake: str | None = None
         self._refused: dict[str, EngineError] = {}
         self.loads: list[str] = []
+        self.loading: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def awake(self, spec: EngineSpec) -> Engine:
         """The engine of this specification, loaded and the only one awake. Raises EngineError."""
@@ -156,7 +160,8 @@ class Pool:
 
     def _load(self, spec: EngineSpec) -> None:
         try:
-            self._engines[spec.key] = self._start(spec)
+            with self.loading():
+                self._engines[spec.key] = self._start(spec)
         except EngineError as error:
             self._refused[spec.key] = error
             raise

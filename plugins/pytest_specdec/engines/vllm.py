@@ -234,6 +234,7 @@ class VllmBackend:
             "block_size": getattr(cache, "block_size", None),
             "prefix_caching": getattr(cache, "enable_prefix_caching", None),
             "prefill_chunk": getattr(scheduler, "max_num_batched_tokens", None),
+            "most_requests": getattr(scheduler, "max_num_seqs", None),
             "async_scheduling": getattr(scheduler, "async_scheduling", None),
             "cuda_graphs": getattr(getattr(config.compilation_config, "cudagraph_mode", None), "name", None),
             "draft_context": getattr(drafting, "max_model_len", None),
@@ -410,7 +411,7 @@ class VllmBackend:
 
         The third part of a sequence is (n, ids): before token n these ids, the ends, are not permitted.
         """
-        return [rating.rows(result) for rating, result in self._rate(sequences, 1)]
+        return [rating.rows(result) for rating, result in self._rate(sequences, 2)]
 
     def rank(
         self, sequences: list[tuple[list[int], list[int], tuple[int, list[int]]]], most: int
@@ -600,37 +601,36 @@ class _Rating:
             ignore_eos=True,
             prompt_logprobs=best,
             detokenize=False,
-            flat_logprobs=self._most > 1,
+            flat_logprobs=True,
             **forced,
         )
 
     def rows(self, result: Any) -> list[list[Any]]:
         """[gap, top logit, argmax, runner-up's gap] for each emitted token."""
-        count = len(self._output) - len(self._forced)
-        told = list(result.prompt_logprobs[-count:]) if count else []
-        told += list(result.outputs[0].logprobs) if self._forced else []
-        return [self._row(at, token, row) for at, (token, row) in enumerate(zip(self._output, told, strict=True))]
+        return [self._row(at, told) for at, told in enumerate(self._told(result))]
 
-    def _row(self, at: int, token: int, row: Any) -> list[Any]:
-        permitted = [item for item in row.items() if self._permits(at, item[0])]
-        (argmax, best), *others = sorted(permitted, key=lambda item: -item[1].logprob)
-        runner_up = best.logprob - others[0][1].logprob if others else None
-        return [best.logprob - row[token].logprob, best.logprob, argmax, runner_up]
+    def _row(self, at: int, told: list[tuple[int, float]]) -> list[Any]:
+        """Of equals the emitted token is the argmax."""
+        permitted = {token: logit for token, logit in told if self._permits(at, token)}
+        (argmax, best), *others = sorted(permitted.items(), key=lambda item: -item[1])
+        return [best - told[0][1], best, argmax, best - others[0][1] if others else None]
 
     def _permits(self, at: int, token: int) -> bool:
         return not (at < self._until and token in self._ends)
 
-    def rankings(self, result: Any, vocabulary: int) -> list[list[Any]]:
-        """[logits, ids, place, whether all] for each emitted token, from lists that hold all positions in a row."""
+    def _told(self, result: Any) -> list[list[tuple[int, float]]]:
+        """For each emitted token (id, logit): its own first, then the best, from lists of all positions in a row."""
         first = len(self.ids) - (len(self._output) - len(self._forced))
-        told = [(result.prompt_logprobs, at) for at in range(first, len(self.ids))]
-        told += [(result.outputs[0].logprobs, 0)] if self._forced else []
-        return [self._ranking(at, *each, vocabulary) for at, each in enumerate(told)]
+        places = [(result.prompt_logprobs, at) for at in range(first, len(self.ids))]
+        places += [(result.outputs[0].logprobs, 0)] if self._forced else []
+        spans = [(flat, slice(flat.start_indices[at], flat.end_indices[at])) for flat, at in places]
+        return [list(zip(flat.token_ids[span], flat.logprobs[span], strict=True)) for flat, span in spans]
 
-    def _ranking(self, at: int, flat: Any, position: int, vocabulary: int) -> list[Any]:
-        """The first entry of a position is the emitted token's own, and the best follow."""
-        begin, end = flat.start_indices[position] + 1, flat.end_indices[position]
-        best = zip(flat.token_ids[begin:end], flat.logprobs[begin:end], strict=True)
+    def rankings(self, result: Any, vocabulary: int) -> list[list[Any]]:
+        """[logits, ids, place, whether all] for each emitted token."""
+        return [self._ranking(at, told[1:], vocabulary) for at, told in enumerate(self._told(result))]
+
+    def _ranking(self, at: int, best: list[tuple[int, float]], vocabulary: int) -> list[Any]:
         kept = [(token, logit) for token, logit in best if self._permits(at, token)][: self._most]
         ids, logits = [token for token, _ in kept], [logit for _, logit in kept]
         place = ids.index(self._output[at]) if self._output[at] in ids else None

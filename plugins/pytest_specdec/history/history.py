@@ -29,7 +29,7 @@ from pytest_specdec.history.saved import (
     run_of,
     saved_paths,
 )
-from pytest_specdec.history.sessions import MOST
+from pytest_specdec.metrics.interval import MOST_SESSIONS
 from pytest_specdec.record import GREEN, Record
 from pytest_specdec.record.parts import BaselinePart, ChangePart
 from pytest_specdec.thresholds import METRICS, SHOWN, Threshold
@@ -224,7 +224,7 @@ class LatestRuns:
 def _like(record: Record, older: Iterable[Found]) -> Iterator[Record]:
     """Records of the last sessions before this one that differ from it in no version or option."""
     same = (each.record for each in older if each.record and circumstances(each.record) == circumstances(record))
-    return islice(same, MOST - 1)
+    return islice(same, MOST_SESSIONS - 1)
 
 
 def _none(storage: Path, refused: Sequence[str], missing: Sequence[str]) -> Found:

@@ -1,22 +1,24 @@
 """The target-only rounds that a speed-up is taken over: turn by turn with the rounds of the other engine.
 
 Machines drift: clocks, temperature, neighbours. What drifts hits both arms where their rounds take turns, also where
-one of them sleeps meanwhile; how far the target's own rate has moved over its rounds is told (drift.py).
+one of them sleeps meanwhile; how far the target's own rate has moved over its rounds is told.
+
+Joules a token are held against the target's by the same rules, only where both were obtained in the same way: rounds
+take turns, the interval is that of pairs, and a target whose own figure drifted too far has no ratio.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_specdec.engines.engine import Description
-from pytest_specdec.metrics.drift import Drift
-from pytest_specdec.metrics.interval import ratio_interval
+from pytest_specdec.metrics.interval import Drift, Interval, ratio_interval
 from pytest_specdec.metrics.rounds import STEADY_SHARE, Rounds
 from pytest_specdec.record import Figure, missing
-from pytest_specdec.record.parts import TargetAlonePart
+from pytest_specdec.record.parts import EnergyPart, TargetAlonePart
 
 ALTERNATED = "alternated"
 BEFORE = "before"
@@ -26,6 +28,7 @@ TARGET_NOT_TIMED = "target-only was not timed"
 UNCOUNTED = "target-only tells no counters of drafts, so that it did not speculate is not proven"
 LONGEST_TOLD = 60
 BROUGHT_ALONG = ("cache.num_gpu_blocks", "model.max_logprobs")  # room beside a drafter; what rating needs
+FEW_ROUNDS = "fewer than two rounds with energy beside the target's"
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,63 @@ def warn_of_differences(settings: Mapping[str, tuple[Any, Any]]) -> list[str]:
     ]
 
 
+def warn_of_fewer_places(about: Description, concurrency: int) -> list[str]:
+    """A warning where the engine takes fewer requests at once than are to be under way: the others wait in it."""
+    most = about.details.get("most_requests")
+    if most is None or concurrency <= most:
+        return []
+    return [
+        f"{concurrency} requests were to be under way at once, and the engine takes {most}: the figures are of {most}; "
+        "raise its limit (max_num_seqs in vLLM) for both arms, or lower concurrency"
+    ]
+
+
 def _word(value: Any) -> str:
     told = {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
     return told if len(told) <= LONGEST_TOLD else f"{told[:LONGEST_TOLD]}…"
+
+
+def with_ratio(ours: Rounds, base: Rounds) -> EnergyPart:
+    """The energy of `ours`, with joules a token over those of `base` (below 1 saves energy), or why there is none."""
+    drift = Drift.of(_each_round(base))
+    reason = incomparable(ours.energy, base.energy) or (drift.too_far if drift is not None else None)
+    mine, its = ours.energy.joules_per_token.value, base.energy.joules_per_token.value
+    if reason is not None or mine is None or not its:
+        return without_ratio(ours.energy, reason)
+    known = ratio_over(ours, base)
+    return replace(
+        ours.energy,
+        over_target=Figure(mine / its),
+        over_target_interval=Figure((known.low, known.high) if known else None, FEW_ROUNDS),
+    )
+
+
+def ratio_over(ours: Rounds, base: Rounds) -> Interval | None:
+    """The interval of the ratio, also while the meters run; None for too few rounds, or where none is measured."""
+    theirs = _each_round(base)
+    drift = Drift.of(theirs)
+    return ratio_interval(_each_round(ours), theirs, drift.moved if drift is not None else 0.0)
+
+
+def without_ratio(energy: EnergyPart, reason: str | None) -> EnergyPart:
+    """The energy, and why it is not compared."""
+    return replace(energy, over_target=Figure(None, reason), over_target_interval=Figure(None, reason))
+
+
+def _each_round(rounds: Rounds) -> tuple[float, ...]:
+    """Joules a token, round by round; empty where they were not measured."""
+    joules = rounds.energy.joules_each_round or ()
+    told = len(joules) == len(rounds.runs) and all(run.tokens for run in rounds.runs)
+    return tuple(each / run.tokens for each, run in zip(joules, rounds.runs, strict=True)) if told else ()
+
+
+def incomparable(mine: EnergyPart, base: EnergyPart) -> str | None:
+    """Why these two must not be compared, or None."""
+    for side, energy in (("this engine", mine), ("the target-only baseline", base)):
+        if energy.joules_per_token.value is None:
+            return f"{side} has no energy: {energy.joules_per_token.reason}"
+    if mine.method != base.method:
+        return f"methods are not mixed: {mine.method} here, {base.method} in the target-only baseline"
+    if len(mine.scope) != len(base.scope):
+        return f"{len(mine.scope)} device(s) here, {len(base.scope)} in the target-only baseline"
+    return None

@@ -1,10 +1,19 @@
-"""How well a rate is known from its rounds.
+"""How well a rate is known from its rounds, how far it moved while they lasted, and how far sessions differ.
 
 A round's rate is its delivered tokens over its seconds. The interval is Student's for the mean of the rates; that of a
 ratio is taken on the logarithms of pairs, each round of one arm beside one of the other. Rounds of one process are not
 independent, so the error of a mean is taken larger by what their correlation makes of it, see `squared_error`; how
-often the intervals then hold the truth is simulated in docs/measurements.md. They say how far the rounds of this
-session scatter, not how far another day's would.
+often the intervals then hold the truth is simulated in docs/measurements.md.
+
+Machines drift: clocks, temperature, neighbours. A line through the logarithms of the target's rounds tells how far it
+went from the first to the last. Arms that go first in turn cancel a steady drift. One that is not steady, all of it in
+the middle of one of n pairs at worst, moves their mean by no more than an n-th of it: so far the interval is widened.
+Where that alone is more than MOST_DRIFT there is no figure.
+
+The rounds of one session do not tell how far another day's would scatter: where memory came to lie, clocks, heat, other
+guests of the machine. That is estimated from the last runs that measured the same with the same versions (random
+effects), together with what 20 sessions of the same code showed in docs/evidence/regression-gate.md. The scatter is
+never taken smaller than these runs' own.
 """
 
 from __future__ import annotations
@@ -19,6 +28,13 @@ LEVEL = 0.95
 LEAST_FOR_ORDER = 4
 HIGHEST = 0.85
 LEAST_SEEN = 0.05
+MOST_DRIFT = 0.05
+FEWEST_FOR_DRIFT = 3
+SCATTER = 0.025
+WORTH = 19
+MOST_SESSIONS = 8
+SURE = 0.99
+DETERMINED = ("acceptance_rate", "mean_accepted_length")
 
 
 @dataclass(frozen=True)
@@ -118,3 +134,72 @@ def half_width(squared: float, freedom: float) -> float:
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, (1 + LEVEL) / 2)) * math.sqrt(squared)
+
+
+@dataclass(frozen=True)
+class Drift:
+    """`log`: of the last over the first round, by the line. `sure`: what of it the scatter does not explain, 0 or more.
+
+    `rounds`: how many.
+    """
+
+    log: float
+    sure: float
+    rounds: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Drift | None:
+        """From rates, or joules a token, round by round; None for too few, or one that is not positive."""
+        count = len(values)
+        if count < FEWEST_FOR_DRIFT or min(values) <= 0:
+            return None
+        logs, middle = [math.log(each) for each in values], (count - 1) / 2
+        spread = sum((place - middle) ** 2 for place in range(count))
+        slope = sum((place - middle) * each for place, each in enumerate(logs)) / spread
+        apart = [each - fmean(logs) - slope * (place - middle) for place, each in enumerate(logs)]
+        scatter = squared_error(apart) * count * (count - 1) / (count - 2)
+        half = half_width(scatter / spread, count - 2) * (count - 1)
+        log = slope * (count - 1)
+        return cls(log, max(0.0, abs(log) - half), count)
+
+    @property
+    def ratio(self) -> float:
+        """The last round's over the first one's."""
+        return math.exp(self.log)
+
+    @property
+    def moved(self) -> float:
+        """How far, as a logarithm, it may have moved a mean of pairs; 0 where the scatter may explain it all."""
+        return abs(self.log) / self.rounds if self.sure else 0.0
+
+    @property
+    def too_far(self) -> str | None:
+        """Why there is no figure over this target, or None."""
+        if self.moved <= MOST_DRIFT:
+            return None
+        return (
+            f"{self.in_words}, which alone may have moved the figure by {self.moved:.0%}, more than {MOST_DRIFT:.0%}: "
+            "measure more rounds, on a machine that is left alone"
+        )
+
+    @property
+    def in_words(self) -> str:
+        """How far the target moved."""
+        return f"the target's own figure drifted by {self.ratio - 1:+.1%} over {self.rounds} rounds"
+
+
+def sessions_differ(earlier: Sequence[float]) -> float:
+    """The most, as a share, that 99 of 100 sessions of the same code are worse than the mean of these earlier ones."""
+    from scipy.special import stdtrit
+
+    logs = [math.log(each) for each in earlier]
+    count, squares = len(logs), sum((each - fmean(logs)) ** 2 for each in logs)
+    freedom = WORTH + count - 1
+    own = squares / (count - 1) if count > 1 else 0.0
+    scatter = max((WORTH * SCATTER**2 + squares) / freedom, own)
+    return float(stdtrit(freedom, SURE)) * math.sqrt(scatter * (1 + 1 / count))
+
+
+def mean_of(earlier: Sequence[float]) -> float:
+    """What a new session is held against: the geometric mean."""
+    return math.exp(fmean(math.log(each) for each in earlier))

@@ -19,10 +19,8 @@ from typing import Any
 
 from pytest_specdec.generation import Run
 from pytest_specdec.metrics.acceptance import per_token
-from pytest_specdec.metrics.base import IS_BASELINE, TARGET_NOT_TIMED
-from pytest_specdec.metrics.drift import Drift
-from pytest_specdec.metrics.energy import with_ratio, without_ratio
-from pytest_specdec.metrics.interval import ratio_interval
+from pytest_specdec.metrics.base import IS_BASELINE, TARGET_NOT_TIMED, with_ratio, without_ratio
+from pytest_specdec.metrics.interval import Drift, ratio_interval
 from pytest_specdec.metrics.latency import median_chunk_gap_s
 from pytest_specdec.metrics.load import rate_bound
 from pytest_specdec.metrics.rounds import NOT_TIMED, Contradiction, Rounds

@@ -11,15 +11,13 @@ imports torch until a checkpoint is really written, and `resolve` leaves that to
 """
 
 from pytest_specdec.errors import ModelError
-from pytest_specdec.models.cache import default_root, resolve, where
+from pytest_specdec.models.cache import resolve, where
 from pytest_specdec.models.maps import agreement, cycle, next_map, runner_up_map
 from pytest_specdec.models.memory import Memory, Shape
-from pytest_specdec.models.recipe import DraftRecipe, EagleRecipe, Recipe, SmolLM2Recipe, TargetRecipe
+from pytest_specdec.models.recipe import DraftRecipe, EagleRecipe, SmolLM2Recipe, TargetRecipe
 from pytest_specdec.models.reference import parse
 from pytest_specdec.models.truth import (
     COUNTINGS,
-    Counting,
-    Reads,
     ends_of,
     expected_assistance,
     expected_continuation,
@@ -32,19 +30,15 @@ from pytest_specdec.models.truth import (
 
 __all__ = [
     "COUNTINGS",
-    "Counting",
     "DraftRecipe",
     "EagleRecipe",
     "Memory",
     "ModelError",
-    "Reads",
-    "Recipe",
     "Shape",
     "SmolLM2Recipe",
     "TargetRecipe",
     "agreement",
     "cycle",
-    "default_root",
     "ends_of",
     "expected_assistance",
     "expected_continuation",

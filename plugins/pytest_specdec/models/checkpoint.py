@@ -22,9 +22,19 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_specdec.errors import ModelError
 from pytest_specdec.models.circuit import Circuit, Stream
-from pytest_specdec.models.layout import EMBEDDING_SIZE, SHARD_BYTES, Weight, shards, weights
 from pytest_specdec.models.maps import next_map, runner_up_map, stand_ins
-from pytest_specdec.models.recipe import SPECIAL_IDS, Constructed, EagleRecipe, SmolLM2Recipe, TargetRecipe
+from pytest_specdec.models.recipe import (
+    EMBEDDING_SIZE,
+    SHARD_BYTES,
+    SPECIAL_IDS,
+    Constructed,
+    EagleRecipe,
+    SmolLM2Recipe,
+    TargetRecipe,
+    Weight,
+    shards,
+    weights,
+)
 
 if TYPE_CHECKING:
     import torch

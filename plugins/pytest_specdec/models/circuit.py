@@ -22,10 +22,9 @@ from functools import cached_property
 from math import sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_specdec.models.layout import EMBEDDING_SIZE, LAYERS_SHARE
 from pytest_specdec.models.maps import codes, following
 from pytest_specdec.models.memory import Memory, Reader, count_reserved, kv_head, readings
-from pytest_specdec.models.recipe import SPECIAL_IDS, Constructed, EagleRecipe
+from pytest_specdec.models.recipe import EMBEDDING_SIZE, LAYERS_SHARE, SPECIAL_IDS, Constructed, EagleRecipe
 
 if TYPE_CHECKING:
     import torch

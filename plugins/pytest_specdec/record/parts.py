@@ -22,6 +22,9 @@ class AskedPart:
 
     scenario: Annotated[str, "", "the scenario's name"] = ""
     scenario_digest: Annotated[str, "", "over what the scenario asks for, whatever the target"] = ""
+    settings_digest: Annotated[
+        str, "", "over what else decides about green and about rounds: thresholds, settings, this package's version"
+    ] = ""
     load: Annotated[Mapping[str, Any], "", "how requests were to arrive"] = field(default_factory=dict)
     engine: Annotated[str, "", "the backend"] = ""
     engine_key: Annotated[str, "", "a digest over the engine's whole configuration"] = ""
@@ -82,7 +85,8 @@ class NearTiesPart:
     """Tokens that are not the target's argmax, over distinct outputs, held against the calibration."""
 
     count: Annotated[int, "tokens", "that are not the argmax"] = 0
-    tokens: Annotated[int, "tokens", "that were rated"] = 0
+    tokens: Annotated[int, "tokens", "that were judged"] = 0
+    rated: Annotated[int | None, "tokens", "of them; the others are of answers that equal the target's own"] = None
     calibration_count: Annotated[int, "tokens", "of the calibration that are not the argmax"] = 0
     calibration_tokens: Annotated[int, "tokens", "of the calibration"] = 0
     shape: Annotated[str, "", "the steps that decoded the calibration"] = ""
@@ -109,7 +113,9 @@ class CalibrationPart:
 
     dtype: Annotated[str, "", "whose ULPs gaps are counted in: what the engine computes in"] = ""
     unknown: Annotated[tuple[str, ...], "", "what the engine did not tell, and what was taken instead"] = ()
-    tokens: Annotated[int, "tokens", "that were rescored"] = 0
+    tokens: Annotated[int, "tokens", "that were rescored, in each shape of steps"] = 0
+    answers: Annotated[int | None, "tokens", "of the target's own distinct answers"] = None
+    answers_rated: Annotated[int | None, "tokens", "of them that were rescored: a sample, or all"] = None
     near_ties: Annotated[int, "tokens", "of them that are not the argmax"] = 0
     largest_gap_logits: Annotated[Figure[float], "logits", "largest gap to the argmax"] = NOTHING
     ulp_logits: Annotated[Figure[float], "logits", "the ULP at the largest logit"] = NOTHING
@@ -482,6 +488,19 @@ class MemoryPart:
     peak_host_bytes: Annotated[Figure[int], "bytes", "the kernel's high-water mark, loading included"] = NOTHING
     weights_bytes: Annotated[Figure[int], "bytes", "of the target, on all devices"] = NOTHING
     kv_cache_bytes: Annotated[Figure[int], "bytes", "of the key-value cache, on one device"] = NOTHING
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimesPart:
+    """What the gate's own time was spent on, both arms together; what earlier gates had done took none."""
+
+    load_s: Annotated[Figure[float], "s", "engines loaded"] = NOTHING
+    warmup_s: Annotated[Figure[float], "s", "rounds that are not timed"] = NOTHING
+    decode_s: Annotated[Figure[float], "s", "timed rounds, and what lies between them"] = NOTHING
+    rating_s: Annotated[Figure[float], "s", "calibration, and answers rated by the target"] = NOTHING
+    second_look_s: Annotated[Figure[float], "s", "at fresh prompts, where the number of near-ties alone was red"] = (
+        NOTHING
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

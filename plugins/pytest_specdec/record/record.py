@@ -27,6 +27,7 @@ from pytest_specdec.record.parts import (
     SpeedupPart,
     TargetAlonePart,
     ThroughputPart,
+    TimesPart,
     VerdictPart,
     WorkloadPart,
 )
@@ -66,6 +67,7 @@ class Record:
     energy: Annotated[EnergyPart, "", ""] = field(default_factory=EnergyPart)
     memory: Annotated[MemoryPart, "", ""] = field(default_factory=MemoryPart)
     load: Annotated[LoadPart, "", ""] = field(default_factory=LoadPart)
+    times: Annotated[TimesPart, "", ""] = field(default_factory=TimesPart)
     hardware: Annotated[HardwarePart, "", ""] = field(default_factory=HardwarePart)
     baseline: Annotated[BaselinePart | None, "", "null where nothing was compared"] = None
     failures: Annotated[tuple[str, ...], "", "red: what the test's failure said"] = ()

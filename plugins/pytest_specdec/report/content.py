@@ -6,13 +6,14 @@ missing is a dash; the reasons stand under the table, each once.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_specdec.history.saved import SavedRun
 from pytest_specdec.record import Record
 from pytest_specdec.record.parts import FindingPart
-from pytest_specdec.report.curves import curves, history, power
+from pytest_specdec.report.curves import curves, history, power, where_it_pays
 from pytest_specdec.report.decision import Decision, decide, headline
 from pytest_specdec.report.drawing import Figure, readable
 from pytest_specdec.report.gates import Gate, by_group, gates_of, grouped, newest, with_predictions
@@ -66,8 +67,18 @@ class Row:
 
 
 def rows(gates: Sequence[Gate]) -> list[Row]:
-    """One row for each gate."""
-    return [_row(gate) for gate in gates]
+    """One row for each gate; what no gate has is no column, and rows of the same name are told apart by their tests."""
+    made = [_row(gate) for gate in gates]
+    wanted = {name for row in made for name, _ in row.numbers}
+    named = Counter((row.group, row.label) for row in made)
+    return [
+        replace(
+            row,
+            label=row.label if named[row.group, row.label] == 1 else f"{row.label}, {row.test.rpartition('::')[2]}",
+            cells=tuple(cell for cell in row.cells if cell[0] in wanted),
+        )
+        for row in made
+    ]
 
 
 def _row(gate: Gate) -> Row:
@@ -250,6 +261,8 @@ def gather(runs: Sequence[SavedRun]) -> Content:
     shown = with_predictions(newest(every))
     over_runs = history(ordered, every)
     figures: list[Figure] = []
+    for place, members in grouped((gate for gate in shown if gate.swept), lambda gate: gate.place).items():
+        figures += where_it_pays(place, members)
     for group, members in by_group(shown).items():
         figures += [*curves(group, members), power(group, members)]
         figures += [figure for figure in over_runs if figure.group == group]

@@ -16,10 +16,12 @@ from typing import Any
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.history.compare import figure_of
 from pytest_specdec.history.saved import SavedRun
+from pytest_specdec.metrics.break_even import Point, break_even_concurrency
 from pytest_specdec.record import Record, Spread
 from pytest_specdec.record.parts import PointPart
+from pytest_specdec.report.decision import BY, point
 from pytest_specdec.report.drawing import Figure, Line
-from pytest_specdec.report.gates import TARGET_ONLY, Gate, by_family, by_group
+from pytest_specdec.report.gates import TARGET_ONLY, Gate, by_family, by_group, grouped
 from pytest_specdec.thresholds import METRICS as KNOWN
 
 MOST_POINTS = 400
@@ -74,6 +76,7 @@ PERCENTILES = ("p50", "p90", "p95", "p99")
 LATENCIES = {"ttft_s": "Time to first token", "itl_s": "Time from token to token", "e2e_s": "Time of a whole request"}
 GAMMA = "γ (draft tokens a step)"
 ASKED = "asked rate (requests/s)"
+ENERGY = "J/token over the target's (×)"
 
 
 def curves(group: str, gates: Sequence[Gate]) -> list[Figure]:
@@ -123,6 +126,45 @@ def _against_gamma(gates: Sequence[Gate], value: Value, derived: str, derive: Va
         modelled = tuple(derive(gate.record) for gate in members)
         lines.append(Line(f"{family}, {derived}", x, modelled, modelled=True, beside=family))
     return tuple(lines)
+
+
+def where_it_pays(place: str, gates: Sequence[Gate]) -> list[Figure]:
+    """Speed-up, and J/token over the target's, over concurrency: a line for each γ, and where it breaks even."""
+    ordered = sorted((gate for gate in gates if not gate.red), key=lambda gate: gate.concurrency)
+    by_label = grouped(ordered, lambda gate: gate.label)
+    return [
+        _over_concurrency("Speed-up over concurrency", place, "speed-up (×)", _gains(by_label, "throughput")),
+        _over_concurrency("J/token over concurrency", place, ENERGY, _gains(by_label, "energy")),
+    ]
+
+
+def _gains(by_label: Mapping[str, Sequence[Gate]], by: str) -> dict[str, list[Point]]:
+    """The gains over the target alone of each label, by rising concurrency."""
+    told = {
+        label: [point(gate.concurrency, gain) for gate in members if (gain := BY[by](gate, None)) is not None]
+        for label, members in by_label.items()
+    }
+    return {label: points for label, points in told.items() if points}
+
+
+def _over_concurrency(kind: str, place: str, y_label: str, gains: Mapping[str, Sequence[Point]]) -> Figure:
+    lines = [
+        Line(
+            label,
+            tuple(float(each.concurrency) for each in points),
+            tuple(1 / each.ratio if y_label == ENERGY else each.ratio for each in points),
+        )
+        for label, points in gains.items()
+    ]
+    found = {label: break_even_concurrency(points) for label, points in gains.items()}
+    marks = sorted(
+        (round(each.concurrency.value, 1), f"{label}: {each.in_words()}")
+        for label, each in found.items()
+        if each.concurrency.value is not None
+    )
+    note = "Dotted: as the target alone. Upright: where a γ breaks even."
+    shown: dict[str, Any] = {"marks": tuple(marks), "marked": "requests", "level": 1.0, "note": note}
+    return Figure(kind, place, "requests at once", y_label, tuple(lines), x_log=True, **shown)
 
 
 def acceptance(group: str, gates: Sequence[Gate]) -> Figure:

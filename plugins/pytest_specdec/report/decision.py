@@ -3,22 +3,24 @@
 Of the exact gates the best is taken whose gain over the target alone is sure: its whole 95 % interval lies above it.
 If none is, but one may be, it is said how many rounds would tell; if none can be, not to speculate is the decision.
 What one is not told apart from, what the model of speculative decoding expects, and what was passed over is said too.
+Gates that differ in concurrency have one decision: up to how many requests speculation pays, and the best γ at each.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from textwrap import wrap
 
 from pytest_specdec.history.compare import FEWEST, compare_figure, figure_of
+from pytest_specdec.metrics.break_even import BreakEven, Point, break_even_concurrency
 from pytest_specdec.metrics.interval import MOST_ROUNDS, rounds_to_decide
+from pytest_specdec.progress import count
 from pytest_specdec.record import Record
-from pytest_specdec.report.gates import Gate, by_group, grouped
-from pytest_specdec.report.table import count
+from pytest_specdec.report.gates import Gate, grouped
 from pytest_specdec.thresholds import METRICS, Metric, Threshold, shown
 
 USE, NOT_TO, UNDECIDED = "use", "do not speculate", "not decided"
@@ -29,12 +31,16 @@ SHORT_NAMES = {"itl": "ITL", "ttft": "TTFT", "tpot": "TPOT", "e2e": "whole reque
 
 @dataclass(frozen=True)
 class Decision:
-    """`place`: of which scenario, engine, target and device. `gate`: the chosen one's name, empty if there is none."""
+    """`place`: of which scenario, engine, target and device. `gate`: the chosen one's name, empty if there is none.
+
+    `break_even`: where concurrency was swept, of each figure that is gained by speculation.
+    """
 
     place: str
     outcome: str
     gate: str
     words: str
+    break_even: Mapping[str, BreakEven] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -137,19 +143,41 @@ def label(gate: Gate) -> str:
 
 def decide(gates: Sequence[Gate], by: str = "throughput", limits: Sequence[Limit] = ()) -> list[Decision]:
     """The decision for each target, scenario and device that has a gate which speculates. `by`: a key of BY."""
-    places = (place for group, members in by_group(gates).items() for place in _by_workload(group, members))
-    return [decision for place in places if (decision := _decide(*place, by, limits)) is not None]
+    places = grouped(gates, lambda gate: gate.place).items()
+    decisions = (each for place, members in places for each in _decide_place(place, members, by, limits))
+    return [each for each in decisions if each is not None]
 
 
-def _by_workload(group: str, gates: Sequence[Gate]) -> Iterator[tuple[str, list[Gate]]]:
+def _decide_place(place: str, gates: Sequence[Gate], by: str, limits: Sequence[Limit]) -> Iterator[Decision | None]:
+    if any(gate.swept for gate in gates):
+        yield _decide_sweep(place, gates, by, limits)
+        return
+    for named, members in _by_workload(place, gates):
+        yield _decide(named, members, by, limits)
+
+
+def _by_workload(place: str, gates: Sequence[Gate]) -> Iterator[tuple[str, list[Gate]]]:
     """Gates that decoded the same; one whose engine failed before that goes with the first."""
     named = grouped(gates, lambda gate: gate.record.workload.digest)
     failed = named.pop("", []) if len(named) > 1 else []
     for at, (digest, members) in enumerate(named.items()):
-        yield f"{group} · workload {digest[:6]}" if len(named) > 1 else group, members if at else members + failed
+        yield f"{place} · workload {digest[:6]}" if len(named) > 1 else place, members if at else members + failed
 
 
-def _decide(place: str, gates: Sequence[Gate], by: str, limits: Sequence[Limit]) -> Decision | None:
+@dataclass(frozen=True)
+class Weighed:
+    """Gates of one workload, held against the target alone: the outcome, whom it is about, and the first words."""
+
+    target: Gate | None
+    arms: Sequence[Gate]
+    gains: Sequence[Candidate]
+    outcome: str
+    best: Candidate | None
+    words: str
+
+
+def _weigh(gates: Sequence[Gate], by: str, limits: Sequence[Limit]) -> Weighed | None:
+    """None where none speculates, or nothing was timed."""
     target = next((gate for gate in reversed(gates) if not gate.record.asked.speculates and not gate.red), None)
     arms = [gate for gate in gates if gate.record.asked.speculates]
     exact = [gate for gate in arms if not gate.red]
@@ -157,15 +185,79 @@ def _decide(place: str, gates: Sequence[Gate], by: str, limits: Sequence[Limit])
         return None
     kept = [gate for gate in exact if not any(limit.missed_by(gate.record) for limit in limits)]
     gains = [Candidate(gate, gain) for gate in kept if (gain := BY[by](gate, target)) is not None]
-    outcome, best, words = _best(gains, kept, by)
-    caution = best.gate.record.target_alone.caution if best else ""
+    return Weighed(target, arms, gains, *_best(gains, kept, by))
+
+
+def _decide(place: str, gates: Sequence[Gate], by: str, limits: Sequence[Limit]) -> Decision | None:
+    weighed = _weigh(gates, by, limits)
+    if weighed is None:
+        return None
+    best = weighed.best
     told = [
-        words + _cost(best.gate, by) if best else words,
-        *filter(None, (caution,)),
-        *(_about(best, gains, target, by, arms) if best and outcome == USE else ()),
+        weighed.words + _cost(best.gate, by) if best else weighed.words,
+        *filter(None, (best.gate.record.target_alone.caution if best else "",)),
+        *(_about(best, weighed, by) if best and weighed.outcome == USE else ()),
+        *_passed_over(weighed.arms, limits),
     ]
-    told += _passed_over(arms, limits)
-    return Decision(place, outcome, best.label if best else "", "; ".join(told))
+    return Decision(place, weighed.outcome, best.label if best else "", "; ".join(told))
+
+
+PREFIX = {"throughput": "", "latency": "p95 of a whole request: ", "energy": "J/token: "}
+Sweep = Mapping[int, Weighed]
+
+
+def _decide_sweep(place: str, gates: Sequence[Gate], by: str, limits: Sequence[Limit]) -> Decision | None:
+    """One for all concurrencies: up to which speculation pays, in energy or rate too, and what is best at each."""
+    sweep, beside = _weigh_sweep(gates, by, limits), "throughput" if by == "energy" else "energy"
+    if not sweep:
+        return None
+    other = _weigh_sweep(gates, beside, limits)
+    told = [_pays(sweep, by), *([_pays(other, beside)] if any(each.gains for each in other.values()) else [])]
+    told += [f"at {at}: {_best_at(weighed, by)}" for at, weighed in sweep.items()]
+    told += [f"at {at}: {words}" for at, weighed in sweep.items() for words in _passed_over(weighed.arms, limits)]
+    outcomes = [weighed.outcome for weighed in sweep.values()]
+    outcome = next((each for each in (USE, UNDECIDED) if each in outcomes), NOT_TO)
+    return Decision(
+        place, outcome, "", "; ".join(told), {name: _break_even(of) for name, of in ((by, sweep), (beside, other))}
+    )
+
+
+def _weigh_sweep(gates: Sequence[Gate], by: str, limits: Sequence[Limit]) -> Sweep:
+    """By rising concurrency."""
+    at = {
+        each: [gate for gate in gates if gate.concurrency == each]
+        for each in sorted({gate.concurrency for gate in gates})
+    }
+    found = {each: _weigh(members, by, limits) for each, members in at.items()}
+    return {each: weighed for each, weighed in found.items() if weighed is not None}
+
+
+def _break_even(sweep: Sweep) -> BreakEven:
+    """By the best gate at each concurrency."""
+    return break_even_concurrency([point(at, each.best.gain) for at, each in sweep.items() if each.best is not None])
+
+
+def point(concurrency: int, gain: Gain) -> Point:
+    """A gain with where it was measured."""
+    return Point(concurrency, gain.ratio, gain.low, gain.high)
+
+
+def _pays(sweep: Sweep, by: str) -> str:
+    """E.g. "pays up to 64 requests (γ = 4 (eagle)), break-even between 64 and 128, at about 83"."""
+    found, paying = _break_even(sweep), [at for at, each in sweep.items() if each.outcome == USE]
+    best = sweep[paying[-1]].best if paying else None
+    if found.concurrency.value is None or best is None:
+        return f"{PREFIX[by]}{found.in_words()}"
+    since = f"from {paying[0]} " if paying[0] != min(sweep) else ""
+    return f"{PREFIX[by]}pays {since}up to {paying[-1]} requests ({best.label}), {found.in_words()}"
+
+
+def _best_at(weighed: Weighed, by: str) -> str:
+    if weighed.best is None:
+        return weighed.words
+    best = weighed.best
+    unsure = {USE: "", NOT_TO: ", which does not pay", UNDECIDED: ", not decided"}[weighed.outcome]
+    return f"{best.label} {_in_words(best.gain, by)}{_cost(best.gate, by)}{unsure}"
 
 
 def _best(candidates: Sequence[Candidate], kept: Sequence[Gate], by: str) -> tuple[str, Candidate | None, str]:
@@ -205,15 +297,13 @@ def _rounds(candidate: Candidate) -> str:
     return f"about {wanted - rounds} more rounds would decide"
 
 
-def _about(
-    best: Candidate, candidates: Sequence[Candidate], target: Gate | None, by: str, arms: Sequence[Gate]
-) -> Iterator[str]:
+def _about(best: Candidate, weighed: Weighed, by: str) -> Iterator[str]:
     """What else is known of the chosen one."""
-    yield from filter(None, (_latencies(best.gate, target), _exactness(best.gate.record)))
-    alike = [each for each in candidates if each is not best and _alike(each.gain, best.gain)]
+    yield from filter(None, (_latencies(best.gate, weighed.target), _exactness(best.gate.record)))
+    alike = [each for each in weighed.gains if each is not best and _alike(each.gain, best.gain)]
     if alike:
         yield f"not told apart from {_list([f'{each.label}, {_in_words(each.gain, by)}' for each in alike])}"
-    yield from _model(best, by, arms)
+    yield from _model(best, by, weighed.arms)
 
 
 def _cost(gate: Gate, by: str) -> str:

@@ -41,9 +41,10 @@ class Figure:
     """Lines that share their axes.
 
     `kind`: what is shown, the same over all groups. `group`: of which scenario, engine, target and device. `x_names`:
-    names in place of numbers at x = 0, 1, …; `x_whole`: x takes whole numbers only. `level`: a horizontal line that
-    divides better from worse. `marks`: (x, words) of events on the x axis. `note`: what a reader must know. `part`:
-    which of several, where one figure would hold too many lines.
+    names in place of numbers at x = 0, 1, …; `x_whole`: x takes whole numbers only; `x_log`: each doubling takes the
+    same room. `level`: a horizontal line that divides better from worse. `marks`: (x, words) of events on the x axis,
+    `marked`: what x is to them. `note`: what a reader must know. `part`: which of several, where one figure would hold
+    too many lines.
     """
 
     kind: str
@@ -53,8 +54,10 @@ class Figure:
     lines: tuple[Line, ...]
     x_names: tuple[str, ...] = ()
     x_whole: bool = True
+    x_log: bool = False
     level: float | None = None
     marks: tuple[tuple[float, str], ...] = ()
+    marked: str = "run"
     note: str = ""
     part: str = ""
 
@@ -151,7 +154,8 @@ def _lay_out(canvas: Any, axes: Any, names: list[str]) -> None:
     """Room by the number of letters: a layout that measures them draws all of it once more."""
     columns = 2 if len(names) > 2 and 2 * (max(map(len, names)) + 8) * LETTER < WIDTH else 1
     rows = math.ceil(len(names) / columns) if len(names) > 1 else 0
-    below, height = 0.45 + rows * LINE, PLOT_HEIGHT + 0.6 + rows * LINE
+    below = 0.45 + (0.1 + rows * LINE if rows else 0)
+    height = PLOT_HEIGHT + below + 0.15
     ticks = axes.yaxis.get_major_formatter().format_ticks(axes.get_yticks())
     canvas.set_size_inches(WIDTH, height)
     left = 0.35 + max(map(len, ticks)) * LETTER
@@ -198,8 +202,13 @@ def _highest(figure: Figure) -> float:
 def _ticks(axes: Any, figure: Figure) -> None:
     from matplotlib.ticker import MaxNLocator
 
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=(1, 2, 2.5, 5, 10)))
     if figure.x_names:
         axes.set_xticks(range(len(figure.x_names)), figure.x_names)
+    elif figure.x_log:
+        places = sorted({x for line in figure.lines for x in line.x})
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(places, [f"{x:g}" for x in places])
     elif figure.x_whole:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8, min_n_ticks=1))
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from pytest_specdec.engines.spec import model_label
 from pytest_specdec.hardware import emulates_bfloat16
 from pytest_specdec.history.compare import interval_in_words
 from pytest_specdec.metrics.interval import LEVEL
+from pytest_specdec.progress import count
 from pytest_specdec.record import REGRESSED, Figure, Record
 
 DASH = "–"
@@ -206,7 +208,7 @@ def _style(record: Record) -> str | None:
 
 def _order(record: Record) -> tuple[Any, ...]:
     asked = record.asked
-    where = (asked.scenario, asked.target, asked.dtype, asked.engine)
+    where = (asked.scenario, asked.target, asked.dtype, asked.engine, record.workload.concurrency or 0)
     return (*where, asked.speculates, asked.method, asked.draft or "", asked.gamma or 0)
 
 
@@ -218,7 +220,7 @@ MEANINGS = {
     "length": "length: mean accepted length, tokens a step, the bonus token included",
     "p95 ITL": "ITL, TTFT: ms from token to token and to the first one; the target's stand in its own row",
 }
-OVER_TARGET = f"J/token: in brackets over target-only's, with its {INTERVAL}"
+OVER_TARGET = f"J/token: in brackets over target-only's, with its {INTERVAL} where there is one"
 
 
 def footnotes(records: Sequence[Record], shown: Sequence[str]) -> list[str]:
@@ -239,17 +241,12 @@ def footnotes(records: Sequence[Record], shown: Sequence[str]) -> list[str]:
     notes += sorted({note for record in records if (note := _versions_note(record))})
     notes += [EMULATED] if _float32_for_want_of_bfloat16(judged) else []
     costs = [cost for record in records if (cost := _rescoring_cost(record)) is not None]
-    notes += [f"rescoring took {_range(costs)} of the time of decoding what it certified"] if costs else []
+    notes += [f"rescoring took {_range(costs)} of the time of decoding"] if costs else []
     ordered = sorted(records, key=_order)
     notes += together(note for record in ordered for note in _load_notes(record))
     notes += [_tie_note(record) for record in ordered if record.verdict.outcome == "tie"]
     notes += _truth_note(judged)
     return notes + together(_coverage_note(record) for record in records if record.coverage.low)
-
-
-def count(number: int, what: str) -> str:
-    """E.g. "1 gate", "2 gates"."""
-    return f"{number} {what}" + "s" * (number != 1)
 
 
 def _range(values: Sequence[float]) -> str:
@@ -312,6 +309,23 @@ def _saturation(rate: Figure[float]) -> str:
 def _label(record: Record) -> str:
     asked = record.asked
     return f"{model_label(asked.target)} {asked.dtype} {asked.engine} {asked.method}"
+
+
+def time_notes(records: Iterable[Record]) -> list[str]:
+    """What each gate's time was spent on; of older records nothing is known."""
+    told = ((record, asdict(record.times)) for record in sorted(records, key=_order))
+    return [
+        f"time: {record.asked.scenario}, {record.workload.concurrency} at once, {_label(record)}"
+        f"{f' γ={record.asked.gamma}' if record.asked.gamma else ''}: {', '.join(words)}"
+        for record, times in told
+        if (
+            words := [
+                f"{name.removesuffix('_s').replace('_', ' ')} {each['value']:.1f} s"
+                for name, each in times.items()
+                if each["value"] is not None
+            ]
+        )
+    ]
 
 
 def _truth_note(records: Sequence[Record]) -> list[str]:

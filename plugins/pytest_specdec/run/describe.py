@@ -13,7 +13,13 @@ from pytest_specdec.engines.engine import Description
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.hardware import cores, gpus, processor
 from pytest_specdec.metrics.acceptance import acceptance_part
-from pytest_specdec.metrics.base import differing_settings, target_alone_part, warn_of_differences, warnings_of
+from pytest_specdec.metrics.base import (
+    differing_settings,
+    target_alone_part,
+    warn_of_differences,
+    warn_of_fewer_places,
+    warnings_of,
+)
 from pytest_specdec.metrics.latency import (
     WITHHELD,
     latency_part,
@@ -25,8 +31,7 @@ from pytest_specdec.metrics.load import load_part
 from pytest_specdec.metrics.roofline import roofline_part, step_of
 from pytest_specdec.metrics.rounds import NOT_TIMED, Rounds
 from pytest_specdec.metrics.speedup import Arm, over_target, speedup_part
-from pytest_specdec.metrics.steady import with_steady_rate, with_steady_ratio
-from pytest_specdec.metrics.throughput import throughput_part
+from pytest_specdec.metrics.throughput import throughput_part, with_steady_rate, with_steady_ratio
 from pytest_specdec.record import Figure, Record, missing, to_json
 from pytest_specdec.record.parts import (
     AskedPart,
@@ -95,6 +100,7 @@ def _whole(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: 
         warnings=(
             *warnings_of(rounds, base, measured.arms.workload.keeps_prefix_cache),
             *warn_of_differences(settings),
+            *(warn_of_fewer_places(measured.about, workload.concurrency) if scenario.load.kind == "closed" else ()),
         ),
         notes=tuple(measured.arms.workload.notes),
         detection=_detection(measured, judgement),
@@ -190,7 +196,9 @@ def asked_part(spec: EngineSpec, scenario: Scenario) -> AskedPart:
 
 def engine_error(spec: EngineSpec, scenario: Scenario, message: str) -> Record:
     """The record of a gate that an engine's fault kept from a verdict."""
-    return Record(asked=asked_part(spec, scenario), verdict=VerdictPart(outcome="engine error", detail=message))
+    workload = WorkloadPart(concurrency=scenario.load.max_concurrency(scenario.concurrency, scenario.prompt_count))
+    verdict = VerdictPart(outcome="engine error", detail=message)
+    return Record(asked=asked_part(spec, scenario), workload=workload, verdict=verdict)
 
 
 def workload_part(workload: Workload) -> WorkloadPart:

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError, SpecdecError, Unsupported
-from pytest_specdec.metrics.drift import Drift
-from pytest_specdec.metrics.energy import ratio_over
-from pytest_specdec.metrics.goodput import doubtful_goodput, too_little_goodput
-from pytest_specdec.metrics.interval import MOST_ROUNDS, Interval, ratio_interval, rounds_to_decide
+from pytest_specdec.metrics.base import ratio_over
+from pytest_specdec.metrics.interval import MOST_ROUNDS, Drift, Interval, ratio_interval, rounds_to_decide
 from pytest_specdec.metrics.latency import WITHHELD
+from pytest_specdec.metrics.load import doubtful_goodput, too_little_goodput
 from pytest_specdec.metrics.rounds import Plan, Rounds
 from pytest_specdec.metrics.speedup import advice, best_for
 from pytest_specdec.record import GREEN, RED, REGRESSED, Figure, Record
@@ -30,6 +29,7 @@ from pytest_specdec.run.describe import describe, engine_error, sketch, withhold
 from pytest_specdec.run.judge import Judgement, judge_rounds, judge_target
 from pytest_specdec.run.measure import measure
 from pytest_specdec.run.repro import write_bug_report
+from pytest_specdec.run.resume import settings_digest
 from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.run.sweep import sweep_rates
 from pytest_specdec.verdict.drafting import Drafting
@@ -59,6 +59,7 @@ class Gate:
 
     def __call__(self, spec: EngineSpec, scenario: Scenario) -> Record:
         """Gate this engine on this scenario and return the record. Raises GateFailed, EngineError or Unsupported."""
+        self._session.spent.begin()
         try:
             with self._session.progress.during(f"the gate of {spec.label} on {scenario.name}"):
                 return self._run(spec, scenario)
@@ -76,6 +77,8 @@ class Gate:
         trial = measure(session, self._benchmark, arms, asking)
         judgement = judge_rounds(session, arms, trial.rounds, trial.about, scenario)
         record = describe(trial, judgement, scenario, sweep, session.sweep(arms))
+        asked = replace(record.asked, settings_digest=settings_digest(session.settings, scenario))
+        record = replace(record, asked=asked)
         doubts = doubtful_goodput(record.load.goodput, scenario.min_goodput, scenario.path)
         record = replace(record, warnings=(*record.warnings, *doubts, *trial.drafting.warnings, *judgement.warnings))
         record, undecided = _demanded(record, scenario)
@@ -91,6 +94,7 @@ class Gate:
         """Green, red, or green in itself and worse than an earlier run; the record is kept in each case."""
         seen = None if failures else record.detection
         record = replace(record, gate=RED if failures else GREEN, failures=tuple(failures), detection=seen)
+        record = replace(record, times=self._session.spent.part)
         record = record if failures else self._compare_with_baseline(record)
         self._keep(record)
         if said := record.failures or (record.baseline.failures if record.baseline else ()):

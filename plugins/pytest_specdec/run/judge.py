@@ -3,36 +3,56 @@
 Token by token each arm is held against the other, both against the truth where a constructed target has one, and the
 counters against those that a constructed drafter must give. Either way the result is the same three things: whether it
 passes, what the record says of it, and what a person is told.
+
+By distribution the limits of every answer come first, then every measured token, then one prompt drawn anew. Each step
+needs the one before: an answer of the wrong length or to another prompt is no sample, and the thousands of samples that
+a G-test takes are drawn only where the tokens that were measured show nothing.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from pytest_specdec.engines.engine import Description
-from pytest_specdec.generation import Run
+from pytest_specdec.generation import Run, Speculation
 from pytest_specdec.metrics.rounds import Rounds
 from pytest_specdec.record import missing
 from pytest_specdec.record.parts import ForetoldPart, KnownTruthPart, VerdictPart
-from pytest_specdec.run.sampled import judge_samples
 from pytest_specdec.run.session import Arms, Session
-from pytest_specdec.verdict.equivalence import Calibration, Outcome, Verdict, confirm, judge
+from pytest_specdec.telemetry.spent import LOOK_AGAIN
+from pytest_specdec.verdict.equivalence import Calibration, Case, Finding, Outcome, Verdict, confirm, judge
 from pytest_specdec.verdict.limits import Facts, reshaping_fields
 from pytest_specdec.verdict.logprobs import judge_logprobs
-from pytest_specdec.verdict.part import findings_part, outcome_part
-from pytest_specdec.verdict.sampling import is_sampled
+from pytest_specdec.verdict.noise import noise_floor
+from pytest_specdec.verdict.part import finding_parts, outcome_part, rated_part, sampling_part
+from pytest_specdec.verdict.reference import Reference
+from pytest_specdec.verdict.sampling.evidence import LEVEL, RatedVerdict
+from pytest_specdec.verdict.sampling.judgement import SamplingOutcome, SamplingVerdict, judge_sampling
+from pytest_specdec.verdict.sampling.rated import can_be_rated, rate_rounds
+from pytest_specdec.verdict.sampling.statistics import SamplingPlan
+from pytest_specdec.verdict.sampling.target import (
+    Drawing,
+    KnownTarget,
+    SampledTarget,
+    Target,
+    is_sampled,
+    knows_exactly,
+    rescore,
+)
 from pytest_specdec.verdict.sensitivity import Sensitivity, too_few_tokens
 from pytest_specdec.verdict.truth import claim, foretell, foretold_part, judge_drafts, judge_truth, truth_of, truth_part
-from pytest_specdec.verdict.words import add_hints, describe_verdict
+from pytest_specdec.verdict.words import ADVICE, SHOWN, add_hints, describe_finding, describe_verdict
 from pytest_specdec.workloads.scenario import Detects, Scenario
-from pytest_specdec.workloads.workload import Workload
+from pytest_specdec.workloads.workload import Request, Workload
 
 FIRST_PASS = "it is the engine's first pass after loading"
 TARGET_UNSTABLE = "target only, in its rounds around this engine's"
 SAMPLED = "at a temperature above 0 there is no single right answer"
+ALL_ACCEPTED = "every draft was accepted, so what is sampled after a rejection was never seen: use a poorer draft"
 
 
 @dataclass(frozen=True)
@@ -66,12 +86,13 @@ def judge_rounds(session: Session, arms: Arms, rounds: Rounds, about: Descriptio
 
 
 def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Description) -> Judgement:
-    reference, workload, level = session.reference(arms), arms.workload, session.spend_level()
-    calibration = reference.calibration.beside(Facts.of(about), level)
-    rescore, decode = partial(session.rescore, arms), partial(session.decode, arms)
-    verdict = judge(workload, calibration, rounds.judged, rescore, decode)
+    workload, level = arms.workload, session.spend_level()
+    reference, verdict = _look(session, arms, rounds, about, level)
+    if verdict.by_number_alone and session.rate_all(arms):
+        reference, verdict = _look(session, arms, rounds, about, level)
     if verdict.by_number_alone:
-        again = _look_again(session, arms, rounds, about, level)
+        with session.spent.on(LOOK_AGAIN):
+            again = _look_again(session, arms, rounds, about, level)
         decides = again.by_number_alone or again.passes  # else it is no look at near-ties, and the first one stands
         verdict = confirm(verdict, again.near_ties) if decides else verdict
     verdict, known, foretold = _by_what_is_known(verdict, reference.calibration, arms, rounds, about)
@@ -84,13 +105,22 @@ def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Descrip
         return Judgement(True, part, tie_rate=ties, limits=verdict.limits, warnings=warnings)
     told = add_hints(verdict, workload, arms.spec.gamma, about, partial(session.alone, arms))
     told = _name_first_pass(told, rounds)
-    part = replace(part, findings=findings_part(told))
+    part = replace(part, findings=finding_parts(told.findings))
     return Judgement(False, part, [describe_verdict(told, workload.name)], ties)
+
+
+def _look(session: Session, arms: Arms, rounds: Rounds, about: Description, level: float) -> tuple[Reference, Verdict]:
+    """What is seen at these rounds, and what they were held against."""
+    reference = session.reference(arms)
+    calibration = reference.calibration.beside(Facts.of(about), level)
+    rescore, decode = partial(session.rescore, arms), partial(session.decode, arms)
+    return reference, judge(arms.workload, calibration, rounds.judged, rescore, decode)
 
 
 def _look_again(session: Session, arms: Arms, rounds: Rounds, about: Description, level: float) -> Verdict:
     """What is seen at fresh prompts, each a prompt and its answer, decoded by both arms."""
     fresh = Arms(arms.spec, _continued(arms.workload, rounds.runs[0], about.context))
+    session.rate_all(fresh)
     calibration = session.reference(fresh).calibration.beside(Facts.of(about), level)
     run = session.decode_once(fresh)
     return judge(fresh.workload, calibration, [run], partial(session.rescore, fresh))
@@ -163,6 +193,115 @@ def _by_what_is_known(
 
 
 def _by_distribution(session: Session, arms: Arms, rounds: Rounds, about: Description, detects: Detects) -> Judgement:
-    found = judge_samples(session, arms, rounds, about, detects)
+    if broken := _broken_limits(session, arms, rounds, about):
+        return _with_broken_limits(broken, arms)
+    rated = _rate(session, arms, rounds)
+    if rated is not None and not rated.outcome.passes:
+        part = VerdictPart(outcome=rated.outcome.value, sampling=rated_part(None, rated))
+        return _sampled(part, [rated.in_words()])
+    plan = SamplingPlan.for_gamma(arms.spec.gamma, level=LEVEL)
+    if rated is None and detects.total_variation is not None:
+        plan = replace(plan, total_variation=detects.total_variation)
+    drawn, counted = _draw(session, arms, plan)
+    words = _words(drawn, rated, detects)
+    if arms.spec.speculates and counted is not None and 0 < counted.draft_tokens == counted.accepted_tokens:
+        words.append(ALL_ACCEPTED)
+    return _sampled(_part(drawn, rated, detects), words)
+
+
+def _sampled(part: VerdictPart, words: list[str]) -> Judgement:
     known, foretold = missing(KnownTruthPart, SAMPLED), missing(ForetoldPart, SAMPLED)
-    return Judgement(not found.words, replace(found.part, known_truth=known, foretold=foretold), found.words)
+    return Judgement(not words, replace(part, known_truth=known, foretold=foretold), words)
+
+
+def _broken_limits(session: Session, arms: Arms, rounds: Rounds, about: Description) -> list[Finding]:
+    """Answers that failed, answer another prompt, or break a limit of their request; the worst first."""
+    with session.pool.using(arms.target) as engine:
+        facts = Facts.of(engine.description)
+    requests = arms.workload.requests
+    nothing_known = Calibration(((),) * len(requests), noise_floor((), arms.spec.dtype, 0, 0), facts)
+    calibration = nothing_known.beside(Facts.of(about), LEVEL)
+    cases = (
+        Case.of(turn, at, request, calibration, seen)
+        for turn, run in enumerate(rounds.judged, -rounds.warmup.rounds)
+        for at, (request, seen) in enumerate(zip(requests, run.generations, strict=True))
+    )
+    findings = [finding for case in cases if (finding := case.judge_limits()) is not None]
+    return sorted(findings, key=lambda each: -each.outcome.severity)
+
+
+def _with_broken_limits(findings: list[Finding], arms: Arms) -> Judgement:
+    worst = findings[0].outcome
+    counts = Counter(finding.outcome.value for finding in findings)
+    told = ", ".join(f"{count} {name}" for name, count in counts.items())
+    lines = [f"{worst.value}: {told} on {arms.workload.name}"]
+    lines += [line for finding in findings[:SHOWN] for line in describe_finding(finding)]
+    lines.append(f"what to try: {ADVICE[worst]}")
+    part = VerdictPart(outcome=worst.value, counts=counts, findings=finding_parts(findings))
+    return _sampled(part, ["\n".join(lines)])
+
+
+def _rate(session: Session, arms: Arms, rounds: Rounds) -> RatedVerdict | None:
+    """What all tokens say, warm-up's too; None where they cannot be rated. A conviction is tried on the target."""
+    requests, rank = arms.workload.requests, partial(session.rank, arms)
+    if not all(is_sampled(request) and can_be_rated(request) for request in requests):
+        return None
+    repeats = any("seed" in request.sampling for request in requests)
+    counted = rounds.speculation
+    tokens = rate_rounds(rank, requests, rounds.judged, arms.spec.dtype, -rounds.warmup.rounds)
+    if tokens is None:
+        return None
+    verdict = RatedVerdict.of(tokens, repeats, _rejected(counted))
+    if verdict.outcome.passes or not arms.spec.speculates:
+        return verdict
+    own = rate_rounds(rank, requests, session.target_runs(arms), arms.spec.dtype)
+    return replace(verdict, target_strays=not RatedVerdict.of(own or [], repeats).outcome.passes)
+
+
+def _rejected(counted: Speculation | None) -> float | None:
+    """The share of verified drafts that were rejected, which is how far drafter and target are apart on average."""
+    if counted is None or not counted.drafts or not counted.accepted_per_position:
+        return None
+    rejections = counted.drafts - counted.accepted_per_position[-1]
+    return rejections / (rejections + counted.accepted_tokens) if rejections else None
+
+
+def _draw(session: Session, arms: Arms, plan: SamplingPlan) -> tuple[SamplingVerdict, Speculation | None]:
+    """The first prompt, drawn anew many times; and what was speculated meanwhile."""
+    request = next(filter(is_sampled, arms.workload.requests))
+    draw = Drawing(partial(session.pool.using, arms.spec), request, plan.tokens, arms.workload.concurrency)
+    with session.progress.doing(f"{arms.spec.label} is sampled up to {plan.samples} times"):
+        return judge_sampling(draw, _target(session, arms, request, plan), plan), draw.speculation
+
+
+def _target(session: Session, arms: Arms, request: Request, plan: SamplingPlan) -> Target:
+    """The target's distribution: known where its vocabulary is small, and else sampled."""
+    enter = partial(session.pool.using, arms.target)
+    with enter() as engine:
+        about, tells = engine.description, engine.rank((), (), 1) is not None
+    vocabulary = about.details.get("model_vocabulary") or about.vocabulary
+    if tells and knows_exactly(request.sampling, vocabulary):
+        return KnownTarget(rescore(enter, request, vocabulary))
+    return SampledTarget(Drawing(enter, request, plan.tokens, arms.workload.concurrency))
+
+
+def _outcome(drawn: SamplingVerdict, rated: RatedVerdict | None, detects: Detects) -> SamplingOutcome:
+    """Measured tokens that were rated say what the gate can see; samples drawn anew, only where none were."""
+    if drawn.outcome is SamplingOutcome.DIFFERENT or rated is None:
+        return drawn.outcome
+    return rated.outcome if rated.sees(detects.total_variation) else SamplingOutcome.UNDECIDABLE
+
+
+def _part(drawn: SamplingVerdict, rated: RatedVerdict | None, detects: Detects) -> VerdictPart:
+    part = sampling_part(drawn)
+    sampling = rated_part(part.sampling, rated) if rated is not None else part.sampling
+    return replace(part, outcome=_outcome(drawn, rated, detects).value, sampling=sampling)
+
+
+def _words(drawn: SamplingVerdict, rated: RatedVerdict | None, detects: Detects) -> list[str]:
+    outcome = _outcome(drawn, rated, detects)
+    if outcome.passes:
+        return []
+    if drawn.outcome is SamplingOutcome.DIFFERENT or rated is None:
+        return [drawn.in_words()]
+    return [rated.shortage(detects.total_variation)]

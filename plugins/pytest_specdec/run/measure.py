@@ -16,6 +16,7 @@ from pytest_specdec.record import Figure
 from pytest_specdec.record.parts import MemoryPart
 from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.telemetry.monitor import peak_memory_of, watch
+from pytest_specdec.telemetry.spent import DECODE
 from pytest_specdec.telemetry.timing import benchmark_rounds
 from pytest_specdec.verdict.drafting import Drafting
 
@@ -62,7 +63,8 @@ def measure(session: Session, benchmark: Any, arms: Arms, plan: Plan) -> Measure
         peaks, timed = peak_memory_of(engine), session.timed(arms)
         peaks.start()
         watching = watch(engine, session.settings.monitor, session.series_file(arms))
-        with watching as series, session.progress.during(what, lambda: timed.told):
+        during = session.progress.during(what, lambda: timed.told)
+        with watching as series, during, session.spent.on(DECODE):
             rounds = benchmark_rounds(benchmark, timed, plan, beside)
         about, memory = engine.description, peaks.stop(engine.description.details)
     if first is None:

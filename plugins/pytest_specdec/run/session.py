@@ -6,7 +6,7 @@ Everything is made when it is first asked for, and once. This module knows no py
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -22,9 +22,10 @@ from pytest_specdec.metrics.rounds import Plan, Rounds
 from pytest_specdec.metrics.speedup import Arm
 from pytest_specdec.settings import Settings
 from pytest_specdec.telemetry.energy import meter_for
+from pytest_specdec.telemetry.spent import DECODE, LOAD, RATE, Spent
 from pytest_specdec.telemetry.timing import Clock, Timed, time_rounds
 from pytest_specdec.verdict.noise import level_of_gate
-from pytest_specdec.verdict.reference import Reference, calibrate, verify_itself
+from pytest_specdec.verdict.reference import Reference, Sample, calibrate, verify_itself
 from pytest_specdec.verdict.sampling.rated import MOST
 from pytest_specdec.workloads.workload import Limits, Request, Workload
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from pytest_specdec.history.history import RegressionGate
     from pytest_specdec.progress import Progress
     from pytest_specdec.workloads.scenario import Scenario
+
+RATED = 2000
 
 
 @dataclass(frozen=True)
@@ -63,12 +66,15 @@ class Session:
     def __init__(self, settings: Settings, pool: Pool, clock: Clock, progress: Progress) -> None:
         self.settings = settings
         self.pool = pool
+        self.spent = Spent(clock)
+        pool.loading = partial(self.spent.on, LOAD)
         self.progress = progress
         self.regression: RegressionGate | None = None
         self.clock = clock
         self._workloads: dict[tuple[str, str], Workload] = {}
         self._rounds: dict[tuple[str, str], Rounds] = {}
         self._references: dict[tuple[str, str], Reference] = {}
+        self._rated_whole: set[tuple[str, str]] = set()
         self._accepted: dict[tuple[str, str], float] = {}
         self._verified: dict[tuple[tuple[str, str], int], Reference] = {}
         self._gates = 0
@@ -105,26 +111,29 @@ class Session:
         """The target alone on this workload, timed now if no test has done so."""
         if arms.target_key not in self._rounds:
             with self.pool.using(arms.target) as engine:
-                timed = Timed(engine, arms.workload, self.clock, meter_for(engine))
                 what = f"{arms.target.label} decodes {arms.workload.name} for reference"
-                self._rounds[arms.target_key] = self._time_rounds(timed, plan, what)
+                self._rounds[arms.target_key] = self._time_rounds(self._timed(engine, arms), plan, what)
         return self._rounds[arms.target_key]
 
     def time_rounds(self, arms: Arms, plan: Plan) -> Rounds:
         """The engine on this workload, timed by the session's clock; kept by nobody."""
         with self.pool.using(arms.spec) as engine:
             what = f"{arms.spec.label} decodes {arms.workload.name}, {len(arms.workload.requests)} requests"
-            return self._time_rounds(Timed(engine, arms.workload, self.clock, meter_for(engine)), plan, what)
+            return self._time_rounds(self._timed(engine, arms), plan, what)
 
     def timed(self, arms: Arms) -> Timed:
         """The rounds of this engine, which is woken for its turn where another one runs meanwhile."""
         spec = arms.spec
-        engine = self.pool.awake(spec)
-        return Timed(engine, arms.workload, self.clock, meter_for(engine), lambda: self.pool.wake(spec))
+        return self._timed(self.pool.awake(spec), arms, lambda: self.pool.wake(spec))
+
+    def _timed(self, engine: Engine, arms: Arms, wake: Callable[[], bool] = lambda: False) -> Timed:
+        timed = Timed(engine, arms.workload, self.clock, meter_for(engine), wake)
+        timed.spent = self.spent
+        return timed
 
     def _time_rounds(self, timed: Timed, plan: Plan, what: str) -> Rounds:
         """Time these rounds, and say so."""
-        with self.progress.doing(what, lambda: timed.told):
+        with self.progress.doing(what, lambda: timed.told), self.spent.on(DECODE):
             return time_rounds(timed, plan)
 
     def keep_target_rounds(self, arms: Arms, rounds: Rounds) -> None:
@@ -139,11 +148,24 @@ class Session:
         key, workload = arms.target_key, arms.workload
         if key not in self._references:
             what = f"{arms.target.label} calibrates on {workload.name}"
-            with self.pool.using(arms.target) as engine, self.progress.doing(what):
+            with self.spent.on(RATE), self.pool.using(arms.target) as engine, self.progress.doing(what):
                 rounds = self._rounds.get(key)
                 together = rounds.runs[0] if rounds is not None else one_pass(engine, workload)
-                self._references[key] = calibrate(engine, workload, together, self.settings.calibration, self.clock)
+                sampled = self.settings.rate == "sample" and key not in self._rated_whole
+                sample = Sample(self.settings.calibration, RATED if sampled else None)
+                self._references[key] = calibrate(engine, workload, together, sample, self.clock)
         return self._with_verification(arms) if arms.spec.gamma else self._references[key]
+
+    def rate_all(self, arms: Arms) -> bool:
+        """Have the target's answers to this workload rated without exception from now on; whether any was not."""
+        key = arms.target_key
+        self._rated_whole.add(key)
+        known = self._references.get(key)
+        if known is None or all(each.rated for several in known.calibration.certified for each in several):
+            return False
+        del self._references[key]
+        self._verified = {each: reference for each, reference in self._verified.items() if each[0] != key}
+        return True
 
     def _with_verification(self, arms: Arms) -> Reference:
         """The reference against which γ drafts a step are judged."""
@@ -151,7 +173,7 @@ class Session:
         key = arms.target_key, gamma
         if key not in self._verified:
             what = f"{arms.target.label} verifies its own output, γ = {gamma}"
-            with self.pool.using(arms.target) as engine, self.progress.doing(what):
+            with self.spent.on(RATE), self.pool.using(arms.target) as engine, self.progress.doing(what):
                 reference = self._references[arms.target_key]
                 self._verified[key] = verify_itself(reference, engine, arms.workload, gamma)
         return self._verified[key]
@@ -164,7 +186,7 @@ class Session:
     def decode_once(self, arms: Arms) -> Run:
         """One untimed pass of the engine over this workload."""
         what = f"{arms.spec.label} decodes {arms.workload.name}"
-        with self.pool.using(arms.spec) as engine, self.progress.doing(what):
+        with self.spent.on(DECODE), self.pool.using(arms.spec) as engine, self.progress.doing(what):
             return one_pass(engine, arms.workload)
 
     def series_file(self, arms: Arms) -> Path:
@@ -199,7 +221,7 @@ class Session:
     ) -> Sequence[Sequence[Score]]:
         """Rate outputs by the target alone; the speculative engine is parked meanwhile."""
         what = f"{arms.target.label} rescores {sum(map(len, outputs))} tokens"
-        with self.pool.using(arms.target) as engine, self.progress.doing(what):
+        with self.spent.on(RATE), self.pool.using(arms.target) as engine, self.progress.doing(what):
             return engine.score(requests, outputs)
 
     def decode(self, arms: Arms, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> Sequence[str | None]:
@@ -212,7 +234,7 @@ class Session:
     ) -> Sequence[Sequence[Ranking]] | None:
         """The target's highest logits at each token of these outputs; None where its engine does not tell them."""
         what = f"{arms.target.label} rates {sum(map(len, outputs))} tokens"
-        with self.pool.using(arms.target) as engine, self.progress.doing(what):
+        with self.spent.on(RATE), self.pool.using(arms.target) as engine, self.progress.doing(what):
             return engine.rank(requests, outputs, MOST)
 
     def target_runs(self, arms: Arms) -> Sequence[Run]:

@@ -19,6 +19,7 @@ from pytest_specdec.generation import Run
 from pytest_specdec.metrics.load import paces
 from pytest_specdec.metrics.rounds import BY_BUDGET, BY_INTERVAL, NO_ENERGY, STEADY_SHARE, Plan, Rounds, Warmup
 from pytest_specdec.telemetry.energy import Meter, NoMeter
+from pytest_specdec.telemetry.spent import WARM_UP, Spent
 from pytest_specdec.workloads.workload import Workload
 
 Clock = Callable[[], float]
@@ -38,7 +39,8 @@ class Timed:
         meter: Meter = NOT_METERED,
         wake: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`wake`: makes sure that the engine is awake; whether it had to be woken."""
+        """`wake`: makes sure that the engine is awake; whether it had to be woken. `spent`: what time goes into."""
+        self.spent = Spent(clock)
         self.engine, self.meter = engine, meter
         self._workload, self._clock, self._wake = workload, clock, wake
         self._runs: list[Run] = []
@@ -102,11 +104,12 @@ class Timed:
         runs: list[Run] = []
         while len(took) < plan.warmup or _unsteady(took, plan):
             self.told = f"warm-up round {len(took) + 1}"
-            self.engine.prepare(self._workload)
-            start = self._clock()
-            self.engine.run()
-            took.append(self._clock() - start)
-            runs.append(collect(self.engine))
+            with self.spent.on(WARM_UP):
+                self.engine.prepare(self._workload)
+                start = self._clock()
+                self.engine.run()
+                took.append(self._clock() - start)
+                runs.append(collect(self.engine))
         return Warmup(tuple(runs), _equal(took))
 
     def decode_untimed(self, plan: Plan) -> Rounds:

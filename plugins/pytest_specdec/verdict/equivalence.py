@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import chain
@@ -75,10 +75,15 @@ class Outcome(str, Enum):
 
 @dataclass(frozen=True)
 class Certified:
-    """A target-only generation that the calibration has rescored, with its scores."""
+    """A target-only generation, with its scores where the calibration has rescored it; else without any."""
 
     generation: Generation
     scores: tuple[Score, ...]
+
+    @property
+    def rated(self) -> bool:
+        """Whether it was rescored."""
+        return len(self.scores) == len(self.generation.token_ids)
 
 
 @dataclass(frozen=True)
@@ -176,8 +181,9 @@ def judge(
     scores = {id(case): case.rated(row) for case, row in zip(differing, _rescore(differing, rescore), strict=True)}
     findings = [*settled.values(), *(case.judge_scores(scores[id(case)]) for case in differing)]
     rated = _rated([case for case in cases if id(case) not in settled], scores)
-    near_ties = compare_near_ties(calibration.floor, count_near_ties(rated), len(rated))
-    return verdict_of(len(cases), findings, near_ties, find_limits(rated, calibration.floor))
+    tokens = len(rated) + _unrated_tokens([case for case in cases if id(case) not in settled])
+    near_ties = compare_near_ties(calibration.floor, count_near_ties(rated), tokens)
+    return verdict_of(len(cases), findings, near_ties, find_limits(rated, calibration.floor, tokens))
 
 
 def confirm(verdict: Verdict, again: NearTies) -> Verdict:
@@ -205,9 +211,23 @@ def _rescore(cases: Sequence[Case], rescore: Rescore) -> Sequence[Sequence[Score
 
 def _rated(cases: Sequence[Case], scores: dict[int, Sequence[Score]]) -> list[Score]:
     """The scores of the distinct outputs of each request."""
-    distinct = {(case.index, case.seen.token_ids): case for case in cases if not reshaping_fields(case.request)}
-    rows = (case.without_missed_eos(scores.get(id(case)) or case.certified_scores) for case in distinct.values())
+    rows = (
+        case.without_missed_eos(scores.get(id(case)) or case.certified_scores)
+        for case in _distinct(cases)
+        if case.certificate is None or case.certificate.rated
+    )
     return list(chain.from_iterable(rows))
+
+
+def _unrated_tokens(cases: Sequence[Case]) -> int:
+    """Tokens of distinct outputs that are the target's own and were not drawn; none of them counts as a near-tie."""
+    own = (case.certificate for case in _distinct(cases))
+    return sum(len(each.generation.token_ids) for each in own if each is not None and not each.rated)
+
+
+def _distinct(cases: Sequence[Case]) -> Iterable[Case]:
+    """One for each output of each request; those whose sampling fields reshape the choice say nothing of noise."""
+    return {(case.index, case.seen.token_ids): case for case in cases if not reshaping_fields(case.request)}.values()
 
 
 def verdict_of(
@@ -336,7 +356,7 @@ class Case:
         if self.seen.finish_reason not in ends:
             told = f"same tokens, but finished by {self.seen.finish_reason!r}, not {ends[0]!r}"
             return self.finding(Outcome.LENGTH, told)
-        if reshaping_fields(self.request):
+        if reshaping_fields(self.request) or not self.certified_scores:
             return None
         missed = missed_eos(
             self.request, self.seen, self.certified_scores, self.calibration.facts, self.calibration.floor.is_beyond

@@ -18,7 +18,8 @@ from pytest_specdec.record.parts import (
 from pytest_specdec.verdict.equivalence import Finding, Verdict
 from pytest_specdec.verdict.noise import NearTies, NoiseFloor, ulp
 from pytest_specdec.verdict.reference import Reference
-from pytest_specdec.verdict.sampling import RatedVerdict, SamplingVerdict
+from pytest_specdec.verdict.sampling.evidence import RatedVerdict
+from pytest_specdec.verdict.sampling.judgement import SamplingVerdict
 from pytest_specdec.verdict.sensitivity import Sensitivity
 from pytest_specdec.verdict.words import SHOWN, WINDOW
 
@@ -39,17 +40,18 @@ def outcome_part(verdict: Verdict, reference: Reference) -> VerdictPart:
         max_gap_logits=Figure(verdict.max_gap),
         noise_floor_ulps=Figure(verdict.floor.bound),
         noise_floor_logits=Figure(verdict.floor.bound_logits, NO_LOGITS),
-        near_ties=_near_ties(verdict.near_ties),
+        near_ties=_near_ties(verdict.near_ties, verdict.limits.rated),
         limits=_limits(verdict.limits),
         calibration=calibration_part(verdict.floor, reference),
         reference_versions=dict(reference.versions),
     )
 
 
-def _near_ties(ties: NearTies) -> NearTiesPart:
+def _near_ties(ties: NearTies, rated: int) -> NearTiesPart:
     return NearTiesPart(
         count=ties.judged,
         tokens=ties.judged_tokens,
+        rated=rated,
         calibration_count=ties.null.near_ties,
         calibration_tokens=ties.null.tokens,
         shape=ties.null.shape,
@@ -71,10 +73,13 @@ def _limits(limits: Sensitivity) -> SensitivityPart:
 def calibration_part(floor: NoiseFloor, reference: Reference) -> CalibrationPart:
     """What the floor was measured on, and what rescoring cost."""
     cost = reference.rescoring_seconds / reference.decoding_seconds if reference.decoding_seconds else None
+    certified = [each for several in reference.calibration.certified for each in several]
     return CalibrationPart(
         dtype=floor.dtype,
         unknown=floor.unknown,
         tokens=floor.tokens,
+        answers_rated=sum(len(each.scores) for each in certified),
+        answers=sum(len(each.generation.token_ids) for each in certified),
         near_ties=floor.near_ties,
         largest_gap_logits=Figure(floor.largest_logits),
         ulp_logits=Figure(ulp(floor.top, floor.dtype) if floor.top is not None else None, NO_LOGITS),
@@ -85,13 +90,8 @@ def calibration_part(floor: NoiseFloor, reference: Reference) -> CalibrationPart
     )
 
 
-def findings_part(verdict: Verdict) -> tuple[FindingPart, ...]:
-    """The first findings of a red verdict, each with the tokens of both sides around the first difference."""
-    return finding_parts(verdict.findings)
-
-
 def finding_parts(findings: Sequence[Finding]) -> tuple[FindingPart, ...]:
-    """The first of these findings."""
+    """The first of these findings, each with the tokens of both sides around the first difference."""
     return tuple(map(_finding, findings[:SHOWN]))
 
 

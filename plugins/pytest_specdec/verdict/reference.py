@@ -4,12 +4,13 @@ A speculative engine is compared with the target alone on the same workload. The
 speculative engine is judged: the target at batch 1 and at the workload's concurrency, each output rescored by the
 target itself. How often rounding decides depends on the shape of a step, and a step of verification has γ + 1 tokens of
 each sequence. So the target verifies its own output in such steps as well, all drafts right by construction; where an
-engine cannot be asked to, it decodes as many sequences at once as such a step has rows.
+engine cannot be asked to, it decodes as many sequences at once as such a step has rows. A sample of the answers is
+rated: what equals the target's own answer needs no rating to pass, and what differs from it is rated in any case.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -21,6 +22,33 @@ from pytest_specdec.verdict.noise import ROWS, VERIFYING, NoiseFloor, noise_floo
 from pytest_specdec.workloads.workload import Request, Workload
 
 MOST_AT_ONCE = 256
+GOLDEN = 0.6180339887  # its multiples, less their whole parts, lie evenly, however many there are
+
+
+@dataclass(frozen=True)
+class Sample:
+    """How much of the target's output is looked at.
+
+    `prompts`: the first ones, decoded one at a time as well. `tokens`: so many are rated at least, in whole answers
+    over all requests, with those of the first prompts and of requests whose sampling fields reshape the choice; None:
+    all.
+    """
+
+    prompts: int
+    tokens: int | None = None
+
+    def drawn(self, requests: Sequence[Request], answers: Sequence[Generation]) -> set[int]:
+        """Which answers are rated."""
+        if self.tokens is None:
+            return set(range(len(requests)))
+        drawn = {at for at, each in enumerate(requests) if at < self.prompts or reshaping_fields(each)}
+        tokens = sum(len(answers[at].token_ids) for at in drawn)
+        for at in sorted(set(range(len(requests))) - drawn, key=lambda at: at * GOLDEN % 1):
+            if tokens >= self.tokens:
+                break
+            drawn.add(at)
+            tokens += len(answers[at].token_ids)
+        return drawn
 
 
 @dataclass(frozen=True)
@@ -38,10 +66,14 @@ class Reference:
     shapes: tuple[tuple[Score, ...], ...] = ()
 
 
-def calibrate(engine: Engine, workload: Workload, together: Run, prompts: int, clock: Callable[[], float]) -> Reference:
-    """Decode the first `prompts` requests one at a time as well, rescore both outputs, and take the floor."""
-    began = clock()
-    certified = [[each] if each else [] for each in _certify(engine, workload.requests, together.generations)]
+def calibrate(
+    engine: Engine, workload: Workload, together: Run, sample: Sample, clock: Callable[[], float]
+) -> Reference:
+    """Decode the first requests one at a time as well, rescore a sample of both outputs, and take the floor."""
+    began, prompts = clock(), sample.prompts
+    drawn = sample.drawn(workload.requests, together.generations)
+    made = _certify(engine, workload.requests, together.generations, drawn)
+    certified = [[each] if each else [] for each in made]
     spent = clock() - began
     solo = workload.one_at_a_time(prompts)
     alone = one_pass(engine, solo) if workload.concurrency > 1 else Run(together.generations[:prompts], None, 0.0)
@@ -56,7 +88,10 @@ def calibrate(engine: Engine, workload: Workload, together: Run, prompts: int, c
 def verify_itself(reference: Reference, engine: Engine, workload: Workload, gamma: int) -> Reference:
     """The reference whose near-ties are those of verification: the target verifies its own output, γ drafts a step."""
     known, floor = reference.calibration, reference.calibration.floor
-    certified = [several[0] if several else None for several in known.certified]
+    pairs = zip(workload.requests, known.certified, strict=True)
+    kept = [(request, several[0] if several else None) for request, several in pairs if not several or several[0].rated]
+    workload = replace(workload, requests=tuple(request for request, _ in kept), arrivals_s=())
+    certified = [each for _, each in kept]
     judged = _in_steps(engine, workload, certified, gamma + 1, known.facts)
     judged = judged or _in_rows(engine, workload, certified, gamma + 1, known.facts)
     asked = _dtype(engine)
@@ -111,7 +146,7 @@ def _in_rows(
 
 def _sharing(several: Sequence[Certified], other: Certified) -> Certified:
     """The other output with the first one's scores as far as both agree: the same tokens after the same prefix."""
-    if not several:
+    if not several or not several[0].rated:
         return other
     shared = agreement(several[0].generation.token_ids, other.generation.token_ids)
     return replace(other, scores=(*several[0].scores[:shared], *other.scores[shared:]))
@@ -128,16 +163,18 @@ def _certify_differing(engine: Engine, solo: Workload, together: Run, alone: Run
     return [by_index.get(index) for index in range(len(pairs))]
 
 
-def _certify(engine: Engine, requests: Sequence[Request], generations: Sequence[Generation]) -> list[Certified | None]:
-    """A certificate for each generation; None for a request that failed, which shows nothing of the target."""
-    facts, pairs = Facts.of(engine.description), zip(requests, generations, strict=True)
-    whole = [(request, with_end(request, each, facts)) for request, each in pairs if each.failure is None]
-    rows = engine.score([request for request, _ in whole], [each.token_ids for _, each in whole]) if whole else ()
-    made = (
-        Certified(each, with_any_end(request, each.token_ids, row, facts))
-        for (request, each), row in zip(whole, rows, strict=True)
-    )
-    return [next(made) if each.failure is None else None for each in generations]
+def _certify(
+    engine: Engine, requests: Sequence[Request], generations: Sequence[Generation], drawn: Container[int] | None = None
+) -> list[Certified | None]:
+    """A certificate for each generation, rated where it is `drawn`; None for a failed one, which shows nothing."""
+    facts, answered = Facts.of(engine.description), [at for at, each in enumerate(generations) if not each.failure]
+    whole = {at: with_end(requests[at], generations[at], facts) for at in answered}
+    asked = [at for at in answered if drawn is None or at in drawn]
+    rows = engine.score([requests[at] for at in asked], [whole[at].token_ids for at in asked]) if asked else ()
+    scores = {
+        at: with_any_end(requests[at], whole[at].token_ids, row, facts) for at, row in zip(asked, rows, strict=True)
+    }
+    return [Certified(whole[at], scores.get(at, ())) if at in whole else None for at in range(len(generations))]
 
 
 def _shapes(
@@ -181,6 +218,6 @@ def _scores(requests: Sequence[Request], certified: Sequence[Certified | None], 
     rows = (
         without_missed_eos(request, each.generation.token_ids, each.scores, facts)
         for request, each in pairs
-        if each is not None
+        if each is not None and each.rated
     )
     return list(chain.from_iterable(rows))

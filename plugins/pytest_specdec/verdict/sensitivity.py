@@ -24,9 +24,11 @@ class Sensitivity:
 
     `near_ties`: how many of the `candidates`, tokens whose runner-up is within the floor, the runner-up must take;
     `judged`: how many it has taken as it is. `lossy`: how many tokens, wherever they are, must be the runner-up.
+    `rated`: of the tokens; the others are of answers that equal the target's own, of which a sample is rated.
     """
 
     tokens: int
+    rated: int
     judged: int
     candidates: int
     near_ties: int | None
@@ -43,7 +45,8 @@ class Sensitivity:
             found.append(f"a lossy acceptance of {self.lossy} or more runner-ups, however far ({self.share:.2%})")
         if self.near_ties is None:
             found.append(f"no number of wrong near-ties ({self.candidates} of {self.tokens} tokens could be)")
-        return f"would have found, with {100 * SURELY:.0f} %: {'; '.join(found)}"
+        rated = "" if self.rated == self.tokens else f"; {self.rated:,} of {self.tokens:,} tokens were rated"
+        return f"would have found, with {100 * SURELY:.0f} %: {'; '.join(found)}{rated}"
 
     @property
     def share(self) -> float:
@@ -74,25 +77,30 @@ NAMES = {"near_ties": "wrong near-ties", "lossy": "runner-ups accepted"}
 def too_few_tokens(limits: Sensitivity, shares: Mapping[str, float]) -> list[str]:
     """What could not have been found of these shares, and how many more tokens it takes."""
     wanted = {kind: limits.tokens_wanted(kind, share) for kind, share in shares.items()}
+    remedy = "" if limits.rated == limits.tokens else ", or all of them rated (--specdec-rate=all)"
     return [
         f"too few tokens to find {shares[kind]:.2%} {NAMES[kind]}: "
-        f"{f'{more} more' if more is not None else 'no number of tokens shows it here'}; detects.{kind}"
+        f"{f'{more} more' if more is not None else 'no number of tokens shows it here'}{remedy}; detects.{kind}"
         for kind, more in wanted.items()
         if more != 0
     ]
 
 
-def find_limits(scores: Sequence[Score], floor: NoiseFloor) -> Sensitivity:
-    """The limits of a verdict on tokens with these scores."""
+def find_limits(scores: Sequence[Score], floor: NoiseFloor, tokens: int) -> Sensitivity:
+    """The limits of a verdict on so many tokens, of which those that are rated have these scores.
+
+    A fault in any of the others would have made its answer differ, and so be rated.
+    """
     right = [runner_up for score in scores if score.gap == 0 and (runner_up := _runner_up(score)) is not None]
     within = sum(not floor.is_beyond(each) for each in right)
     judged = count_near_ties(scores)
-    least = least_near_ties(floor, judged, len(scores))
+    least, candidates = least_near_ties(floor, judged, tokens), within * tokens // max(len(scores), 1)
     return Sensitivity(
-        tokens=len(scores),
+        tokens=tokens,
+        rated=len(scores),
         judged=judged,
-        candidates=within,
-        near_ties=least if least <= within else None,
+        candidates=candidates,
+        near_ties=least if least <= candidates else None,
         lossy=_least_anywhere(within, len(right)),
         floor=floor,
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
@@ -153,7 +153,10 @@ class Scenario(BaseModel):
         ClosedLoad(kind="closed"),
         discriminator="kind",
     )
-    concurrency: _Positive = key("a whole number of requests, 1 or more", "concurrency = 4", 1)
+    concurrency: _Positive = key(
+        "a whole number of requests, 1 or more, or a list of such to sweep", "concurrency = 4", 1
+    )
+    waves: _Positive | None = key("a whole number, 1 or more", "waves = 4", None)
     prefix_cache: Literal["reset", "keep"] = key('"reset" or "keep"', 'prefix_cache = "keep"', "reset")
     follow_ups: tuple[Annotated[tuple[_Natural, ...], Field(min_length=1)], ...] = key(
         "a list of lists of token ids, none of them empty, each what is said after an answer",
@@ -247,16 +250,16 @@ class Scenario(BaseModel):
             raise invalid(fault)
         return load
 
-    @field_validator("concurrency")
+    @field_validator("concurrency", "waves")
     @classmethod
-    def _has_a_say(cls, concurrency: int, info: ValidationInfo) -> int:
-        """Refuse a concurrency that the load does not heed."""
+    def _has_a_say(cls, value: int | None, info: ValidationInfo) -> int | None:
+        """Refuse what the load does not heed."""
         kind = info.data["load"].kind if "load" in info.data else "closed"
-        if kind != "closed" and "concurrency" in (info.context or {}).get("given", ()):
+        if kind != "closed" and info.field_name in (info.context or {}).get("given", ()):
             raise invalid(
                 f'only a closed load keeps to it: remove it, or write load = {{ kind = "closed" }}, not {kind}'
             )
-        return concurrency
+        return value
 
     @field_validator("follow_ups")
     @classmethod
@@ -324,7 +327,8 @@ class Scenario(BaseModel):
     @property
     def prompt_count(self) -> int:
         """How many prompts the workload has."""
-        return self.count or self.source.size or 0
+        whole = self.count or self.source.size or 0
+        return whole if self.waves is None else min(whole, self.waves * self.concurrency)
 
     @property
     def _times(self) -> Sequence[float] | None:
@@ -455,31 +459,62 @@ def _note_capped(told: Sequence[int], max_tokens: int) -> Iterator[str]:
         yield f"answers cut to max_tokens = {max_tokens}: {longer} of {len(told)}"
 
 
+@dataclass(frozen=True)
+class Choice:
+    """One gate's scenario: the file, and the concurrency where the file sweeps it."""
+
+    path: Path
+    concurrency: int | None = None
+
+    @property
+    def label(self) -> str:
+        """Short and stable, for test ids, e.g. "chat-c16"."""
+        return self.path.stem + (f"-c{self.concurrency}" if self.concurrency is not None else "")
+
+
 def load_scenario(
     path: str | Path, overrides: Mapping[str, Any] | None = None, said_by: Mapping[str, str] | None = None
 ) -> Scenario:
-    """Read and check one scenario file.
+    """Read and check one scenario file that sweeps nothing.
 
     `overrides`: keys that take the place of the file's, each with its whole value; `said_by`: who gave each. With
     another `load` the file's `concurrency`, which belongs to its own load, is left out.
     Raises ConfigurationError with a line for each mistake: the file, the line, the key, and what to write instead.
     """
-    file = read_toml(Path(path))
-    if not file.values:
-        raise ConfigurationError(f"{path}:1: the file is empty: a scenario needs at least\n{_SMALLEST}")
-    scenario = _validate(_overridden(file, overrides or {}, said_by or {}))
-    scenario._path = file.path
+    scenario, *more = load_sweep(Path(path), overrides or {}, said_by or {}).values()
+    if more:
+        raise ConfigurationError(
+            f"{path}: concurrency is swept, a gate each: use the fixture scenario, or `load_sweep`"
+        )
     return scenario
 
 
+def load_sweep(path: Path, overrides: Mapping[str, Any], said_by: Mapping[str, str]) -> dict[Choice, Scenario]:
+    """Read and check one scenario file: a scenario for each value of `concurrency`. Raises ConfigurationError."""
+    file = read_toml(path)
+    if not file.values:
+        raise ConfigurationError(f"{path}:1: the file is empty: a scenario needs at least\n{_SMALLEST}")
+    file = _overridden(file, overrides, said_by)
+    swept = file.values.get("concurrency")
+    if not isinstance(swept, list) or not swept:
+        return {Choice(path): _validate(file)}
+    each = [_validate(replace(file, values={**file.values, "concurrency": value})) for value in swept]
+    return {Choice(path, scenario.concurrency): scenario for scenario in each}
+
+
 def load_scenarios(
-    paths: Iterable[str | Path], overrides: Mapping[str, Any], said_by: Mapping[str, str], read: Mapping[Path, Scenario]
-) -> dict[Path, Scenario]:
+    paths: Iterable[str | Path],
+    overrides: Mapping[str, Any],
+    said_by: Mapping[str, str],
+    read: Mapping[Choice, Scenario],
+) -> dict[Choice, Scenario]:
     """Check every file of `discover(paths)` that is not `read` yet. Raises ConfigurationError with all mistakes."""
-    scenarios, mistakes = {}, []
+    scenarios: dict[Choice, Scenario] = {}
+    mistakes = []
     for path in discover(paths):
+        known = {choice: scenario for choice, scenario in read.items() if choice.path == path}
         try:
-            scenarios[path] = read.get(path) or load_scenario(path, overrides, said_by)
+            scenarios |= known or load_sweep(path, overrides, said_by)
         except ConfigurationError as error:
             mistakes.append(str(error))
     if mistakes:
@@ -496,9 +531,11 @@ def _overridden(file: TomlFile, keys: Mapping[str, Any], said_by: Mapping[str, s
 def _validate(file: TomlFile) -> Scenario:
     values = {"name": file.path.stem, **file.values}
     try:
-        return Scenario.model_validate(values, context={"folder": file.path.parent, "given": frozenset(values)})
+        scenario = Scenario.model_validate(values, context={"folder": file.path.parent, "given": frozenset(values)})
     except ValidationError as error:
         raise all_mistakes(error, Scenario, file) from None
+    scenario._path = file.path
+    return scenario
 
 
 def discover(paths: Iterable[str | Path]) -> list[Path]:

@@ -94,6 +94,30 @@ def test_show_has_the_table_of_the_latest_run(storage: Path, capsys: pytest.Capt
     assert "1024.0" in run_command(capsys, "show", "1", "--storage", str(storage))[1]
 
 
+def test_show_says_what_the_time_of_each_gate_was_spent_on(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where the record has it; what took no time is left out."""
+    times = {"load_s": made.figure(12.34), "rating_s": made.figure(0.5), "second_look_s": made.figure(None, "none")}
+    made.save(storage, 3, {made.TEST: made.record(times=times)})
+    assert [
+        line for line in run_command(capsys, "show", "--storage", str(storage))[1].splitlines() if "time: " in line
+    ] == ["time: short, 8 at once, t bfloat16 vllm draft_model γ=3: load 12.3 s, rating 0.5 s"]
+    assert "time: " not in run_command(capsys, "show", "1", "--storage", str(storage))[1]
+
+
+def test_show_of_several_runs_has_the_newest_of_each(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A line for each run, one row for each configuration; a page's table is of one run."""
+    made.save(storage, 3, {"t.py::test_other": made.record(workload={"concurrency": 64})})
+    code, out, _ = run_command(capsys, "show", "1", "2", "3", "--storage", str(storage))
+    assert code == 0
+    assert [line[:4] for line in out.splitlines()[:3]] == ["0001", "0002", "0003"]
+    rows = [line.split() for line in out.splitlines() if line.strip().startswith("short")]
+    assert [row[6] for row in rows] == ["8", "64"]
+    assert "2 exact" in out
+    assert "818." in out
+    code, _, error = run_command(capsys, "show", "1", "2", "--into", "page.md", "--storage", str(storage))
+    assert (code, "a page's table is of one run: name one, not 2" in error) == (2, True)
+
+
 def test_compare_says_what_changed_and_fails_on_a_threshold(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Without thresholds it only tells."""
     code, out, _ = run_command(capsys, "compare", "1", "--storage", str(storage))

@@ -13,37 +13,10 @@ EOS = 2
 FREE: tuple[int, list[int]] = (0, [])
 
 
-def row(**logits: float) -> dict[int, SimpleNamespace]:
-    return {int(token.removeprefix("t")): SimpleNamespace(logprob=logit) for token, logit in logits.items()}
+Position = list[tuple[int, float]]
 
 
-def result(prompt: list[Any], generated: list[Any] | None = None) -> SimpleNamespace:
-    return SimpleNamespace(prompt_logprobs=prompt, outputs=[SimpleNamespace(logprobs=generated)])
-
-
-def test_each_token_has_its_gap_to_the_best_and_the_runner_ups() -> None:
-    asked = _Rating([1], [5, 7], FREE, context=64)
-    assert asked.ids == [1, 5, 7]
-    assert asked.rows(result([None, row(t5=9.0), row(t7=8.5, t6=10.0)])) == [[0.0, 9.0, 5, None], [1.5, 10.0, 6, 1.5]]
-
-
-def test_an_end_that_is_withheld_is_not_the_best() -> None:
-    asked = _Rating([1], [5, 5], (1, [EOS]), context=64)
-    rows = asked.rows(result([None, row(t2=12.0, t5=9.0), row(t2=12.0, t5=9.0)]))
-    assert rows == [[0.0, 9.0, 5, None], [3.0, 12.0, EOS, 3.0]]
-
-
-def test_the_token_that_fills_the_context_is_read_where_it_is_generated() -> None:
-    asked = _Rating([1], [5, 7], FREE, context=3)
-    assert asked.ids == [1, 5]
-    assert asked.rows(result([None, row(t5=9.0)], [row(t7=8.0, t6=9.5)])) == [[0.0, 9.0, 5, None], [1.5, 9.5, 6, 1.5]]
-
-
-def test_nothing_emitted_has_no_rows() -> None:
-    assert _Rating([1], [], FREE, context=64).rows(result([None, row(t5=1.0)])) == []
-
-
-def flat(*positions: list[tuple[int, float]]) -> SimpleNamespace:
+def flat(*positions: Position) -> SimpleNamespace:
     """As vLLM's FlatLogprobs: of each position the emitted token first, then the best."""
     ends = [sum(map(len, positions[: at + 1])) for at in range(len(positions))]
     entries = [entry for position in positions for entry in position]
@@ -55,6 +28,41 @@ def flat(*positions: list[tuple[int, float]]) -> SimpleNamespace:
     )
 
 
+def result(prompt: SimpleNamespace, generated: SimpleNamespace | None = None) -> SimpleNamespace:
+    return SimpleNamespace(prompt_logprobs=prompt, outputs=[SimpleNamespace(logprobs=generated)])
+
+
+def test_each_token_has_its_gap_to_the_best_and_the_runner_ups() -> None:
+    """Also where it is the best itself; of equals the emitted one is the argmax."""
+    asked = _Rating([1], [5, 7, 8], FREE, context=64, most=2)
+    assert asked.ids == [1, 5, 7, 8]
+    told = flat(
+        [],
+        [(5, 9.0), (5, 9.0), (6, 7.0)],
+        [(7, 8.5), (6, 10.0), (5, 9.5)],
+        [(8, 4.0), (3, 4.0), (8, 4.0)],
+    )
+    assert asked.rows(result(told)) == [[0.0, 9.0, 5, 2.0], [1.5, 10.0, 6, 0.5], [0.0, 4.0, 8, 0.0]]
+
+
+def test_an_end_that_is_withheld_is_not_the_best() -> None:
+    asked = _Rating([1], [5, 5], (1, [EOS]), context=64, most=2)
+    best = [(EOS, 12.0), (5, 9.0), (6, 8.0)]
+    rows = asked.rows(result(flat([], [(5, 9.0), *best], [(5, 9.0), *best])))
+    assert rows == [[0.0, 9.0, 5, 1.0], [3.0, 12.0, EOS, 3.0]]
+
+
+def test_the_token_that_fills_the_context_is_read_where_it_is_generated() -> None:
+    asked = _Rating([1], [5, 7], FREE, context=3, most=2)
+    assert asked.ids == [1, 5]
+    told = result(flat([], [(5, 9.0), (5, 9.0), (4, 8.0)]), flat([(7, 8.0), (6, 9.5), (7, 8.0)]))
+    assert asked.rows(told) == [[0.0, 9.0, 5, 1.0], [1.5, 9.5, 6, 1.5]]
+
+
+def test_nothing_emitted_has_no_rows() -> None:
+    assert _Rating([1], [], FREE, context=64).rows(result(flat([]))) == []
+
+
 def rankings(asked: _Rating, answer: SimpleNamespace, vocabulary: int = 9) -> list[list[Any]]:
     told = asked.rankings(answer, vocabulary)
     return [[list(array("f", b64decode(row[0]))), list(array("i", b64decode(row[1]))), *row[2:]] for row in told]
@@ -64,7 +72,7 @@ def test_each_token_has_its_place_among_the_best() -> None:
     """A token that is not among them has none."""
     asked = _Rating([1], [5, 7, 8], FREE, context=64, most=2)
     best = [(6, 9.5), (5, 9.0)]
-    answer = result(flat([], [(5, 9.0), *best], [(7, 1.0), *best], [(6, 9.5), *best]))  # type: ignore[arg-type]
+    answer = result(flat([], [(5, 9.0), *best], [(7, 1.0), *best], [(6, 9.5), *best]))
     assert rankings(asked, answer) == [
         [[9.5, 9.0], [6, 5], 1, False],
         [[9.5, 9.0], [6, 5], None, False],
@@ -76,7 +84,7 @@ def test_an_end_that_is_withheld_is_not_among_the_best() -> None:
     """It is asked for, so that as many others are left; and all of the vocabulary are told as all."""
     asked = _Rating([1], [5, 5], (1, [EOS]), context=64, most=2)
     best = [(EOS, 12.0), (5, 9.0), (6, 8.0)]
-    answer = result(flat([], [(5, 9.0), *best], [(5, 9.0), *best]))  # type: ignore[arg-type]
+    answer = result(flat([], [(5, 9.0), *best], [(5, 9.0), *best]))
     assert rankings(asked, answer, vocabulary=2) == [
         [[9.0, 8.0], [5, 6], 0, True],
         [[12.0, 9.0], [EOS, 5], 1, True],
@@ -85,5 +93,5 @@ def test_an_end_that_is_withheld_is_not_among_the_best() -> None:
 
 def test_the_place_of_a_token_that_fills_the_context_is_read_where_it_is_generated() -> None:
     asked = _Rating([1], [5, 7], FREE, context=3, most=1)
-    answer = result(flat([], [(5, 9.0), (5, 9.0)]), flat([(7, 8.0), (6, 9.5)]))  # type: ignore[arg-type]
+    answer = result(flat([], [(5, 9.0), (5, 9.0)]), flat([(7, 8.0), (6, 9.5)]))
     assert rankings(asked, answer) == [[[9.0], [5], 0, False], [[9.5], [6], None, False]]

@@ -9,9 +9,8 @@ from dataclasses import replace
 import pytest
 
 from pytest_specdec.generation import Generation, Run
-from pytest_specdec.metrics.base import base_of, warnings_of
-from pytest_specdec.metrics.drift import Drift
-from pytest_specdec.metrics.energy import with_ratio
+from pytest_specdec.metrics.base import base_of, warnings_of, with_ratio
+from pytest_specdec.metrics.interval import Drift
 from pytest_specdec.metrics.rounds import Rounds
 from pytest_specdec.metrics.speedup import Arm, speedup_part
 from pytest_specdec.record import Figure

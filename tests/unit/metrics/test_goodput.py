@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from pytest_specdec.generation import Chunk, Generation, Run
-from pytest_specdec.metrics.goodput import (
+from pytest_specdec.metrics.latency import NO_START, NO_TIMES, WITHHELD
+from pytest_specdec.metrics.load import (
     NO_OBJECTIVES,
     doubtful_goodput,
     failed_part,
@@ -16,7 +17,6 @@ from pytest_specdec.metrics.goodput import (
     missed_objectives,
     too_little_goodput,
 )
-from pytest_specdec.metrics.latency import NO_START, NO_TIMES, WITHHELD
 from pytest_specdec.metrics.rounds import NOT_TIMED, Rounds
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import FailedPart, GoodputPart

@@ -7,8 +7,14 @@ import pytest
 from pytest_specdec.generation import Chunk, Generation, Run
 from pytest_specdec.metrics.rounds import Rounds
 from pytest_specdec.metrics.speedup import Arm, speedup_part
-from pytest_specdec.metrics.steady import NO_WINDOW, OPEN, Window, with_steady_rate, with_steady_ratio
-from pytest_specdec.metrics.throughput import throughput_part
+from pytest_specdec.metrics.throughput import (
+    NO_WINDOW,
+    OPEN,
+    Window,
+    throughput_part,
+    with_steady_rate,
+    with_steady_ratio,
+)
 
 
 def answer(start: float, *arrivals: float) -> Generation:

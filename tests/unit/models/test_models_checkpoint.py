@@ -10,7 +10,7 @@ import pytest
 
 from pytest_specdec.models import ends_of, expected_continuation, next_map, parse, runner_up_map
 from pytest_specdec.models.checkpoint import tensor_seed, write_constructed
-from pytest_specdec.models.layout import weights
+from pytest_specdec.models.recipe import weights
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

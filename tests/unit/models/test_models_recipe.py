@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_specdec.models import ModelError, Shape, parse
-from pytest_specdec.models.layout import shards, weights
-from pytest_specdec.models.recipe import contents, digest, folder_name
+from pytest_specdec.models.recipe import contents, digest, folder_name, shards, weights
 
 TINY = "constructed:tiny"
 PRESET_PARAMETERS = {  # in billions: the shapes that the presets are named after

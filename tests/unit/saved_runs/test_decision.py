@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made import figure, record
+from made import figure, merge, record
 
 from pytest_specdec.history.saved import SavedRun
-from pytest_specdec.record import Record
+from pytest_specdec.record import Record, from_json, to_json
 from pytest_specdec.report.content import gather
 from pytest_specdec.report.decision import Limit, headline
 from pytest_specdec.report.findings import decisions_on, markdown
@@ -110,6 +110,86 @@ def test_a_limit_passes_over_what_misses_it() -> None:
     told = words(target(), slow, quick, limits=(Limit.parse("itl_p95", "8ms"),))
     assert told.startswith("use γ = 2 (draft_model d)")
     assert told.endswith("; γ = 4 (draft_model d): p95 ITL 9 ms over 8 ms")
+
+
+def at(concurrency: int, *gates: Record) -> list[Record]:
+    """Gates of a swept scenario at one of its values."""
+    workload = {"concurrency": concurrency, "digest": f"digest{concurrency}"}
+    return [from_json(merge(to_json(gate), {"workload": workload})) for gate in gates]
+
+
+def saving(over: float) -> dict[str, Any]:
+    return {"over_target": figure(over), "over_target_interval": figure([over - 0.02, over + 0.02])}
+
+
+def swept() -> list[SavedRun]:
+    """γ = 4 is best at 1 and 16, γ = 2 at 64, none at 128; each concurrency in a run of its own, one of them twice."""
+    told = [
+        at(16, target(), arm(4, 9.9, 9.8, 10.0)),
+        at(1, target(), arm(2, 1.8, 1.7, 1.9), arm(4, 2.4, 2.3, 2.5, energy=saving(0.4))),
+        at(16, target(), arm(2, 1.6, 1.5, 1.7), arm(4, 2.0, 1.9, 2.1, energy=saving(0.5))),
+        at(64, target(), arm(2, 1.2, 1.1, 1.3, energy=saving(0.8)), arm(4, 1.1, 1.05, 1.15)),
+        at(128, target(), arm(2, 0.8, 0.75, 0.85, energy=saving(1.2)), arm(4, 0.7, 0.6, 0.8, gate="red")),
+    ]
+    times = [f"2026-11-2{number}T00:00:00" for number in range(5)]
+    return [
+        SavedRun(f"{number:04}", Path(f"{number:04}_x.json"), time, {}, {}, tuple(records), {})
+        for number, (time, records) in enumerate(zip(times, told, strict=True), 1)
+    ]
+
+
+def test_a_sweep_of_concurrency_has_one_decision() -> None:
+    """Up to how many requests speculation pays, in energy too, and the best γ at each, by the newest of all runs."""
+    (decision,) = decisions_on(swept())
+    assert decision.words == (
+        "pays up to 64 requests (γ = 2 (draft_model d)), break-even between 64 and 128, at about 87; "
+        "J/token: pays up to 64 requests (γ = 2 (draft_model d)), break-even between 64 and 128, at about 94; "
+        "at 1: γ = 4 (draft_model d) 2.40× [2.30, 2.50], J/token 0.40× [0.38, 0.42]; "
+        "at 16: γ = 4 (draft_model d) 2.00× [1.90, 2.10], J/token 0.50× [0.48, 0.52]; "
+        "at 64: γ = 2 (draft_model d) 1.20× [1.10, 1.30], J/token 0.80× [0.78, 0.82]; "
+        "at 128: γ = 2 (draft_model d) 0.80× [0.75, 0.85], J/token 1.20× [1.18, 1.22], which does not pay; "
+        "at 128: γ = 4 (draft_model d) is red: identical"
+    )
+    assert decision.outcome == "use"
+    assert decision.break_even["throughput"].pays_up_to == 64
+
+
+def test_a_sweep_that_never_breaks_even_says_up_to_where_it_was_measured() -> None:
+    """And one in which nothing pays is a decision not to speculate."""
+    (decision,) = decisions_on(swept()[:4])
+    assert decision.words.startswith("pays at every concurrency measured, up to 64; J/token: pays at every concurrency")
+    losing = [*at(1, target(), arm(2, 0.9, 0.8, 0.95)), *at(4, target(), arm(2, 0.8, 0.7, 0.9))]
+    (decision,) = decisions_on([SavedRun("0001", Path("0001_x.json"), "", {}, {}, tuple(losing), {})])
+    assert decision.words.startswith("pays at no concurrency measured, from 1 to 4; at 1: γ = 2")
+    assert decision.outcome == "do not speculate"
+
+
+def test_an_engine_that_decodes_one_by_one_is_not_swept(tmp_path: Path) -> None:
+    """Whatever it is asked: each workload has its own decision, and nothing is said of concurrency."""
+    alone = {"details": {"concurrency": 1}}
+    gates = [
+        *at(1, target(), arm(2, 1.5, 1.4, 1.6)),
+        *at(4, target(), arm(2, 1.5, 1.4, 1.6)),
+    ]
+    told = [from_json(merge(to_json(gate), {"engine": alone})) for gate in gates]
+    decisions = decisions_on([SavedRun("0001", tmp_path / "0001_x.json", "", {}, {}, tuple(told), {})])
+    assert [each.words.partition(":")[0] for each in decisions] == ["use γ = 2 (draft_model d)"] * 2
+
+
+def test_the_report_draws_where_a_sweep_pays() -> None:
+    """A line for each γ over concurrency, its break-even marked; figures of one concurrency stand apart."""
+    content = gather(swept())
+    drawn = {figure.kind: figure for figure in content.figures if figure.x_log}
+    assert [(line.name, line.x, line.y) for line in drawn["Speed-up over concurrency"].lines] == [
+        ("draft_model d γ=2", (1, 16, 64, 128), (1.8, 1.6, 1.2, 0.8)),
+        ("draft_model d γ=4", (1, 16, 64), (2.4, 2.0, 1.1)),
+    ]
+    words = "draft_model d γ=2: break-even between 64 and 128, at about 87"
+    assert drawn["Speed-up over concurrency"].marks == ((87.4, words),)
+    assert drawn["J/token over concurrency"].lines[0].y == pytest.approx((0.8, 1.2))
+    assert {figure.group.rpartition(" · ")[2] for figure in content.figures if figure.kind == "Speed-up against γ"} == {
+        f"{concurrency} requests" for concurrency in (1, 16, 64, 128)
+    }
 
 
 def test_the_headline_counts_what_is_slower() -> None:

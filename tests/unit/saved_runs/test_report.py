@@ -19,7 +19,7 @@ from pytest_specdec.history import saved
 from pytest_specdec.history.saved import SavedRun, read_run
 from pytest_specdec.metrics.speedup import ONE_GAMMA
 from pytest_specdec.record import Figure as Kept
-from pytest_specdec.record import Record, from_json, to_json
+from pytest_specdec.record import Place, Record, from_json, to_json
 from pytest_specdec.report import format_of, gates, write_report
 from pytest_specdec.report import write as writing
 from pytest_specdec.report.content import gather
@@ -403,7 +403,8 @@ def test_of_each_configuration_the_newest_run_counts() -> None:
         run(2, record(2, throughput={"tokens_per_second": figure(7.0)}), red(2, asked={"engine_key": "key2"})),
     )
     content = gather([new, old])
-    assert [(row.label[-3:], row.gate) for row in content.rows] == [("γ=2", "green"), ("γ=2", "red"), ("γ=4", "green")]
+    told = [(row.label.partition(",")[0][-3:], row.gate) for row in content.rows]
+    assert told == [("γ=2", "green"), ("γ=2", "red"), ("γ=4", "green")]
     assert dict(content.rows[0].cells)["tokens/s"] == "7.0"
 
 
@@ -436,6 +437,18 @@ def in_sweep(gamma: int, round_s: float, **changed: Any) -> Record:
     }
     delivered = {"delivered_tokens_per_step": figure(2.0)}
     return record(gamma, speedup={"model": model}, acceptance=delivered, **changed)
+
+
+def test_rows_of_one_name_are_told_apart_and_what_no_gate_has_is_no_column() -> None:
+    """Two tests of one engine; energy that was not measured."""
+    none = {"energy": {"joules_per_token": figure(None)}}
+    records = [
+        replace(record(gamma, **none), place=Place(test=f"t.py::test_{at}")) for at, gamma in enumerate((2, 2, 4))
+    ]
+    shown = gather([run(1, *records)]).rows
+    assert [row.label.rpartition("γ=")[2] for row in shown] == ["2, test_0", "2, test_1", "4"]
+    assert "tokens/s" in dict(shown[0].cells)
+    assert "J/token" not in dict(shown[0].cells)
 
 
 def test_runs_of_two_machines_with_the_same_number_are_two_runs() -> None:

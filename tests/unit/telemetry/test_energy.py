@@ -17,7 +17,7 @@ from tests.unit.telemetry import fake_nvml as fake
 
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.hardware import Gpu
-from pytest_specdec.metrics.energy import incomparable
+from pytest_specdec.metrics.base import incomparable
 from pytest_specdec.record import Figure
 from pytest_specdec.record.parts import EnergyPart
 from pytest_specdec.telemetry.energy import Instruments, NoMeter, Subject, local_meter, meter_for

@@ -13,7 +13,7 @@ from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Generation, Run
 from pytest_specdec.verdict.equivalence import Calibration, Outcome, Verdict, judge
-from pytest_specdec.verdict.reference import calibrate
+from pytest_specdec.verdict.reference import Sample, calibrate
 from pytest_specdec.verdict.sampling.target import Drawing
 from pytest_specdec.verdict.words import describe_verdict
 from pytest_specdec.workloads.workload import Request, Workload
@@ -44,7 +44,7 @@ def with_failure(answer: Generation, how: Mapping[str, str | None] = ERROR) -> G
 
 
 def calibration_of(engine: FakeEngine) -> Calibration:
-    return calibrate(engine, WORKLOAD, one_pass(engine, WORKLOAD), 2, clock).calibration
+    return calibrate(engine, WORKLOAD, one_pass(engine, WORKLOAD), Sample(2), clock).calibration
 
 
 def verdict_on(calibration: Calibration, *answers: Generation) -> Verdict:

@@ -13,7 +13,7 @@ from pytest_specdec.record.parts import ForetoldPart, KnownTruthPart
 from pytest_specdec.verdict.equivalence import Calibration, Certified, Finding, Outcome, Verdict, judge
 from pytest_specdec.verdict.limits import Facts
 from pytest_specdec.verdict.noise import NoiseFloor, noise_floor
-from pytest_specdec.verdict.part import findings_part
+from pytest_specdec.verdict.part import finding_parts
 from pytest_specdec.verdict.truth import claim, foretell, foretold_part, judge_drafts, judge_truth, truth_of, truth_part
 from pytest_specdec.verdict.words import add_hints, describe_verdict
 from pytest_specdec.workloads.workload import Request, Workload
@@ -155,7 +155,7 @@ def test_the_target_alone_is_held_against_the_truth() -> None:
 def test_the_sides_are_kept_in_the_record() -> None:
     """So that a report names them."""
     wrong = changed(TRUE)
-    (part,) = findings_part(judged(wrong, wrong))
+    (part,) = finding_parts(judged(wrong, wrong).findings)
     assert (part.sides, part.expected[4], part.seen[4]) == (("known truth", "this engine"), TRUE[1][4], wrong[1][4])
 
 

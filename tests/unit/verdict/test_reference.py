@@ -10,7 +10,7 @@ from pytest_specdec.engines.engine import one_pass
 from pytest_specdec.engines.fake import FakeEngine, clock
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.verdict.noise import ROWS, VERIFYING, Null
-from pytest_specdec.verdict.reference import Reference, calibrate, verify_itself
+from pytest_specdec.verdict.reference import Reference, Sample, calibrate, verify_itself
 from pytest_specdec.workloads.workload import Request, Workload
 
 WORKLOAD = Workload("w", tuple(Request((5, 9, at), 64) for at in range(3, 11)), 4)
@@ -26,7 +26,7 @@ class Plain(FakeEngine):
 def reference_of(engine: FakeEngine) -> Reference:
     """Of the engine's own rounds, and of its steps of verification."""
     together = one_pass(engine, WORKLOAD)
-    return verify_itself(calibrate(engine, WORKLOAD, together, 2, clock), engine, WORKLOAD, GAMMA)
+    return verify_itself(calibrate(engine, WORKLOAD, together, Sample(2), clock), engine, WORKLOAD, GAMMA)
 
 
 def spec(**options: object) -> EngineSpec:

@@ -18,9 +18,18 @@ from scipy.stats import binom
 from tests.unit.verdict.test_sampling_verdict import FAULTS, GAMMA, PROMPT_END, RIGHT, TARGET, Loop
 
 from pytest_specdec.generation import Chunk, Generation, Ranking, Run
-from pytest_specdec.verdict.sampling import Evidence, RatedVerdict, SamplingOutcome, can_be_rated, rate_rounds
-from pytest_specdec.verdict.sampling.evidence import LEVEL, _stretch
-from pytest_specdec.verdict.sampling.rated import CELLS, Place, Rated, Unrated, permitted, rate
+from pytest_specdec.verdict.sampling.evidence import LEVEL, Evidence, RatedVerdict, _stretch
+from pytest_specdec.verdict.sampling.judgement import SamplingOutcome
+from pytest_specdec.verdict.sampling.rated import (
+    CELLS,
+    Place,
+    Rated,
+    Unrated,
+    can_be_rated,
+    permitted,
+    rate,
+    rate_rounds,
+)
 from pytest_specdec.workloads.workload import Request
 
 HERE = Place(round=0, request=0, token=0, burst=0)

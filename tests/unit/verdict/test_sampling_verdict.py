@@ -17,16 +17,9 @@ from scipy.stats import binom
 
 from pytest_specdec.record import to_json
 from pytest_specdec.verdict.part import sampling_part
-from pytest_specdec.verdict.sampling import (
-    KnownTarget,
-    SampledTarget,
-    SamplingOutcome,
-    SamplingPlan,
-    SamplingVerdict,
-    Target,
-    judge_sampling,
-)
-from pytest_specdec.verdict.sampling.statistics import Draw
+from pytest_specdec.verdict.sampling.judgement import SamplingOutcome, SamplingVerdict, judge_sampling
+from pytest_specdec.verdict.sampling.statistics import Draw, SamplingPlan
+from pytest_specdec.verdict.sampling.target import KnownTarget, SampledTarget, Target
 
 GAMMA = 2
 PROMPT_END = 0

@@ -25,7 +25,7 @@ def sample(tokens: int = TOKENS) -> list[Score]:
 def limits_of(scores: Sequence[Score]) -> Sensitivity:
     """Judged against as many tokens of verification, none of them a near-tie."""
     floor = noise_floor([sample()], "bfloat16", judged=(VERIFYING, sample(len(scores))))
-    return find_limits(scores, floor.for_gate(len(scores), floor.level))
+    return find_limits(scores, floor.for_gate(len(scores), floor.level), len(scores))
 
 
 def plant(scores: Sequence[Score], count: int, draw: random.Random, within: Sensitivity | None = None) -> list[Score]:

@@ -212,6 +212,13 @@ def test_a_concurrency_that_the_load_does_not_heed(kind: str) -> None:
     )
 
 
+def test_waves_that_the_load_does_not_heed() -> None:
+    """Only a closed load has a concurrency that they could be multiplied with."""
+    assert error_of(f'{RANDOM}load = {{ kind = "offline" }}\nwaves = 2').startswith(
+        "x.toml:5: waves: only a closed load"
+    )
+
+
 def test_a_speedup_cannot_be_asked_of_an_open_load() -> None:
     """It would be null, and a limit on it never missed."""
     assert error_of(f'{RANDOM}load = {{ kind = "open", rate = 4 }}\nmin_speedup = 1.2') == (

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.workloads.scenario import Scenario, load_scenario
+from pytest_specdec.workloads.scenario import Choice, Scenario, load_scenario, load_sweep
 from pytest_specdec.workloads.workload import Limits, Request
 
 RANDOM = 'source = { format = "random", length = 4 }\ncount = 3\nmax_tokens = 8\n'
@@ -57,6 +57,7 @@ def test_defaults_of_the_smallest_scenario(tmp_path: Path) -> None:
         "sampling": {},
         "sampling_in_turn": (),
         "concurrency": 1,
+        "waves": None,
         "prefix_cache": "reset",
         "follow_ups": (),
         "rounds": 4,
@@ -286,3 +287,20 @@ def test_keys_from_elsewhere_take_the_place_of_the_files(tmp_path: Path) -> None
     assert load_scenario(file, {"load": {"kind": "closed"}}).concurrency == 1
     with pytest.raises(ConfigurationError, match=r"x\.toml with someone: count: expected a whole number"):
         load_scenario(file, {"count": "many"}, {"count": "someone"})
+
+
+def test_each_value_of_a_swept_concurrency_is_the_scenario_with_that_value(tmp_path: Path) -> None:
+    """By its digest too; `waves` has a low one ask fewer prompts, the first of them."""
+    file = tmp_path / "x.toml"
+    one = 'source = { format = "random", length = 3 }\ncount = 8\nmax_tokens = 9\nwaves = 2\nconcurrency = '
+    file.write_text(f"{one}[1, 3, 8]\n")
+    swept = load_sweep(file, {}, {})
+    assert [choice.label for choice in swept] == ["x-c1", "x-c3", "x-c8"]
+    assert [(each.concurrency, each.prompt_count) for each in swept.values()] == [(1, 2), (3, 6), (8, 8)]
+    with pytest.raises(ConfigurationError, match=r"x\.toml: concurrency is swept, a gate each"):
+        load_scenario(file)
+    file.write_text(f"{one}3\n")
+    assert [choice.concurrency for choice in load_sweep(file, {"concurrency": [1, 2]}, {})] == [1, 2]
+    assert load_sweep(file, {}, {})[Choice(file)].digest == swept[Choice(file, 3)].digest
+    requests = [each.realise(1000, 64, no_tokenizer).requests for each in swept.values()]
+    assert requests[2][:6] == requests[1]

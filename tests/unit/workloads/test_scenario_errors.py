@@ -13,7 +13,7 @@ from pytest_specdec.workloads.scenario import load_scenario
 RANDOM = 'source = { format = "random", length = 4 }\ncount = 3\nmax_tokens = 8\n'
 KEYS = (
     "name, description, source, seed, count, chat_template_kwargs, max_tokens, min_tokens, ignore_eos,"
-    " stop, stop_token_ids, output_length, sampling, sampling_in_turn, load, concurrency, prefix_cache,"
+    " stop, stop_token_ids, output_length, sampling, sampling_in_turn, load, concurrency, waves, prefix_cache,"
     " follow_ups, rounds, interval, warmup_rounds, demand, min_speedup, max_energy_ratio, min_acceptance_rate,"
     " min_mean_accepted_length, max_tie_rate, detects, slo, min_goodput"
 )
@@ -162,7 +162,8 @@ def test_keys_that_are_missing() -> None:
         ),
         (
             "concurrency = -2",
-            "expected a whole number of requests, 1 or more, found -2: write for example concurrency = 4",
+            "expected a whole number of requests, 1 or more, or a list of such to sweep, found -2: write for example"
+            " concurrency = 4",
         ),
         (
             "description = 3",
@@ -294,6 +295,7 @@ def test_an_unknown_kind_of_load() -> None:
             "detects: total_variation: without a temperature ask for near_ties or lossy",
         ),
         ("concurrency = 4", "concurrency: 4 cannot be reached with 3 prompts: lower it, or raise count"),
+        ("concurrency = [1, 4]", "concurrency: 4 cannot be reached with 3 prompts: lower it, or raise count"),
         (
             "sampling = { max_new_tokens = 4 }",
             "sampling.max_new_tokens: not a matter of sampling: use the scenario's key 'max_tokens'",

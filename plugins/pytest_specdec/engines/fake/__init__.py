@@ -30,7 +30,7 @@ from pytest_specdec.errors import EngineDied, EngineError
 from pytest_specdec.generation import Ranking, Run, Score
 from pytest_specdec.workloads.workload import Request, Workload
 
-__all__ = ["DEFAULTS", "FAULTS", "TIME", "Decoder", "FakeEngine", "FakeTime", "Progress", "clock", "fault"]
+__all__ = ["DEFAULTS", "FAULTS", "TIME", "VERSIONS", "Decoder", "FakeEngine", "FakeTime", "Progress", "clock", "fault"]
 FAULTS: dict[str, type[Decoder]] = {}
 
 
@@ -82,6 +82,7 @@ class Dies(Decoder):
         return super().room(progress)
 
 
+VERSIONS = {"fake": "1"}
 DEFAULTS: dict[str, Any] = {
     "load_seconds": 1000.0,
     "prepare_seconds": 100.0,
@@ -116,7 +117,7 @@ class FakeEngine:
             vocabulary=self._model.vocabulary,
             context=int(self._options["context"]),
             device="fake",
-            versions={"fake": "1"},
+            versions=VERSIONS,
             details=self._details(),
             configuration=self._switches(),
         )

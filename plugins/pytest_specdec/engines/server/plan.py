@@ -10,7 +10,7 @@ Every key that is not known is refused by name. What the server is compared with
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -98,11 +98,11 @@ class ServerPlan(BaseModel):
         """Whether prompts go as text."""
         return self.by_chat or self.prompt == "text"
 
-    def headers(self, environment: Callable[[str], str | None] = os.environ.get) -> dict[str, str]:
+    def headers(self) -> dict[str, str]:
         """The key, if one is needed. Raises ConfigurationError if its variable is not set."""
         if self.api_key_from is None:
             return {}
-        key = environment(self.api_key_from)
+        key = os.environ.get(self.api_key_from)
         if not key:
             raise ConfigurationError(f"server['api_key_from'] names the variable {self.api_key_from}, which is not set")
         return {"Authorization": f"Bearer {key}"}

@@ -27,18 +27,3 @@ Source: TypeAlias = (
     | MooncakeSource
     | HubSource
 )
-
-__all__ = [
-    "ColumnSource",
-    "CustomSource",
-    "FileSource",
-    "HubSource",
-    "IdsSource",
-    "MooncakeSource",
-    "QuestionSource",
-    "RandomSource",
-    "ShareGptSource",
-    "Source",
-    "TextSource",
-    "TraceSource",
-]

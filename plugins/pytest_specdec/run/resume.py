@@ -1,0 +1,94 @@
+"""Resume: which gate is green already in a saved run, so that many gates may be measured over several short sessions.
+
+A gate is the same where the engine's configuration, the versions of its packages, the hardware, the scenario's content
+and what decides about green and about how well figures are known are the same. What is not known before an engine is
+loaded, as the versions of a server that is found, is never taken for the same: such a gate runs again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest_specdec
+from pytest_specdec.engines.fake import VERSIONS
+from pytest_specdec.engines.spec import IN_WORKERS, EngineSpec
+from pytest_specdec.history.history import place
+from pytest_specdec.history.saved import SavedRun, read_text, run_of, saved_paths
+from pytest_specdec.record import GREEN, Record
+from pytest_specdec.run.describe import asked_part, hardware_part
+from pytest_specdec.settings import Settings
+
+if TYPE_CHECKING:
+    from pytest_specdec.workloads.scenario import Scenario
+
+SETTINGS = ("rounds", "warmup", "time_budget", "calibration", "rate", "fail", "fail_on")
+TELL_VERSIONS = """
+import json
+from importlib import metadata
+found = metadata.packages_distributions().items()
+told = {name: metadata.version(each[0]) for name, each in found if name in ("vllm", "torch", "transformers")}
+print(json.dumps(told))
+"""
+
+
+def settings_digest(settings: Settings, scenario: Scenario) -> str:
+    """Twelve hex digits over what decides about green and about rounds, beside engine and workload."""
+    asked = scenario.model_dump(mode="json", exclude={"name", "description", "source"})
+    told = [pytest_specdec.__version__, asked, *(str(getattr(settings, name)) for name in SETTINGS)]
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def green_before(spec: EngineSpec, scenario: Scenario, settings: Settings, storage: Path) -> str | None:
+    """Where the newest saved record of this gate lies; None where none is green. Raises UnreadableRun."""
+    digest, asked = settings_digest(settings, scenario), asked_part(spec, scenario)
+    now = Record(asked=asked, hardware=hardware_part())
+    for run in _runs_with(digest, storage):
+        if any(_is_same(record, now, digest) and _same_versions(record, spec) for record in run.records):
+            return f"run {run.id} ({run.path})"
+    return None
+
+
+def _runs_with(digest: str, storage: Path) -> Iterator[SavedRun]:
+    for path in reversed(saved_paths(storage)):
+        if digest in (text := read_text(path)):
+            yield run_of(path, text)
+
+
+def _is_same(record: Record, now: Record, digest: str) -> bool:
+    then, driver = record.asked, record.hardware.driver
+    keys = [(each.engine_key, each.scenario_digest) for each in (then, now.asked)]
+    alike = keys[0] == keys[1] and then.settings_digest == digest and driver == now.hardware.driver
+    return alike and record.gate == GREEN and place(record) == place(now)
+
+
+def _same_versions(record: Record, spec: EngineSpec) -> bool:
+    told, here = record.engine.versions, _versions_here(spec)
+    return bool(told) and all(_public(here.get(name, "")) == _public(version) for name, version in told.items())
+
+
+def _versions_here(spec: EngineSpec) -> Mapping[str, str]:
+    if spec.backend == "fake":
+        return VERSIONS
+    return _installed(spec.python or sys.executable) if spec.backend in IN_WORKERS and spec.gateway is None else {}
+
+
+@lru_cache
+def _installed(python: str) -> Mapping[str, str]:
+    """The packages of this interpreter; none where it does not tell."""
+    try:
+        told = subprocess.run([python, "-c", TELL_VERSIONS], check=True, capture_output=True, text=True).stdout
+        return dict(json.loads(told))
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return {}
+
+
+def _public(version: str) -> str:
+    """Without what a build adds, as in 2.13.0+cpu: a package's own word and its metadata differ in that."""
+    return version.partition("+")[0]
