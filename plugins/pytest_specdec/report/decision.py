@@ -200,12 +200,14 @@ def _decide(place: str, gates: Sequence[Gate], by: str, limits: Sequence[Limit])
     weighed = _weigh(gates, by, limits)
     if weighed is None:
         return None
-    best = weighed.best
+    best, passed_over = weighed.best, _passed_over(weighed.arms, limits)
+    warns = weighed.outcome == USE and any(gate.red for gate in weighed.arms)  # so it is said before the advice
     told = [
+        *(passed_over if warns else ()),
         weighed.words + _cost(best.gate, by, " of the target's") if best else weighed.words,
         *filter(None, (best.gate.record.target_alone.caution if best else "",)),
         *(_about(best, weighed, by) if best and weighed.outcome == USE else ()),
-        *_passed_over(weighed.arms, limits),
+        *(() if warns else passed_over),
     ]
     return Decision(place, weighed.outcome, best.label if best else "", "; ".join(told))
 

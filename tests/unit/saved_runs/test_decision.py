@@ -56,7 +56,8 @@ def test_what_is_red_in_one_test_is_not_advised_for_anothers_sake() -> None:
     green, red = arm(4, 2.0, 1.9, 2.1), arm(4, 2.0, 1.9, 2.1, gate="red", verdict={"outcome": "divergent"})
     assert words(target(), green).startswith("use γ = 4")
     assert words(target(), green, red).startswith("do not speculate here: no gate that speculates is green")
-    assert words(target(), green, red, arm(2, 1.5, 1.4, 1.6)).startswith("use γ = 2 (draft_model d): 1.50×")
+    told = words(target(), green, red, arm(2, 1.5, 1.4, 1.6))
+    assert told.startswith("γ = 4 (draft_model d) is red: divergent; use γ = 2 (draft_model d): 1.50×")
 
 
 def test_latencies_are_held_against_the_targets_in_the_same_rounds() -> None:
