@@ -60,12 +60,15 @@ class BreakEven:
 
 
 def break_even_concurrency(points: Sequence[Point]) -> BreakEven:
-    """Of these points, one a concurrency; the figure is null, with what they say instead, where the gain does not fall
-    through 1, and where it does so more than once the last one counts."""
+    """Of these points, one a concurrency; where the gain falls through 1 more than once the last one counts.
+
+    The figure is null, with what they say instead, where it does not, or has risen above 1 again at the last of them.
+    """
     ordered = sorted(points, key=lambda point: point.concurrency)
     pays_up_to = max((each.concurrency for each in ordered if each.pays), default=None)
     above = (each.concurrency for each in ordered if each.loses and each.concurrency > (pays_up_to or 0))
-    falls = [(here, then) for here, then in pairwise(ordered) if here.ratio >= 1 > then.ratio]
+    ends_below = bool(ordered) and ordered[-1].ratio < 1
+    falls = [(here, then) for here, then in pairwise(ordered) if ends_below and here.ratio >= 1 > then.ratio]
     crossing = _crossing(*falls[-1]) if falls else None
     return BreakEven(Figure(crossing, _why_none(ordered)), pays_up_to, min(above, default=None))
 
