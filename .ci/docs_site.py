@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "examples")
+PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "examples", "scenarios")
 LINKS = tempfile.TemporaryDirectory(prefix="pages-")
 for name in PAGES:
     Path(LINKS.name, name).symlink_to(ROOT / name)

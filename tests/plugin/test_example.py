@@ -99,7 +99,7 @@ def test_the_demo_goes_as_it_foretells(demo: Demo) -> None:
             "bug report: bug-reports/*.py",
             "*numbers*draft_model*2*divergent*",
             "*numbers*draft_model*4*identical*",
-            "  use γ = 4 *",
+            "  γ = 2 (draft_model arithmetic-draft) is red: divergent; use γ = 4 *",
             "*1 failed, 1 passed*",
             "As foretold: *",
             "What to do next: *",

@@ -24,7 +24,7 @@ def links(text: str) -> list[str]:
 
 
 def find_broken(page: Path) -> list[str]:
-    return [link for link in links(page.read_text("utf-8")) if not (page.parent / link.split("#")[0]).exists()]
+    return [link for link in links(page.read_text("utf-8")) if not (page.parent / link.split("#")[0]).is_file()]
 
 
 @pytest.mark.skipif(not RESULTS.exists(), reason="a source distribution is without docs/evidence/results")
@@ -35,7 +35,12 @@ def test_no_link_is_broken(page: Path) -> None:
 
 
 def test_a_broken_link_is_found(tmp_path: Path) -> None:
-    """Relative to its page, with and without a part of the page; code, and links to other places, are left alone."""
+    """Relative to its page, with and without a part of the page; a folder is none, since a site shows no folders.
+
+    Code, and links to other places, are left alone.
+    """
     page = tmp_path / "page.md"
-    page.write_text("[a](page.md#part) [b](gone.md#part) ![c](gone.png) [d](https://example.org) `[e](f)`", "utf-8")
-    assert find_broken(page) == ["gone.md#part", "gone.png"]
+    page.write_text(
+        "[a](page.md#part) [b](gone.md#part) ![c](gone.png) [d](https://example.org) [e](.) `[f](g)`", "utf-8"
+    )
+    assert find_broken(page) == ["gone.md#part", "gone.png", "."]

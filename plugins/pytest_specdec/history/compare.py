@@ -20,7 +20,7 @@ from pytest_specdec.metrics.interval import DETERMINED, mean_of, rounds_to_decid
 from pytest_specdec.metrics.load import SUSTAINED_SHARE
 from pytest_specdec.metrics.throughput import LATENCY_OF, seconds_of_line
 from pytest_specdec.record import Figure, Record, Spread
-from pytest_specdec.record.parts import ChangePart
+from pytest_specdec.record.parts import ChangePart, LatencyPart
 from pytest_specdec.thresholds import METRICS, Metric, Threshold
 
 if TYPE_CHECKING:
@@ -34,19 +34,24 @@ NO_FIGURE = "the record does not have it"
 
 def figure_of(record: Record, metric: Metric) -> float | None:
     """The metric's value in the record's own unit; None where it was not measured."""
+    return latency_of(record.latency, metric) if _latency(metric)[0] else _figure(record, metric).value
+
+
+def latency_of(part: LatencyPart, metric: Metric) -> float | None:
+    """A metric that is a latency, in seconds; None where it was not measured."""
     latency, percent = _latency(metric)
-    return _spread(record, latency).at(percent) if latency else _figure(record, metric).value
+    return _spread(part, latency).at(percent)
 
 
 def reason_of(record: Record, metric: Metric) -> str:
     """Why the metric was not measured, in the record's words."""
     latency, _ = _latency(metric)
-    reason = _spread(record, latency).reason if latency else _figure(record, metric).reason
+    reason = _spread(record.latency, latency).reason if latency else _figure(record, metric).reason
     return str(reason or NO_FIGURE)
 
 
-def _spread(record: Record, latency: str) -> Spread:
-    spread: Spread = getattr(record.latency, f"{latency}_s")
+def _spread(part: LatencyPart, latency: str) -> Spread:
+    spread: Spread = getattr(part, f"{latency}_s")
     return spread
 
 

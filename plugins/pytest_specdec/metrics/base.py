@@ -16,6 +16,7 @@ from typing import Any
 
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.metrics.interval import Drift, Interval, ratio_interval
+from pytest_specdec.metrics.latency import latency_part
 from pytest_specdec.metrics.rounds import STEADY_SHARE, Rounds
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import EnergyPart, TargetAlonePart
@@ -92,6 +93,7 @@ def target_alone_part(base: Base | None) -> TargetAlonePart:
         draft_tokens=Figure(base.draft_tokens, UNCOUNTED),
         joules_per_token=energy.joules_per_token,
         energy_flags=energy.flags,
+        latency=latency_part(base.rounds),
     )
 
 

@@ -374,6 +374,7 @@ class TargetAlonePart:
     drift: Annotated[Figure[float], "", "its last over its first round's rate, by a line through them"] = NOTHING
     joules_per_token: Annotated[Figure[float], "J/token", "what `energy.joules_per_token` is divided by"] = NOTHING
     energy_flags: Annotated[tuple[str, ...], "", "what speaks against that"] = ()
+    latency: Annotated[LatencyPart, "", "of its tokens in those rounds"] = field(default_factory=LatencyPart)
 
     @property
     def caution(self) -> str:

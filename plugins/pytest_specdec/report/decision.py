@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from textwrap import wrap
 
-from pytest_specdec.history.compare import FEWEST, compare_figure, figure_of
+from pytest_specdec.history.compare import FEWEST, compare_figure, figure_of, latency_of
 from pytest_specdec.metrics.break_even import BreakEven, Point, break_even_concurrency
 from pytest_specdec.metrics.interval import MOST_ROUNDS, rounds_to_decide
 from pytest_specdec.progress import count
 from pytest_specdec.record import Record
+from pytest_specdec.record.parts import LatencyPart
 from pytest_specdec.report.gates import Gate, grouped
 from pytest_specdec.thresholds import METRICS, Metric, Threshold, shown
 
@@ -168,7 +169,7 @@ def _by_workload(place: str, gates: Sequence[Gate]) -> Iterator[tuple[str, list[
 class Weighed:
     """Gates of one workload, held against the target alone: the outcome, whom it is about, and the first words."""
 
-    target: Gate | None
+    targets: Sequence[Gate]
     arms: Sequence[Gate]
     gains: Sequence[Candidate]
     outcome: str
@@ -178,26 +179,35 @@ class Weighed:
 
 def _weigh(gates: Sequence[Gate], by: str, limits: Sequence[Limit]) -> Weighed | None:
     """None where none speculates, or nothing was timed."""
-    target = next((gate for gate in reversed(gates) if not gate.record.asked.speculates and not gate.red), None)
+    targets = [gate for gate in gates if not gate.record.asked.speculates and not gate.red]
     arms = [gate for gate in gates if gate.record.asked.speculates]
-    exact = [gate for gate in arms if not gate.red]
+    reds = {label(gate) for gate in arms if gate.red}  # what is red in one test is not advised for another's sake
+    exact = [gate for gate in arms if label(gate) not in reds]
     if not arms or (exact and not any(gate.record.throughput.tokens_per_second.value for gate in exact)):
         return None
     kept = [gate for gate in exact if not any(limit.missed_by(gate.record) for limit in limits)]
-    gains = [Candidate(gate, gain) for gate in kept if (gain := BY[by](gate, target)) is not None]
-    return Weighed(target, arms, gains, *_best(gains, kept, by))
+    gains = [Candidate(gate, gain) for gate in kept if (gain := BY[by](gate, _target_of(gate, targets))) is not None]
+    return Weighed(targets, arms, gains, *_best(gains, kept, by))
+
+
+def _target_of(gate: Gate, targets: Sequence[Gate]) -> Gate | None:
+    """The target's own gate of the same run; else the newest."""
+    same = [target for target in targets if target.run.path == gate.run.path]
+    return next(reversed(same or targets), None)
 
 
 def _decide(place: str, gates: Sequence[Gate], by: str, limits: Sequence[Limit]) -> Decision | None:
     weighed = _weigh(gates, by, limits)
     if weighed is None:
         return None
-    best = weighed.best
+    best, passed_over = weighed.best, _passed_over(weighed.arms, limits)
+    warns = weighed.outcome == USE and any(gate.red for gate in weighed.arms)  # so it is said before the advice
     told = [
-        weighed.words + _cost(best.gate, by) if best else weighed.words,
+        *(passed_over if warns else ()),
+        weighed.words + _cost(best.gate, by, " of the target's") if best else weighed.words,
         *filter(None, (best.gate.record.target_alone.caution if best else "",)),
         *(_about(best, weighed, by) if best and weighed.outcome == USE else ()),
-        *_passed_over(weighed.arms, limits),
+        *(() if warns else passed_over),
     ]
     return Decision(place, weighed.outcome, best.label if best else "", "; ".join(told))
 
@@ -299,30 +309,31 @@ def _rounds(candidate: Candidate) -> str:
 
 def _about(best: Candidate, weighed: Weighed, by: str) -> Iterator[str]:
     """What else is known of the chosen one."""
-    yield from filter(None, (_latencies(best.gate, weighed.target), _exactness(best.gate.record)))
+    yield from filter(None, (_latencies(best.gate, weighed.targets), _exactness(best.gate.record)))
     alike = [each for each in weighed.gains if each is not best and _alike(each.gain, best.gain)]
     if alike:
         yield f"not told apart from {_list([f'{each.label}, {_in_words(each.gain, by)}' for each in alike])}"
     yield from _model(best, by, weighed.arms)
 
 
-def _cost(gate: Gate, by: str) -> str:
+def _cost(gate: Gate, by: str, whose: str = "") -> str:
     """The other one of rate and energy."""
     energy, rate = _energy(gate, None), _rate(gate, None)
     told = f", tokens/s {rate}" if by != "throughput" and rate else ""
-    return f"{told}, J/token {energy.inverse}" if by != "energy" and energy else told
+    return f"{told}, J/token {energy.inverse}{whose}" if by != "energy" and energy else told
 
 
-def _latencies(gate: Gate, target: Gate | None) -> str:
-    told = [
-        _against(METRICS[name], gate.record, None if target is None else target.record)
-        for name in ("itl_p95", "ttft_p95")
-    ]
+def _latencies(gate: Gate, targets: Sequence[Gate]) -> str:
+    """Those of its rounds against the target's: in the rounds beside them, in older runs in that run's own gate."""
+    beside, target = gate.record.target_alone.latency, _target_of(gate, targets)
+    if beside == LatencyPart() and target is not None and target.run.path == gate.run.path:
+        beside = target.record.latency
+    told = [_against(METRICS[name], gate.record.latency, beside) for name in ("itl_p95", "ttft_p95")]
     return ", ".join(filter(None, told))
 
 
-def _against(metric: Metric, mine: Record, targets: Record | None) -> str:
-    ours, theirs = figure_of(mine, metric), None if targets is None else figure_of(targets, metric)
+def _against(metric: Metric, mine: LatencyPart, targets: LatencyPart) -> str:
+    ours, theirs = latency_of(mine, metric), latency_of(targets, metric)
     against = "" if theirs is None else f" against {_milliseconds(theirs)}"
     return "" if ours is None else f"{_latency(metric.name)} {_milliseconds(ours)}{against}"
 
@@ -356,16 +367,16 @@ def _model(best: Candidate, by: str, arms: Sequence[Gate]) -> Iterator[str]:
     model, gain = best.gate.record.speedup.model, best.gain
     predicted = model.predicted.value
     if by == "throughput" and predicted and gain.low and gain.high and not gain.low <= predicted <= gain.high:
-        yield f"the model predicts {predicted:.2f}×, outside that interval"
+        yield f"the performance model predicts {predicted:.2f}×, outside that interval"
     expected = (model.best_gamma_energy if by == "energy" else model.best_gamma_latency).value
     if expected is None or expected == best.gate.gamma:
         return
     if not expected:
-        yield "the model expects the target alone to be best"
+        yield "the performance model expects the target alone to be best"
     elif any((gate.family, gate.gamma) == (best.gate.family, expected) for gate in arms):
-        yield f"the model expects γ = {expected} to be best, which was measured too"
+        yield f"the performance model expects γ = {expected} to be best, which was measured too"
     else:
-        yield f"the model expects γ = {expected} to be best: measure it"
+        yield f"the performance model expects γ = {expected} to be best: measure it"
 
 
 def _passed_over(arms: Sequence[Gate], limits: Sequence[Limit]) -> list[str]:

@@ -21,8 +21,8 @@ from pytest_specdec.verdict.reference import Sample
 from pytest_specdec.workloads.scenario import load_scenario
 from pytest_specdec.workloads.workload import Request
 
-TOKENS = 100 * 64
-LARGE = 'source = { format = "random", length = 4 }\ncount = 100\nmax_tokens = 64\nconcurrency = 4\nrounds = 2\n'
+TOKENS = 48 * 64
+LARGE = 'source = { format = "random", length = 4 }\ncount = 48\nmax_tokens = 64\nconcurrency = 4\nrounds = 2\n'
 PAIR = {"target": "constructed:tiny?memory=6&vocab=64", "draft": "constructed:tiny:draft?memory=6&vocab=64&alpha=0.7"}
 
 
@@ -64,7 +64,7 @@ def test_a_sample_of_equal_answers_is_rated_and_the_record_says_so(tmp_path: Pat
     assert Counting.rated == 2048
     limits = sampled.record.verdict.limits
     assert limits is not None
-    assert limits.statement.endswith("; 2,048 of 6,400 tokens were rated")
+    assert limits.statement.endswith("; 2,048 of 3,072 tokens were rated")
     assert rated(gate(tmp_path, "all", options={"model": "map"})) == (TOKENS, TOKENS, TOKENS, TOKENS)
     assert Counting.rated == TOKENS
 

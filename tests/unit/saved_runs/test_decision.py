@@ -44,10 +44,34 @@ def test_the_best_that_is_sure_is_named_with_its_price() -> None:
     more = {"energy": {"over_target": figure(0.43)}, "verdict": {"counts": {"identical": 1152}}}
     best = arm(4, 2.43, 2.39, 2.47, speedup={"model": model}, latency=latency, **more)
     assert words(target(), arm(3, 2.40, 2.36, 2.44), best, arm(8, 1.2, 1.1, 1.3)) == (
-        "use γ = 4 (draft_model d): 2.43× [2.39, 2.47], J/token 0.43×; p95 ITL 6.6 ms against 5.3 ms, p95 TTFT 21 ms "
-        "against 16 ms; exact (1,152 answers identical); not told apart from γ = 3 (draft_model d), 2.40× [2.36, 2.44]"
-        "; the model predicts 3.10×, outside that interval; the model expects γ = 6 to be best: measure it"
+        "use γ = 4 (draft_model d): 2.43× [2.39, 2.47], J/token 0.43× of the target's; p95 ITL 6.6 ms against 5.3 ms, "
+        "p95 TTFT 21 ms against 16 ms; exact (1,152 answers identical); not told apart from γ = 3 (draft_model d), "
+        "2.40× [2.36, 2.44]; the performance model predicts 3.10×, outside that interval; the performance model "
+        "expects γ = 6 to be best: measure it"
     )
+
+
+def test_what_is_red_in_one_test_is_not_advised_for_anothers_sake() -> None:
+    """The same drafter and γ, green where the fault does not show."""
+    green, red = arm(4, 2.0, 1.9, 2.1), arm(4, 2.0, 1.9, 2.1, gate="red", verdict={"outcome": "divergent"})
+    assert words(target(), green).startswith("use γ = 4")
+    assert words(target(), green, red).startswith("do not speculate here: no gate that speculates is green")
+    told = words(target(), green, red, arm(2, 1.5, 1.4, 1.6))
+    assert told.startswith("γ = 4 (draft_model d) is red: divergent; use γ = 2 (draft_model d): 1.50×")
+
+
+def test_latencies_are_held_against_the_targets_in_the_same_rounds() -> None:
+    """Those are in the record; of older runs those of the target's own gate, but of no other run's."""
+    told = {"itl_s": {"p95": 0.0066, "n": 9}}
+    beside = arm(4, 2.0, 1.9, 2.1, latency=told, target_alone={"latency": {"itl_s": {"p95": 0.004, "n": 9}}})
+    older = arm(4, 2.0, 1.9, 2.1, latency=told)
+    assert "p95 ITL 6.6 ms against 4 ms;" in words(target(), beside)
+    assert "p95 ITL 6.6 ms against 5.3 ms;" in words(target(), older)
+    runs = [
+        SavedRun(number, Path(f"{number}_x.json"), "", {}, {}, (gate,), {})
+        for number, gate in (("0001", older), ("0002", target()))
+    ]
+    assert "p95 ITL 6.6 ms; exact" in decisions_on(runs)[0].words
 
 
 @pytest.mark.parametrize(
