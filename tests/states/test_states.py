@@ -79,12 +79,14 @@ def outcome_of(gate: Gate, spec: EngineSpec, scenario: Scenario) -> str:
         return f"refused: {first_line(str(refusal).partition(' refuses: ')[2] or str(refusal))}"
     except pytest.fail.Exception as red:
         asked = [line for line in str(red).splitlines() if any(words in line for words in UNMET)]
-        return f"not reached: {first_line(asked[0])}" if asked else f"red: {first_line(str(red), 2)}"
+        lines = 1 if " failed while " in str(red) else 2
+        return f"not reached: {first_line(asked[0])}" if asked else f"red: {first_line(str(red), lines)}"
 
 
 def first_line(words: str, lines: int = 1) -> str:
     """What fits into a cell."""
-    return "; ".join(words.strip().replace("|", "/").replace(f"{ROOT}/", "").splitlines()[:lines])
+    told = [line for line in words.strip().splitlines() if not line.startswith("last lines of ")]
+    return "; ".join(told[:lines]).replace("|", "/").replace(f"{ROOT}/", "")
 
 
 def figures(record: Record) -> Iterator[str]:
