@@ -436,7 +436,7 @@ def _green_before(item: pytest.Item, engines: list[EngineSpec]) -> str | None:
 
     try:
         storage = storage_folder(str(item.config.getoption("benchmark_storage")))
-        return green_before(engines[0], scenario, item.config.stash[SETTINGS], storage)
+        return green_before(item.nodeid, engines[0], scenario, item.config.stash[SETTINGS], storage)
     except ConfigurationError as error:
         pytest.fail(f"--specdec-resume: {error}", pytrace=False)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -98,3 +100,27 @@ def test_the_same_workload_under_another_limit_is_another_gate(project: Project)
     (project.path / "scenarios/short.toml").unlink()
     project.run(*SAVED).assert_outcomes(passed=3, failed=1)
     project.run(*SAVED).assert_outcomes(skipped=3, failed=1)
+
+
+def test_a_test_that_asks_more_of_the_same_gate_is_not_taken_for_another(map_: Project) -> None:
+    """Its own record was red, or is none: that another test's is green says nothing of it."""
+    map_.tests(TESTS + TESTS.replace("test_it", "test_more") + "    assert False\n")
+    map_.run(*SAVED).assert_outcomes(passed=4, failed=4)
+    map_.run(*SAVED).assert_outcomes(skipped=4, failed=4)
+
+
+def test_another_mode_or_checkpoint_is_measured_again(map_: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a tie is none, and where a drafter was trained anew in its folder."""
+    draft = map_.path / "draft"
+    draft.mkdir()
+    (draft / "config.json").write_text("{}")
+    map_.tests(TESTS.replace("gamma", f'draft="{draft}", gamma'))
+    map_.run(*SAVED).assert_outcomes(passed=4)
+    map_.run(*SAVED).assert_outcomes(skipped=4)
+    later = time.time() + 60
+    os.utime(draft / "config.json", (later, later))
+    map_.run(*SAVED).assert_outcomes(passed=4)
+    os.utime(draft / "config.json", (0, 0))
+    map_.run(*SAVED).assert_outcomes(skipped=4)
+    monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
+    map_.run(*SAVED).assert_outcomes(passed=4)

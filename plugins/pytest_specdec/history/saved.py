@@ -57,7 +57,7 @@ def run_of(path: Path, text: str) -> SavedRun:
 
 def run_from(path: Path, content: Mapping[str, Any], parts: Parts | None = None) -> SavedRun:
     """The run of this file's decoded content; of its records these parts, or all. Raises UnreadableRun."""
-    benches = [bench for bench in content["benchmarks"] if "specdec" in bench.get("extra_info", {})]
+    benches = [bench for bench in content["benchmarks"] if "specdec" in (bench.get("extra_info") or {})]
     kept = [(bench, _record(path, bench, parts)) for bench in benches]
     return SavedRun(
         id=run_id(path),
@@ -66,7 +66,7 @@ def run_from(path: Path, content: Mapping[str, Any], parts: Parts | None = None)
         commit=content.get("commit_info") or {},
         machine=content.get("machine_info") or {},
         records=tuple(record for _, record in kept),
-        rounds={bench["fullname"]: _seconds(bench, record) for bench, record in kept},
+        rounds={bench.get("fullname", ""): _seconds(bench, record) for bench, record in kept},
         partial=_partial(content),
     )
 
@@ -126,6 +126,8 @@ def decode(path: Path, text: str) -> dict[str, Any]:
         raise UnreadableRun(f"{path}: {what}; delete it, or measure again with --benchmark-autosave") from None
     if not isinstance(content, dict) or not isinstance(content.get("benchmarks"), list):
         raise UnreadableRun(f'{path}: has no list "benchmarks", so pytest-benchmark did not write it')
+    if not all(isinstance(bench, dict) for bench in content["benchmarks"]):
+        raise UnreadableRun(f'{path}: an entry of "benchmarks" is no object, so pytest-benchmark did not write it')
     return content
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from textwrap import wrap
@@ -177,11 +177,14 @@ class Weighed:
     words: str
 
 
-def _weigh(gates: Sequence[Gate], by: str, limits: Sequence[Limit]) -> Weighed | None:
-    """None where none speculates, or nothing was timed."""
+def _weigh(gates: Sequence[Gate], by: str, limits: Sequence[Limit], wrong: Collection[str] = ()) -> Weighed | None:
+    """None where none speculates, or nothing was timed. `wrong`: labels of what is wrong at another concurrency."""
     targets = [gate for gate in gates if not gate.record.asked.speculates and not gate.red]
     arms = [gate for gate in gates if gate.record.asked.speculates]
-    reds = {label(gate) for gate in arms if gate.red}  # what is red in one test is not advised for another's sake
+    reds = {
+        *wrong,
+        *(label(gate) for gate in arms if gate.red),
+    }  # what is red in one test is not advised for another's sake
     exact = [gate for gate in arms if label(gate) not in reds]
     if not arms or (exact and not any(gate.record.throughput.tokens_per_second.value for gate in exact)):
         return None
@@ -238,7 +241,8 @@ def _weigh_sweep(gates: Sequence[Gate], by: str, limits: Sequence[Limit]) -> Swe
         each: [gate for gate in gates if gate.concurrency == each]
         for each in sorted({gate.concurrency for gate in gates})
     }
-    found = {each: _weigh(members, by, limits) for each, members in at.items()}
+    wrong = {label(gate) for gate in gates if gate.red and not gate.record.passes}
+    found = {each: _weigh(members, by, limits, wrong) for each, members in at.items()}
     return {each: weighed for each, weighed in found.items() if weighed is not None}
 
 
@@ -257,9 +261,14 @@ def _pays(sweep: Sweep, by: str) -> str:
     found, paying = _break_even(sweep), [at for at, each in sweep.items() if each.outcome == USE]
     best = sweep[paying[-1]].best if paying else None
     if found.concurrency.value is None or best is None:
-        return f"{PREFIX[by]}{found.in_words()}"
+        without = [str(at) for at, each in sweep.items() if each.best is None]
+        return f"{PREFIX[by]}{found.in_words()}" + (
+            f", and nothing is advised at {', '.join(without)}" if without else ""
+        )
     since = f"from {paying[0]} " if paying[0] != min(sweep) else ""
-    return f"{PREFIX[by]}pays {since}up to {paying[-1]} requests ({best.label}), {found.in_words()}"
+    lost = [str(at) for at, each in sweep.items() if paying[0] < at < paying[-1] and each.outcome != USE]
+    but = f", but not at {', '.join(lost)}" if lost else ""
+    return f"{PREFIX[by]}pays {since}up to {paying[-1]} requests ({best.label}){but}, {found.in_words()}"
 
 
 def _best_at(weighed: Weighed, by: str) -> str:
@@ -381,10 +390,14 @@ def _model(best: Candidate, by: str, arms: Sequence[Gate]) -> Iterator[str]:
 
 def _passed_over(arms: Sequence[Gate], limits: Sequence[Limit]) -> list[str]:
     """Gates that were no candidates, and why."""
-    red = [f"{label(gate)} is red: {gate.record.verdict.outcome}" for gate in arms if gate.red]
+    red = [f"{label(gate)} is red: {_why_red(gate.record)}" for gate in arms if gate.red]
     missed = [(gate, limit.missed_by(gate.record)) for gate in arms if not gate.red for limit in limits]
     told = red + [f"{label(gate)}: {words}" for gate, words in missed if words]
     return [_list(told)] if told else []
+
+
+def _why_red(record: Record) -> str:
+    return f"{record.verdict.outcome}, but it fails otherwise" if record.passes else record.verdict.outcome
 
 
 def _list(words: Sequence[str]) -> str:

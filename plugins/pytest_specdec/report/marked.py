@@ -22,6 +22,13 @@ MARKED = re.compile(
 
 def write_into(page: Path, run: SavedRun) -> None:
     """Put the tables between the marks that name this run. Raises ConfigurationError where the page has none."""
+    try:
+        _write_into(page, run)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{page}: cannot be read and written as a page: {error}") from None
+
+
+def _write_into(page: Path, run: SavedRun) -> None:
     text, named = page.read_text("utf-8"), Path(os.path.relpath(run.path, page.parent)).as_posix()
     if named not in (each for found in MARKED.finditer(text) for each in found["runs"].split()):
         raise ConfigurationError(

@@ -29,7 +29,7 @@ from pytest_specdec.run.describe import describe, engine_error, sketch, withhold
 from pytest_specdec.run.judge import Judgement, judge_rounds, judge_target
 from pytest_specdec.run.measure import measure
 from pytest_specdec.run.repro import write_bug_report
-from pytest_specdec.run.resume import settings_digest
+from pytest_specdec.run.resume import BATCH_INVARIANT, settings_digest
 from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.run.sweep import sweep_rates
 from pytest_specdec.verdict.drafting import Drafting
@@ -39,7 +39,6 @@ from pytest_specdec.verdict.exercised import unmet
 if TYPE_CHECKING:
     from pytest_specdec.workloads.scenario import Scenario
 
-BATCH_INVARIANT = ("VLLM_BATCH_INVARIANT", "SGLANG_ENABLE_DETERMINISTIC_INFERENCE")
 FEWEST = 4
 Bounds = tuple[float, float]
 

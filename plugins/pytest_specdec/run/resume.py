@@ -1,7 +1,8 @@
 """Resume: which gate is green already in a saved run, so that many gates may be measured over several short sessions.
 
-A gate is the same where the engine's configuration, the versions of its packages, the hardware, the scenario's content
-and what decides about green and about how well figures are known are the same. What is not known before an engine is
+A gate is the same where the test, the engine's configuration, the versions of its packages and of the target's, the
+hardware, the scenario's content and what decides about green and about how well figures are known are the same, and no
+checkpoint in a folder was written since. What is not known before an engine is
 loaded, as the versions of a server that is found, is never taken for the same: such a gate runs again.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -21,13 +23,14 @@ from pytest_specdec.engines.fake import VERSIONS
 from pytest_specdec.engines.spec import IN_WORKERS, EngineSpec
 from pytest_specdec.history.history import place
 from pytest_specdec.history.saved import SavedRun, read_text, run_of, saved_paths
-from pytest_specdec.record import GREEN, Record
+from pytest_specdec.record import GREEN, Place, Record
 from pytest_specdec.run.describe import asked_part, hardware_part
 from pytest_specdec.settings import Settings
 
 if TYPE_CHECKING:
     from pytest_specdec.workloads.scenario import Scenario
 
+BATCH_INVARIANT = ("VLLM_BATCH_INVARIANT", "SGLANG_ENABLE_DETERMINISTIC_INFERENCE")
 SETTINGS = ("rounds", "warmup", "time_budget", "calibration", "rate", "fail", "fail_on")
 TELL_VERSIONS = """
 import json
@@ -42,15 +45,17 @@ def settings_digest(settings: Settings, scenario: Scenario) -> str:
     """Twelve hex digits over what decides about green and about rounds, beside engine and workload."""
     asked = scenario.model_dump(mode="json", exclude={"name", "description", "source"})
     told = [pytest_specdec.__version__, asked, *(str(getattr(settings, name)) for name in SETTINGS)]
+    told += [os.environ.get(name, "") for name in BATCH_INVARIANT]
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def green_before(spec: EngineSpec, scenario: Scenario, settings: Settings, storage: Path) -> str | None:
-    """Where the newest saved record of this gate lies; None where none is green. Raises UnreadableRun."""
+def green_before(test: str, spec: EngineSpec, scenario: Scenario, settings: Settings, storage: Path) -> str | None:
+    """Where the newest saved record of this test's gate lies; None where none is green. Raises UnreadableRun."""
     digest, asked = settings_digest(settings, scenario), asked_part(spec, scenario)
-    now = Record(asked=asked, hardware=hardware_part())
+    now = Record(asked=asked, hardware=hardware_part(), place=Place(test=test))
     for run in _runs_with(digest, storage):
-        if any(_is_same(record, now, digest) and _same_versions(record, spec) for record in run.records):
+        same = (record for record in run.records if _is_same(record, now, digest) and _same_versions(record, spec))
+        if any(same) and not _changed_since(run.path.stat().st_mtime, spec):
             return f"run {run.id} ({run.path})"
     return None
 
@@ -65,12 +70,25 @@ def _is_same(record: Record, now: Record, digest: str) -> bool:
     then, driver = record.asked, record.hardware.driver
     keys = [(each.engine_key, each.scenario_digest) for each in (then, now.asked)]
     alike = keys[0] == keys[1] and then.settings_digest == digest and driver == now.hardware.driver
+    alike = alike and record.place.test == now.place.test  # another test may ask more of the same gate
     return alike and record.gate == GREEN and place(record) == place(now)
 
 
 def _same_versions(record: Record, spec: EngineSpec) -> bool:
-    told, here = record.engine.versions, _versions_here(spec)
-    return bool(told) and all(_public(here.get(name, "")) == _public(version) for name, version in told.items())
+    """Of the engine, and of the target alone, which may run elsewhere."""
+    told = ((record.engine.versions, spec), (record.verdict.reference_versions, spec.target_only()))
+    return bool(record.engine.versions) and all(_are_installed(versions, where) for versions, where in told)
+
+
+def _are_installed(versions: Mapping[str, str], spec: EngineSpec) -> bool:
+    here = _versions_here(spec)
+    return all(_public(here.get(name, "")) == _public(version) for name, version in versions.items())
+
+
+def _changed_since(then: float, spec: EngineSpec) -> bool:
+    """Whether a checkpoint that is a folder here has a file that was written later."""
+    folders = [Path(model) for model in (spec.target, spec.draft) if model and Path(model).is_dir()]
+    return any(file.stat().st_mtime > then for folder in folders for file in folder.iterdir())
 
 
 def _versions_here(spec: EngineSpec) -> Mapping[str, str]:

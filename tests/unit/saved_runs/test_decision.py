@@ -172,7 +172,7 @@ def test_a_sweep_of_concurrency_has_one_decision() -> None:
         "at 16: γ = 4 (draft_model d) 2.00× [1.90, 2.10], J/token 0.50× [0.48, 0.52]; "
         "at 64: γ = 2 (draft_model d) 1.20× [1.10, 1.30], J/token 0.80× [0.78, 0.82]; "
         "at 128: γ = 2 (draft_model d) 0.80× [0.75, 0.85], J/token 1.20× [1.18, 1.22], which does not pay; "
-        "at 128: γ = 4 (draft_model d) is red: identical"
+        "at 128: γ = 4 (draft_model d) is red: identical, but it fails otherwise"
     )
     assert decision.outcome == "use"
     assert decision.break_even["throughput"].pays_up_to == 64
@@ -186,6 +186,27 @@ def test_a_sweep_that_never_breaks_even_says_up_to_where_it_was_measured() -> No
     (decision,) = decisions_on([SavedRun("0001", Path("0001_x.json"), "", {}, {}, tuple(losing), {})])
     assert decision.words.startswith("pays at no concurrency measured, from 1 to 4; at 1: γ = 2")
     assert decision.outcome == "do not speculate"
+
+
+def test_what_is_wrong_at_one_concurrency_is_advised_at_none() -> None:
+    """A fault that depends on the batch comes back whenever as many requests are under way."""
+    wrong = at(4, target(), arm(2, 1.7, 1.6, 1.8, gate="red", verdict={"outcome": "divergent"}))
+    run = SavedRun("0001", Path("0001_x.json"), "", {}, {}, (*swept()[1].records, *swept()[2].records, *wrong), {})
+    (decision,) = decisions_on([run])
+    assert "at 1: γ = 4 (draft_model d)" in decision.words
+    assert "at 4: do not speculate here: no gate that speculates is green" in decision.words
+    assert "γ = 2 (draft_model d) 1" not in decision.words
+    assert decision.words.startswith("pays at every concurrency measured, up to 16, and nothing is advised at 4; ")
+
+
+def test_what_loses_between_is_named() -> None:
+    """Up to 16 requests, and not at 4."""
+    told = [*at(1, target(), arm(2, 1.2, 1.1, 1.3)), *at(4, target(), arm(2, 0.9, 0.8, 0.95))]
+    told += [*at(16, target(), arm(2, 1.3, 1.2, 1.4)), *at(64, target(), arm(2, 0.8, 0.7, 0.9))]
+    (decision,) = decisions_on([SavedRun("0001", Path("0001_x.json"), "", {}, {}, tuple(told), {})])
+    assert decision.words.startswith(
+        "pays up to 16 requests (γ = 2 (draft_model d)), but not at 4, break-even between 16 and 64, at about 34; "
+    )
 
 
 def test_an_engine_that_decodes_one_by_one_is_not_swept(tmp_path: Path) -> None:

@@ -141,9 +141,12 @@ def test_a_run_is_named_by_number_or_file_and_an_unknown_one_is_refused(tmp_path
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     """By its name."""
     other = tmp_path / "other.json"
-    other.write_text("[]")
-    with pytest.raises(UnreadableRun, match="pytest-benchmark did not write it"):
-        read_run(other)
+    for content in ("[]", '{"benchmarks": [1]}'):
+        other.write_text(content)
+        with pytest.raises(UnreadableRun, match="pytest-benchmark did not write it"):
+            read_run(other)
+    other.write_text('{"benchmarks": [{"extra_info": null}]}')
+    assert read_run(other).records == ()
     with pytest.raises(UnreadableRun, match="cannot be read"):
         read_run(tmp_path / "absent.json")
     other.write_text('{"benchmarks": [{"extra_info": {"specdec": {"schema": 2, "asked": 3}}}], "datetime": ""}')

@@ -53,3 +53,12 @@ def test_a_page_without_the_run_s_marks_is_left_alone(tmp_path: Path, capsys: py
     assert main(["show", str(run), "--into", str(page)]) == 2
     assert f"put the lines <!-- table of {run.relative_to(tmp_path)} --> and" in capsys.readouterr().err
     assert page.read_text() == "nothing\n"
+
+
+def test_a_page_that_is_none_is_a_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Absent, a folder, or no text."""
+    run = save(tmp_path, 1, {"test_it.py::test_it": record()})
+    (tmp_path / "picture.md").write_bytes(b"\xff\xfe")
+    for page in (tmp_path / "absent.md", tmp_path, tmp_path / "picture.md"):
+        assert main(["show", str(run), "--into", str(page)]) == 2
+        assert f"{page}: cannot be read and written as a page" in capsys.readouterr().err
