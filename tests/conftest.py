@@ -1,7 +1,11 @@
-"""What the suite and the tests of real engines share: scenarios whose prompts walk a constructed pair's own cycle."""
+"""What the suite and the tests of real engines share: scenarios whose prompts walk a constructed pair's own cycle.
+
+What tests start prints without colours, whatever the terminal or tox says of them.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -9,6 +13,9 @@ import pytest
 
 from pytest_specdec.models import expected_continuation, parse
 from pytest_specdec.workloads.scenario import Scenario, load_scenario
+
+for colours in ("FORCE_COLOR", "PY_COLORS"):
+    os.environ.pop(colours, None)
 
 WALKED_AGAIN = 4  # tokens beyond those that the next one depends on
 ORDINARY = range(3, 1000)  # ids of every constructed pair that are no special ones

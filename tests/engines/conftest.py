@@ -5,6 +5,7 @@ Importing torch takes longer than any trial, so all mutants share one worker, wh
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,9 @@ from pytest_specdec.generation import Ranking, Run, Score
 from pytest_specdec.settings import Settings
 from pytest_specdec.workloads.workload import Request, Workload
 
+# Workers of pytest-xdist share the cores: with a thread for each core in each engine, they wait for one another.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 MUTATIONS = Path(__file__).with_name("mutations.py")
 SEAM = "TransformersBackend.become = become"
 

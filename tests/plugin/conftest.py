@@ -216,4 +216,5 @@ def project(
     root = str(Path(pytest_specdec.__file__).parents[1])
     monkeypatch.setenv("PYTHONPATH", root, prepend=os.pathsep)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("COLUMNS", "100")
     return Project(pytester, lambda: request.getfixturevalue("_forks"))

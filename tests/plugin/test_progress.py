@@ -207,9 +207,8 @@ def test_a_quiet_run_says_nothing_of_it(project: Project) -> None:
     assert len(table(result)) == 2
 
 
-def test_the_table_has_the_verdict_before_the_speed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_has_the_verdict_before_the_speed(project: Project) -> None:
     """Target-only first, then what it is compared with: 16 tokens in 16 s, and in 7 s with every draft accepted."""
-    monkeypatch.setenv("COLUMNS", "100")
     project.tests(both_arms())
     result = project.run()
     result.stdout.fnmatch_lines(
@@ -241,9 +240,8 @@ def test_the_notes_say_what_the_columns_mean(project: Project) -> None:
     assert [line for line in lines if line.startswith("J/token: ")] != []
 
 
-def test_a_red_gate_has_its_row(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_red_gate_has_its_row(project: Project) -> None:
     """With its verdict, and without a speed-up."""
-    monkeypatch.setenv("COLUMNS", "100")
     project.tests(both_arms(**WRONG_TOKEN))
     row = table(project.run())[1]
     assert row[6:] == ["divergent", "–", "42.9%", "2.29", "–", "–"]

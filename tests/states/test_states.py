@@ -6,13 +6,14 @@ Each gate must end as its row of docs/states.md says: judged, refused by the eng
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
-from tests.states.page import FOLDER, ROOT, read, rewrite_if_asked
+from tests.states.page import FOLDER, NOT_TRIED, ROOT, read, rewrite_if_asked
 
 from pytest_specdec.engines.server.process import AS_IT_IS_WRITTEN
 from pytest_specdec.engines.spec import EngineSpec
@@ -61,14 +62,18 @@ def reach(request: pytest.FixtureRequest, specdec: Gate, scenario: Scenario) -> 
         crowded = CROWDED.get(scenario.name, {}) if spec.backend == "vllm" else {}
         words = outcome_of(specdec, replace(spec, options={**spec.options, **crowded}), scenario)
         rewrite_if_asked(scenario.name, row, words, engines())
-        assert kind(words) == kind(read()[scenario.name, row]), words
+        told = read()[scenario.name, row]
+        if told == NOT_TRIED:
+            pytest.skip(f"nobody has written this row: STATES=write tox -e states; now it is {words}")
+        assert kind(words) == kind(told), words
 
     return run
 
 
 def kind(words: str) -> str:
-    """Judged, refused, not reached or red."""
-    return words.partition(":")[0]
+    """Judged or red with the outcome, refused, or not reached."""
+    what, _, more = words.partition(": ")
+    return f"{what} {re.split('[:,;]', more)[0]}" if what in ("judged", "red") else what
 
 
 def outcome_of(gate: Gate, spec: EngineSpec, scenario: Scenario) -> str:
@@ -78,9 +83,10 @@ def outcome_of(gate: Gate, spec: EngineSpec, scenario: Scenario) -> str:
     except pytest.skip.Exception as refusal:
         return f"refused: {first_line(str(refusal).partition(' refuses: ')[2] or str(refusal))}"
     except pytest.fail.Exception as red:
-        asked = [line for line in str(red).splitlines() if any(words in line for words in UNMET)]
-        lines = 1 if " failed while " in str(red) else 2
-        return f"not reached: {first_line(asked[0])}" if asked else f"red: {first_line(str(red), lines)}"
+        first = first_line(str(red))  # what is wrong stands before a limit that is missed
+        if any(words in first for words in UNMET):
+            return f"not reached: {first}"
+        return f"red: {first_line(str(red), 1 if ' failed while ' in first else 2)}"
 
 
 def first_line(words: str, lines: int = 1) -> str:

@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from tests.states.page import PAGE, page, read
-from tests.states.test_states import engines
+from tests.states.test_states import engines, kind, outcome_of
 
 
 def test_the_page_has_every_state_on_every_engine() -> None:
     """What is new in either makes it stale, until `STATES=write tox -e states` has written it."""
     assert PAGE.read_text("utf-8") == page(read(), engines())
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("acceptance_rate 0.01 is below min_acceptance_rate = 0.05 of s.toml", "not reached"),
+        ("divergent: 24 of 24\nacceptance_rate 0.01 is below min_acceptance_rate = 0.05 of s.toml", "red divergent"),
+        ("length: 1 of 24\nrequest 3: an EOS was passed over", "red length"),
+    ],
+)
+def test_what_is_wrong_is_not_taken_for_what_was_not_reached(message: str, expected: str) -> None:
+    """A red row holds its outcome too, so that another fault is seen in it."""
+
+    def gate(*_: Any) -> Any:
+        pytest.fail(message)
+
+    assert kind(outcome_of(gate, None, None)) == expected  # type: ignore[arg-type]

