@@ -69,6 +69,7 @@ def broken_limit(request: Request, generation: Generation, facts: Facts) -> str 
         _ids,
         _length,
         _early_end,
+        _forbidden_end,
         _missed_stop_token,
         _reason,
     )
@@ -99,6 +100,17 @@ def _early_end(request: Request, generation: Generation, facts: Facts) -> str | 
         return f"{delivered} tokens delivered where {request.max_tokens} were asked for and no end was allowed"
     if delivered == 0:
         return "no token was delivered"
+    return None
+
+
+def _forbidden_end(request: Request, generation: Generation, facts: Facts) -> str | None:
+    """An end while `min_tokens` withholds ends. Where a finished grammar leaves nothing else, vLLM permits one."""
+    if request.sampling.get("structured_outputs"):
+        return None
+    stop_tokens, until = facts.stop_tokens(request), request.min_tokens
+    for position, token in enumerate(generation.token_ids[:until]):
+        if token in stop_tokens:
+            return f"{_kind(token, facts)} at {position} (token {token}), where min_tokens = {until} forbids it"
     return None
 
 
