@@ -264,12 +264,23 @@ def broken_structure(request: Request, generation: Generation, decoded: Decoded,
     asked = request.sampling.get("structured_outputs")
     if not asked or generation.finish_reason != "stop":
         return None
-    text = _right_texts(request, generation, decoded, facts)[0].strip()
-    if "choice" in asked and text not in asked["choice"]:
+    text = _right_texts(request, generation, decoded, facts)[0]
+    if "choice" in asked and text.strip() not in map(str.strip, asked["choice"]):
         return f"{shown(text)} is none of the choices"
-    if "regex" in asked and not re.fullmatch(asked["regex"], text):
+    if "regex" in asked and not _matches(asked["regex"], text):
         return f"{shown(text)} does not match {asked['regex']!r}"
     return f"{shown(text)} is no JSON" if "json" in asked and not _is_json(text) else None
+
+
+def _matches(pattern: str, text: str) -> bool:
+    """Whether the text is of the pattern, or may be: it is written for a grammar engine, and Python may not read it.
+
+    There "." is any character, the end of a line too.
+    """
+    try:
+        return any(re.fullmatch(pattern, each, re.DOTALL) for each in (text, text.strip()))
+    except re.error:
+        return True
 
 
 def _is_json(text: str) -> bool:
