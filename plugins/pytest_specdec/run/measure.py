@@ -48,8 +48,8 @@ class Measured:
     @property
     def drafting(self) -> Drafting:
         """Whether the engine drafted throughout."""
-        masked = any("structured_outputs" in each.sampling for each in self.arms.workload.requests)
-        return Drafting(self.arms.spec, self.rounds.judged, self.rounds.warmup.rounds, self.accepted_before, masked)
+        spec, requests, warmups = self.arms.spec, self.arms.workload.requests, self.rounds.warmup.rounds
+        return Drafting(spec, self.rounds.judged, warmups, self.accepted_before, requests)
 
 
 def measure(session: Session, benchmark: Any, arms: Arms, plan: Plan) -> Measured:

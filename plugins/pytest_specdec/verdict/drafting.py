@@ -2,8 +2,8 @@
 
 Right output proves nothing of speculation that has stopped midway. A draft model that falls silent, drafts fewer tokens
 throughout, or has nothing accepted where it had before, is a failure; a method that looks drafts up in the text may
-find none, and a grammar may permit none, which is a warning. What was asked for is neither: γ may follow the batch's
-size, and be 0.
+find none, and a grammar may permit none or few to its own requests, which is a warning. What was asked for is neither:
+γ may follow the batch's size, and be 0.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.generation import Run, Speculation
 from pytest_specdec.verdict.words import round_name
+from pytest_specdec.workloads.workload import Request
 
 LOOKUP = ("ngram", "ngram_gpu", "prompt_lookup", "suffix", "served")
 BY_BATCH_SIZE = "num_speculative_tokens_per_batch_size"
@@ -26,14 +27,14 @@ class Drafting:
     """Whether one engine drafted throughout `runs`; the first `warmups` of them are warm-up rounds.
 
     `accepted_before`: the share of drafted tokens that was accepted when this engine was last measured; None if never.
-    `masked`: whether a grammar takes drafts away that it does not permit, before they are verified.
+    `requests`: what was asked in each run.
     """
 
     spec: EngineSpec
     runs: Sequence[Run]
     warmups: int = 0
     accepted_before: float | None = None
-    masked: bool = False
+    requests: Sequence[Request] = ()
 
     @property
     def failures(self) -> list[str]:
@@ -42,18 +43,23 @@ class Drafting:
             return []
         if not self._counted:
             return [self._dead()]
-        return [] if self._may_lack else [*self._silent(), *self._short(), *self._stale()][:3]
+        if self.spec.method in LOOKUP:
+            return []
+        return [*self._silent(self._masked), *([] if self._masked else self._short()), *self._stale()][:3]
 
     @property
     def warnings(self) -> list[str]:
-        """The same silence where it may be the text's."""
-        told = list(self._silent()) if self._may_lack else []
-        return told[:1] + self._risen()
+        """Silence that may be the text's or a grammar's, and drafts that a grammar may have cut short."""
+        if self.spec.method in LOOKUP:
+            return [*self._silent()][:1] + self._risen()
+        if not self._masked:
+            return []
+        return [each for each in self._silent() if each not in self.failures][:1] + self._short()
 
     @property
-    def _may_lack(self) -> bool:
-        """Whether drafts may be missing for the text's sake."""
-        return self.spec.method in LOOKUP or self.masked
+    def _masked(self) -> frozenset[int]:
+        """The requests of which a grammar takes drafts away that it does not permit, before they are verified."""
+        return frozenset(at for at, each in enumerate(self.requests) if each.sampling.get("structured_outputs"))
 
     @property
     def asked_for_none(self) -> bool:
@@ -76,14 +82,18 @@ class Drafting:
             f"(method {self.spec.method}, γ = {self.spec.gamma}); equal output proves nothing then"
         )
 
-    def _silent(self) -> Iterator[str]:
-        """Rounds and requests in which nothing was drafted, and rounds in which most steps drafted nothing."""
+    def _silent(self, excused: frozenset[int] = frozenset()) -> Iterator[str]:
+        """Rounds and requests in which nothing was drafted, and rounds in which most steps drafted nothing.
+
+        Those of excused requests are no silence; every draft may have been of the others.
+        """
         for number, run in enumerate(self.runs):
             name = round_name(number - self.warmups)
-            counted, answers = run.speculation, run.generations
-            long = [at for at, each in enumerate(answers) if len(each.token_ids) > self._gamma]
+            counted = run.speculation
+            answers = {at: each for at, each in enumerate(run.generations) if at not in excused}
+            long = [at for at, each in answers.items() if len(each.token_ids) > self._gamma]
             silent = [at for at in long if answers[at].draft_tokens == 0]
-            steps = sum(len(each.chunks) for each in answers)
+            steps = sum(len(each.chunks) for each in answers.values())
             if counted is None or not long:
                 continue
             if not counted.drafts:

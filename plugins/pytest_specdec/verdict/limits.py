@@ -69,6 +69,7 @@ def broken_limit(request: Request, generation: Generation, facts: Facts) -> str 
         _ids,
         _length,
         _early_end,
+        _forbidden_end,
         _missed_stop_token,
         _reason,
     )
@@ -99,6 +100,17 @@ def _early_end(request: Request, generation: Generation, facts: Facts) -> str | 
         return f"{delivered} tokens delivered where {request.max_tokens} were asked for and no end was allowed"
     if delivered == 0:
         return "no token was delivered"
+    return None
+
+
+def _forbidden_end(request: Request, generation: Generation, facts: Facts) -> str | None:
+    """An end while `min_tokens` withholds ends. Where a finished grammar leaves nothing else, vLLM permits one."""
+    if request.sampling.get("structured_outputs"):
+        return None
+    stop_tokens, until = facts.stop_tokens(request), request.min_tokens
+    for position, token in enumerate(generation.token_ids[:until]):
+        if token in stop_tokens:
+            return f"{_kind(token, facts)} at {position} (token {token}), where min_tokens = {until} forbids it"
     return None
 
 
@@ -252,12 +264,23 @@ def broken_structure(request: Request, generation: Generation, decoded: Decoded,
     asked = request.sampling.get("structured_outputs")
     if not asked or generation.finish_reason != "stop":
         return None
-    text = _right_texts(request, generation, decoded, facts)[0].strip()
-    if "choice" in asked and text not in asked["choice"]:
+    text = _right_texts(request, generation, decoded, facts)[0]
+    if "choice" in asked and text.strip() not in map(str.strip, asked["choice"]):
         return f"{shown(text)} is none of the choices"
-    if "regex" in asked and not re.fullmatch(asked["regex"], text):
+    if "regex" in asked and not _matches(asked["regex"], text):
         return f"{shown(text)} does not match {asked['regex']!r}"
     return f"{shown(text)} is no JSON" if "json" in asked and not _is_json(text) else None
+
+
+def _matches(pattern: str, text: str) -> bool:
+    """Whether the text is of the pattern, or may be: it is written for a grammar engine, and Python may not read it.
+
+    There "." is any character, the end of a line too.
+    """
+    try:
+        return any(re.fullmatch(pattern, each, re.DOTALL) for each in (text, text.strip()))
+    except re.error:
+        return True
 
 
 def _is_json(text: str) -> bool:

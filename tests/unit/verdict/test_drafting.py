@@ -11,12 +11,16 @@ import pytest
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.generation import Chunk, Generation, Run, Speculation
 from pytest_specdec.verdict.drafting import Drafting
+from pytest_specdec.workloads.workload import Request
 
 BATCHES = {"num_speculative_tokens_per_batch_size": [[1, 2, 3], [3, 64, 0]]}
 WORKED = Speculation(10, 30, 20, (9, 7, 4))
+OF_TWO = Speculation(20, 60, 40, (18, 14, 8))
 SILENT = Speculation(0, 0, 0)
 REJECTED = Speculation(30, 90, 0, (0, 0, 0))
 SHORT = Speculation(30, 30, 20, (20,))
+PLAIN = Request((5,), 31)
+MASKED = replace(PLAIN, sampling={"structured_outputs": {"choice": ["a"]}})
 
 
 def run(counted: Speculation, steps: Sequence[int] = (1,) + (3,) * 10, drafted: int | None = None) -> Run:
@@ -24,6 +28,11 @@ def run(counted: Speculation, steps: Sequence[int] = (1,) + (3,) * 10, drafted: 
     chunks = tuple(Chunk(float(at), tokens) for at, tokens in enumerate(steps))
     answer = Generation((5,), (6,) * sum(steps), "length", chunks, draft_tokens=drafted)
     return Run((answer,), counted, 0.0)
+
+
+def round_of(counted: Speculation, *drafted: int | None, steps: Sequence[int] = (1,) + (3,) * 10) -> Run:
+    """As many answers in so many steps each."""
+    return Run(tuple(run(counted, steps, each).generations[0] for each in drafted), counted, 0.0)
 
 
 def of(method: str, *runs: Run, before: float | None = None, **options: Any) -> Drafting:
@@ -70,9 +79,48 @@ def test_what_was_accepted_in_an_earlier_gate_counts() -> None:
 def test_a_grammar_may_permit_no_drafts() -> None:
     """That most steps of a draft model have none is told, and not red; that no step has one is."""
     runs = (run(WORKED), run(WORKED, (3,) * 11 + (1,) * 20))
-    masked = replace(of("draft_model", *runs), masked=True)
+    masked = replace(of("draft_model", *runs), requests=[MASKED])
     assert (masked.failures, masked.warnings) == ([], of("draft_model", *runs).failures)
-    assert len(replace(of("draft_model", run(SILENT)), masked=True).failures) == 1
+    assert len(replace(of("draft_model", run(SILENT)), requests=[MASKED]).failures) == 1
+
+
+def test_a_grammar_may_cut_drafts_short() -> None:
+    """That is told, and not red."""
+    short = of("draft_model", run(SHORT), run(SHORT))
+    masked = replace(short, requests=[MASKED])
+    assert (masked.failures, masked.warnings) == ([], short.failures)
+
+
+def test_a_grammar_explains_no_round_in_which_nothing_is_accepted() -> None:
+    """What it takes away is not drafted; what is left is as right as before."""
+    stale = of("draft_model", run(WORKED), run(REJECTED))
+    masked = replace(stale, requests=[MASKED])
+    assert (len(stale.failures), masked.failures, masked.warnings) == (1, stale.failures, [])
+
+
+STOPPED = "steps of round 0 drafted nothing: did drafting stop midway?"
+MIXED = {
+    "none": (round_of(OF_TWO, 20, 20), [], []),
+    "a request": (
+        round_of(OF_TWO, 0, 20),
+        ["nothing was drafted for 1 requests of round 0, 0 the first, in 31 tokens"],
+        [],
+    ),
+    "a masked request": (
+        round_of(OF_TWO, 20, 0),
+        [],
+        ["nothing was drafted for 1 requests of round 0, 1 the first, in 31 tokens"],
+    ),
+    "a round": (round_of(SILENT, None, None), ["nothing was drafted in round 0, in 62 tokens"], []),
+    "most steps": (round_of(WORKED, None, None, steps=(1,) * 31), [f"21 of 31 {STOPPED}"], [f"52 of 62 {STOPPED}"]),
+}
+
+
+@pytest.mark.parametrize(("silent", "failures", "warnings"), MIXED.values(), ids=MIXED)
+def test_a_grammar_excuses_its_own_requests_alone(silent: Run, failures: list[str], warnings: list[str]) -> None:
+    """Of two requests the second has one; that nothing is drafted for the first is red."""
+    mixed = replace(of("draft_model", round_of(OF_TWO, 20, 20), silent), requests=[PLAIN, MASKED])
+    assert (mixed.failures, mixed.warnings) == (failures, warnings)
 
 
 def test_a_lookup_may_find_nothing() -> None:

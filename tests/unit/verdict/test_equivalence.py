@@ -245,6 +245,16 @@ def test_an_end_that_both_arms_miss_is_found_absolutely() -> None:
     assert verdict.findings[0].detail == ("missed EOS at token 2; min_tokens = 2 permits it there, in both arms")
 
 
+def test_an_end_that_min_tokens_forbids_is_no_tie() -> None:
+    """The target is rated without the ends that are withheld, so that one which comes nevertheless lies above it."""
+    asked = Request(PROMPT, 8, min_tokens=8, ignore_eos=False)
+    seen, alone = generation([10, 11, 2, *[30] * 5]), generation([10, 11, 20, *[30] * 5])
+    facts = Facts(eos_token_ids=frozenset({2}))
+    verdict = verdict_on(seen, alone, gaps(0.0, 0.0, -1.5, *[0.0] * 5), request=asked, facts=facts)
+    assert verdict.outcome is Outcome.LENGTH
+    assert verdict.findings[0].detail == "EOS at 2 (token 2), where min_tokens = 8 forbids it"
+
+
 def test_more_near_ties_than_the_calibration_has_are_divergent_although_each_is_within_the_floor() -> None:
     ids = list(range(3, 103))
     changed = [token + 200 for token in ids]

@@ -20,6 +20,7 @@ from pytest_specdec.workloads.workload import Request
 PROMPT = (5, 6)
 EOS = 99
 FACTS = Facts(vocabulary=100, eos_token_ids=frozenset({EOS}), context=8)
+GRAMMAR = {"structured_outputs": {"choice": ["a"]}}
 LEAVES_OUT = Facts(vocabulary=100, eos_token_ids=frozenset({EOS, 98}), keeps_ends=False)
 
 
@@ -56,7 +57,17 @@ def generation(tokens: list[int], finish: str | None) -> Generation:
             "token 1 is -1, and the vocabulary has 100 tokens (padding is never an answer)",
         ),
         (Request(PROMPT, 4, 0, False), [1, 99], "stop", None),
-        (Request(PROMPT, 4, 3, False), [99, 99, 99], "stop", None),
+        (Request(PROMPT, 4, 3, False), [1, 2, 3, 99], "stop", None),
+        (Request(PROMPT, 4, 3, False), [1, 2, 99], "stop", "EOS at 2 (token 99), where min_tokens = 3 forbids it"),
+        (Request(PROMPT, 4, 3, False), [1, 99, 2, 3], "length", "EOS at 1 (token 99), where min_tokens = 3 forbids it"),
+        (
+            Request(PROMPT, 4, 3, stop_token_ids=(7,)),
+            [99, 7, 1, 1],
+            "length",
+            "stop token at 1 (token 7), where min_tokens = 3 forbids it",
+        ),
+        (Request(PROMPT, 4, 4), [1, 99, 99, 2], "length", None),
+        (Request(PROMPT, 4, 3, False, sampling=GRAMMAR), [1, 99, 2, 99], "stop", None),
         (Request(PROMPT, 4), [1, 99, 99, 2], "length", None),
         (Request(PROMPT, 2, 0, False), [1, 99], "length", None),
         (Request(PROMPT, 4, 0, False, stop=("x",)), [1, 2], "stop", None),

@@ -119,6 +119,13 @@ STRUCTURES = {
     "no choice": ({"choice": ["yes", "no"]}, "yess", "'yess' is none of the choices"),
     "a match": ({"regex": "a+b"}, "aab", None),
     "more than a match": ({"regex": "a+b"}, "aabb", "'aabb' does not match 'a+b'"),
+    "a choice with a space": ({"choice": [" yes", " no"]}, " yes", None),
+    "no choice with a space": ({"choice": [" yes", " no"]}, " yess", "' yess' is none of the choices"),
+    "a match with a space": ({"regex": " (yes|no)"}, " yes", None),
+    "a match within spaces": ({"regex": "yes|no"}, " yes\n", None),
+    "no match with a space": ({"regex": " (yes|no)"}, " yess", "' yess' does not match ' (yes|no)'"),
+    "a match over two lines": ({"regex": "a.*b"}, "a\nb", None),
+    "a pattern that Python cannot read": ({"regex": r"\p{L}+"}, "yes", None),
     "JSON": ({"json": {"type": "object"}}, '{"a": 1}', None),
     "JSON cut off": ({"json": {"type": "array"}}, "[1", "'[1' is no JSON"),
 }
