@@ -200,13 +200,14 @@ def _by_distribution(session: Session, arms: Arms, rounds: Rounds, about: Descri
         part = VerdictPart(outcome=rated.outcome.value, sampling=rated_part(None, rated))
         return _sampled(part, [rated.in_words()])
     plan = SamplingPlan.for_gamma(arms.spec.gamma, level=LEVEL)
-    if rated is None and detects.total_variation is not None:
+    seeing = rated if rated is not None and rated.detects is not None else None
+    if seeing is None and detects.total_variation is not None:
         plan = replace(plan, total_variation=detects.total_variation)
     drawn, counted = _draw(session, arms, plan)
-    words = _words(drawn, rated, detects)
+    words = _words(drawn, seeing, detects)
     if arms.spec.speculates and counted is not None and 0 < counted.draft_tokens == counted.accepted_tokens:
         words.append(ALL_ACCEPTED)
-    return _sampled(_part(drawn, rated, detects), words)
+    return _sampled(_part(drawn, rated, _outcome(drawn, seeing, detects)), words)
 
 
 def _sampled(part: VerdictPart, words: list[str]) -> Judgement:
@@ -285,23 +286,23 @@ def _target(session: Session, arms: Arms, request: Request, plan: SamplingPlan) 
     return SampledTarget(Drawing(enter, request, plan.tokens, arms.workload.concurrency))
 
 
-def _outcome(drawn: SamplingVerdict, rated: RatedVerdict | None, detects: Detects) -> SamplingOutcome:
-    """Measured tokens that were rated say what the gate can see; samples drawn anew, only where none were."""
-    if drawn.outcome is SamplingOutcome.DIFFERENT or rated is None:
+def _outcome(drawn: SamplingVerdict, seeing: RatedVerdict | None, detects: Detects) -> SamplingOutcome:
+    """Measured tokens say what the gate can see; samples drawn anew, only where those would have shown nothing."""
+    if drawn.outcome is SamplingOutcome.DIFFERENT or seeing is None:
         return drawn.outcome
-    return rated.outcome if rated.sees(detects.total_variation) else SamplingOutcome.UNDECIDABLE
+    return seeing.outcome if seeing.sees(detects.total_variation) else SamplingOutcome.UNDECIDABLE
 
 
-def _part(drawn: SamplingVerdict, rated: RatedVerdict | None, detects: Detects) -> VerdictPart:
+def _part(drawn: SamplingVerdict, rated: RatedVerdict | None, outcome: SamplingOutcome) -> VerdictPart:
     part = sampling_part(drawn)
     sampling = rated_part(part.sampling, rated) if rated is not None else part.sampling
-    return replace(part, outcome=_outcome(drawn, rated, detects).value, sampling=sampling)
+    return replace(part, outcome=outcome.value, sampling=sampling)
 
 
-def _words(drawn: SamplingVerdict, rated: RatedVerdict | None, detects: Detects) -> list[str]:
-    outcome = _outcome(drawn, rated, detects)
+def _words(drawn: SamplingVerdict, seeing: RatedVerdict | None, detects: Detects) -> list[str]:
+    outcome = _outcome(drawn, seeing, detects)
     if outcome.passes:
         return []
-    if drawn.outcome is SamplingOutcome.DIFFERENT or rated is None:
+    if drawn.outcome is SamplingOutcome.DIFFERENT or seeing is None:
         return [drawn.in_words()]
-    return [rated.shortage(detects.total_variation)]
+    return [seeing.shortage(detects.total_variation)]
