@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pytest_specdec.generation import Chunk, Generation, Ranking, Run
+from pytest_specdec.verdict.limits import reshaping_fields
 from pytest_specdec.verdict.noise import SANE_ULPS, ulp
 from pytest_specdec.workloads.workload import Request
 
@@ -27,7 +28,6 @@ MOST = 1024  # logits that are told for each token
 BATCH = 8192  # tokens, prompts among them
 EDGES = (0.5, 0.9, 0.99, 0.9999, 0.999999)
 CELLS = len(EDGES) + 2
-RATED_FIELDS = frozenset({"temperature", "seed", "top_p", "top_k", "min_p"})
 FLOAT32_SUM = 1e-5  # of cumulated probabilities
 SINGLE = 1 / 2  # of the rounding that a calibration calls sane: what may move a single token
 SYSTEMATIC = 1 / 8  # of the same: what may lean to one side in all tokens
@@ -73,7 +73,7 @@ Answer: TypeAlias = tuple[Request, Generation, list[Place]]
 
 def can_be_rated(request: Request) -> bool:
     """Whether nothing but temperature, top_p, top_k and min_p shapes what this request is sampled from."""
-    return set(request.sampling) <= RATED_FIELDS
+    return not reshaping_fields(request)
 
 
 def rate_rounds(
