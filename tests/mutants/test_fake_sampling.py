@@ -116,3 +116,27 @@ def test_where_no_difference_would_have_been_found_the_samples_decide(run_fake: 
     assert sampling.rated is not None
     assert sampling.rated.statement.endswith("no difference of distribution would have been found with 95%")
     assert (trial.outcome, trial.message) == (SURVIVED, "")
+
+
+def test_log_probabilities_are_judged_at_a_temperature_and_tokens_still_rated(run_fake: Try) -> None:
+    """What is wrong names its round, warm-up below 0, beside what the tokens say; the sound engine is green."""
+    logged = {**FEW, "warmup_rounds": 1, "sampling": {"temperature": 1.0, "logprobs": 1}}
+    sound, wrong = run_fake(logged), run_fake(logged, "log-probabilities of the token before")
+    assert (sound.outcome, sound.record.warnings) == (SURVIVED, ())
+    assert (wrong.outcome, wrong.record.verdict.counts) == ("logprobs", {"logprobs": 16})
+    assert "where the target has" in wrong.message
+    assert wrong.record.verdict.findings[0].round == -1
+    for trial in (sound, wrong):
+        assert trial.record.verdict.sampling is not None
+        assert trial.record.verdict.sampling.rated is not None
+        assert trial.record.verdict.sampling.rated.tokens == 512
+
+
+def test_text_and_structure_are_judged_at_a_temperature(run_fake: Try) -> None:
+    """As under greedy decoding; the fake keeps to no grammar, in neither arm."""
+    stopped = {**FEW, "stop": ["7>"]}
+    assert run_fake(stopped).outcome == SURVIVED
+    assert run_fake(stopped, "text alone wrong").outcome == "text"
+    assert "text differs from that of its ids" in run_fake(stopped, "stop text in the text").message
+    grammar = {"temperature": 1.0, "structured_outputs": {"choice": ["yes"]}}
+    assert "is none of the choices" in run_fake({**stopped, "sampling": grammar}).message

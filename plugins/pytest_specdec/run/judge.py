@@ -4,15 +4,16 @@ Token by token each arm is held against the other, both against the truth where 
 counters against those that a constructed drafter must give. Either way the result is the same three things: whether it
 passes, what the record says of it, and what a person is told.
 
-By distribution the limits of every answer come first, then every measured token, then one prompt drawn anew. Each step
-needs the one before: an answer of the wrong length or to another prompt is no sample, and the thousands of samples that
-a G-test takes are drawn only where the tokens that were measured show nothing.
+By distribution the limits and texts of every answer come first, then every measured token, then one prompt drawn anew,
+and last the log-probabilities that were asked for. Each step needs the one before: an answer of the wrong length or to
+another prompt is no sample, and the thousands of samples that a G-test takes are drawn only where the tokens that were
+measured show nothing.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -25,8 +26,8 @@ from pytest_specdec.record.parts import ForetoldPart, KnownTruthPart, VerdictPar
 from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.telemetry.spent import LOOK_AGAIN
 from pytest_specdec.verdict.equivalence import Calibration, Case, Finding, Outcome, Verdict, confirm, judge
-from pytest_specdec.verdict.limits import Facts, reshaping_fields
-from pytest_specdec.verdict.logprobs import judge_logprobs
+from pytest_specdec.verdict.limits import Decode, Facts, decode_answers, reshaping_fields
+from pytest_specdec.verdict.logprobs import find_wrong, judge_logprobs
 from pytest_specdec.verdict.noise import noise_floor
 from pytest_specdec.verdict.part import finding_parts, outcome_part, rated_part, sampling_part
 from pytest_specdec.verdict.reference import Reference
@@ -207,7 +208,8 @@ def _by_distribution(session: Session, arms: Arms, rounds: Rounds, about: Descri
     words = _words(drawn, seeing, detects)
     if arms.spec.speculates and counted is not None and 0 < counted.draft_tokens == counted.accepted_tokens:
         words.append(ALL_ACCEPTED)
-    return _sampled(_part(drawn, rated, _outcome(drawn, seeing, detects)), words)
+    judgement = _sampled(_part(drawn, rated, _outcome(drawn, seeing, detects)), words)
+    return _by_logprobs(session, arms, rounds, about, judgement) if judgement.passes else judgement
 
 
 def _sampled(part: VerdictPart, words: list[str]) -> Judgement:
@@ -216,19 +218,37 @@ def _sampled(part: VerdictPart, words: list[str]) -> Judgement:
 
 
 def _broken_limits(session: Session, arms: Arms, rounds: Rounds, about: Description) -> list[Finding]:
-    """Answers that failed, answer another prompt, or break a limit of their request; the worst first."""
+    """Answers that failed, answer another prompt, or break a limit of their request, the worst first; else those whose
+    text is not that of their ids, or not of the structure that was asked for."""
     with session.pool.using(arms.target) as engine:
         facts = Facts.of(engine.description)
     requests = arms.workload.requests
     nothing_known = Calibration(((),) * len(requests), noise_floor((), arms.spec.dtype, 0, 0), facts)
     calibration = nothing_known.beside(Facts.of(about), LEVEL)
-    cases = (
+    cases = [
         Case.of(turn, at, request, calibration, seen)
         for turn, run in enumerate(rounds.judged, -rounds.warmup.rounds)
         for at, (request, seen) in enumerate(zip(requests, run.generations, strict=True))
-    )
+    ]
     findings = [finding for case in cases if (finding := case.judge_limits()) is not None]
+    findings = findings or _wrong_texts(cases, partial(session.decode, arms))
     return sorted(findings, key=lambda each: -each.outcome.severity)
+
+
+def _wrong_texts(cases: Sequence[Case], decode: Decode) -> list[Finding]:
+    texts = decode_answers(((case.request, case.seen) for case in cases), decode)
+    judged = ((case, texts.get((case.request, case.seen.token_ids))) for case in cases)
+    return [finding for case, text in judged if text is not None and (finding := case.judge_text(text)) is not None]
+
+
+def _by_logprobs(session: Session, arms: Arms, rounds: Rounds, about: Description, judgement: Judgement) -> Judgement:
+    """A judgement that passes, red where log-probabilities that came with the answers are wrong."""
+    rank = partial(session.rank, arms)
+    wrong, untried = find_wrong(arms.workload, rounds.judged, rank, arms.spec.dtype, about.vocabulary)
+    if not wrong:
+        return replace(judgement, warnings=untried)
+    red = _with_broken_limits([replace(each, round=each.round - rounds.warmup.rounds) for each in wrong], arms)
+    return replace(red, part=replace(red.part, sampling=judgement.part.sampling))
 
 
 def _with_broken_limits(findings: list[Finding], arms: Arms) -> Judgement:
