@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,29 +12,32 @@ import pytest
 from tests.mutants.cases import SAMPLED, SMALL, Case
 from tests.mutants.trial import SURVIVED, Trial, run_trial
 
-from pytest_specdec.engines.fake import clock
+from pytest_specdec.engines.fake import FakeEngine, clock
 from pytest_specdec.run.session import Session
+from pytest_specdec.verdict.sampling.rated import MOST
+from pytest_specdec.verdict.sampling.statistics import SamplingPlan
 from pytest_specdec.workloads.scenario import load_scenario
+from pytest_specdec.workloads.workload import Request
 
-Try = Callable[[Mapping[str, Any]], Trial]
+Try = Callable[..., Trial]
 FEW = {**SAMPLED, "count": 8, "max_tokens": 32, "rounds": 1}
 
 
 @pytest.fixture
-def run_sound(fake_session: Session, tmp_path: Path) -> Try:
-    """Put a sound engine, whose likeliest token has 0.7 of the probability, to the gate."""
+def run_fake(fake_session: Session, tmp_path: Path) -> Try:
+    """Put an engine whose likeliest token has 0.7 of the probability to the gate; a sound one, if no fault is named."""
 
-    def once(scenario: Mapping[str, Any]) -> Trial:
-        case = Case("", "", "", scenario, options=SMALL, alpha=0.3)
+    def once(scenario: Mapping[str, Any], fault: str = "") -> Trial:
+        case = Case(fault, "", "", scenario, options=SMALL, alpha=0.3)
         (tmp_path / "s.toml").write_text(case.toml(), "utf-8")
-        return run_trial(fake_session, case.spec(faulty=False), load_scenario(tmp_path / "s.toml"), clock)
+        return run_trial(fake_session, case.spec(bool(fault)), load_scenario(tmp_path / "s.toml"), clock)
 
     return once
 
 
-def test_a_green_gate_says_what_it_would_have_found(run_sound: Try) -> None:
+def test_a_green_gate_says_what_it_would_have_found(run_fake: Try) -> None:
     """As total variation and as a share of tokens from the draft, in message and record alike."""
-    trial = run_sound(FEW)
+    trial = run_fake(FEW)
     sampling = trial.record.verdict.sampling
     assert (trial.outcome, trial.record.verdict.outcome) == (SURVIVED, "consistent")
     assert sampling is not None
@@ -44,41 +49,94 @@ def test_a_green_gate_says_what_it_would_have_found(run_sound: Try) -> None:
     assert f"in 256 measured tokens: a total variation of {rated.detects_total_variation.value:.3f}" in rated.statement
 
 
-def test_warm_up_is_rated_too(run_sound: Try) -> None:
+def test_warm_up_is_rated_too(run_fake: Try) -> None:
     """Every token that was decoded is judged; a round more, untimed, is as many tokens more."""
-    sampling = run_sound({**FEW, "warmup_rounds": 1}).record.verdict.sampling
+    sampling = run_fake({**FEW, "warmup_rounds": 1}).record.verdict.sampling
     assert sampling is not None
     assert sampling.rated is not None
     assert sampling.rated.tokens == 512
 
 
-def test_a_gate_that_cannot_see_what_is_asked_is_undecidable(run_sound: Try) -> None:
+def test_a_gate_that_cannot_see_what_is_asked_is_undecidable(run_fake: Try) -> None:
     """And says how many tokens are missing; with more of them it is green."""
-    trial = run_sound({**FEW, "detects": {"total_variation": 0.1}})
+    trial = run_fake({**FEW, "detects": {"total_variation": 0.1}})
     assert trial.outcome == "undecidable"
     assert "detects.total_variation = 0.1 is asked" in trial.message
     assert "too few tokens: about" in trial.message
-    assert run_sound({**SAMPLED, "detects": {"total_variation": 0.1}}).outcome == SURVIVED
+    assert run_fake({**SAMPLED, "detects": {"total_variation": 0.1}}).outcome == SURVIVED
 
 
-def test_what_rounding_hides_is_not_promised_of_more_tokens(run_sound: Try) -> None:
-    assert "rounding hides so little" in run_sound({**FEW, "detects": {"total_variation": 0.001}}).message
+def test_what_rounding_hides_is_not_promised_of_more_tokens(run_fake: Try) -> None:
+    assert "rounding hides so little" in run_fake({**FEW, "detects": {"total_variation": 0.001}}).message
 
 
 @pytest.mark.parametrize("filters", [{"top_p": 0.9}, {"top_k": 3}, {"min_p": 0.05}, {"seed": 11}], ids=str)
-def test_a_token_that_a_filter_does_not_let_pass_is_seen(run_sound: Try, filters: Any) -> None:
+def test_a_token_that_a_filter_does_not_let_pass_is_seen(run_fake: Try, filters: Any) -> None:
     """The fake knows no filters, in neither arm, so its tokens are impossible where one is asked for."""
-    trial = run_sound({**FEW, "sampling": {"temperature": 1.0, **filters}})
+    trial = run_fake({**FEW, "sampling": {"temperature": 1.0, **filters}})
     passes = "seed" in filters
     assert trial.outcome == (SURVIVED if passes else "undecidable"), trial.message
     assert passes or "has no probability under the request's temperature and filters" in trial.message
 
 
-def test_other_fields_leave_the_samples_drawn_anew(run_sound: Try) -> None:
+def test_other_fields_leave_the_samples_drawn_anew(run_fake: Try) -> None:
     """Without power they decide nothing, unless the scenario asks for no more than they see."""
     biased = {**FEW, "sampling": {"temperature": 1.0, "logit_bias": {"17": 1.0}}}
-    trial = run_sound({**biased, "detects": {"total_variation": 0.02}})
+    trial = run_fake({**biased, "detects": {"total_variation": 0.02}})
     assert trial.outcome == "undecidable"
     assert "ask for a larger total_variation (in a scenario, detects.total_variation)" in trial.message
-    trial = run_sound(biased)
+    trial = run_fake(biased)
     assert (trial.outcome, trial.record.verdict.sampling.rated) == (SURVIVED, None)
+
+
+def test_where_no_token_could_be_rated_the_samples_decide(run_fake: Try, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And they see nothing where next to all the probability lies on one token, however many are drawn."""
+    told = FakeEngine.rank
+
+    def rank(self: FakeEngine, requests: Sequence[Request], outputs: Sequence[Sequence[int]], most: int) -> Any:
+        rows = told(self, requests, outputs, most)
+        return [[replace(each, place=None, whole=False) for each in row] for row in rows] if most == MOST else rows
+
+    monkeypatch.setattr(FakeEngine, "rank", rank)
+    monkeypatch.setattr(SamplingPlan, "for_gamma", staticmethod(partial(SamplingPlan.for_gamma, samples=400)))
+    trial = run_fake({**FEW, "sampling": {"temperature": 0.01}})
+    sampling = trial.record.verdict.sampling
+    assert sampling is not None
+    assert sampling.rated is not None
+    assert (sampling.rated.tokens, sampling.rated.unrated) == (0, 256)
+    assert (trial.outcome, trial.record.verdict.outcome) == ("undecidable", "undecidable")
+    assert "cannot be tested: no prefix came often enough" in trial.message
+
+
+def test_where_no_difference_would_have_been_found_the_samples_decide(run_fake: Try) -> None:
+    """Two measured tokens are too few; samples see what is asked."""
+    trial = run_fake({**FEW, "count": 1, "concurrency": 1, "max_tokens": 2, "detects": {"total_variation": 0.3}})
+    sampling = trial.record.verdict.sampling
+    assert sampling is not None
+    assert sampling.rated is not None
+    assert sampling.rated.statement.endswith("no difference of distribution would have been found with 95%")
+    assert (trial.outcome, trial.message) == (SURVIVED, "")
+
+
+def test_log_probabilities_are_judged_at_a_temperature_and_tokens_still_rated(run_fake: Try) -> None:
+    """What is wrong names its round, warm-up below 0, beside what the tokens say; the sound engine is green."""
+    logged = {**FEW, "warmup_rounds": 1, "sampling": {"temperature": 1.0, "logprobs": 1}}
+    sound, wrong = run_fake(logged), run_fake(logged, "log-probabilities of the token before")
+    assert (sound.outcome, sound.record.warnings) == (SURVIVED, ())
+    assert (wrong.outcome, wrong.record.verdict.counts) == ("logprobs", {"logprobs": 16})
+    assert "where the target has" in wrong.message
+    assert wrong.record.verdict.findings[0].round == -1
+    for trial in (sound, wrong):
+        assert trial.record.verdict.sampling is not None
+        assert trial.record.verdict.sampling.rated is not None
+        assert trial.record.verdict.sampling.rated.tokens == 512
+
+
+def test_text_and_structure_are_judged_at_a_temperature(run_fake: Try) -> None:
+    """As under greedy decoding; the fake keeps to no grammar, in neither arm."""
+    stopped = {**FEW, "stop": ["7>"]}
+    assert run_fake(stopped).outcome == SURVIVED
+    assert run_fake(stopped, "text alone wrong").outcome == "text"
+    assert "text differs from that of its ids" in run_fake(stopped, "stop text in the text").message
+    grammar = {"temperature": 1.0, "structured_outputs": {"choice": ["yes"]}}
+    assert "is none of the choices" in run_fake({**stopped, "sampling": grammar}).message

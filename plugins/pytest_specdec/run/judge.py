@@ -4,15 +4,16 @@ Token by token each arm is held against the other, both against the truth where 
 counters against those that a constructed drafter must give. Either way the result is the same three things: whether it
 passes, what the record says of it, and what a person is told.
 
-By distribution the limits of every answer come first, then every measured token, then one prompt drawn anew. Each step
-needs the one before: an answer of the wrong length or to another prompt is no sample, and the thousands of samples that
-a G-test takes are drawn only where the tokens that were measured show nothing.
+By distribution the limits and texts of every answer come first, then every measured token, then one prompt drawn anew,
+and last the log-probabilities that were asked for. Each step needs the one before: an answer of the wrong length or to
+another prompt is no sample, and the thousands of samples that a G-test takes are drawn only where the tokens that were
+measured show nothing.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -25,8 +26,8 @@ from pytest_specdec.record.parts import ForetoldPart, KnownTruthPart, VerdictPar
 from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.telemetry.spent import LOOK_AGAIN
 from pytest_specdec.verdict.equivalence import Calibration, Case, Finding, Outcome, Verdict, confirm, judge
-from pytest_specdec.verdict.limits import Facts, reshaping_fields
-from pytest_specdec.verdict.logprobs import judge_logprobs
+from pytest_specdec.verdict.limits import Decode, Facts, decode_answers, reshaping_fields
+from pytest_specdec.verdict.logprobs import find_wrong, judge_logprobs
 from pytest_specdec.verdict.noise import noise_floor
 from pytest_specdec.verdict.part import finding_parts, outcome_part, rated_part, sampling_part
 from pytest_specdec.verdict.reference import Reference
@@ -200,13 +201,15 @@ def _by_distribution(session: Session, arms: Arms, rounds: Rounds, about: Descri
         part = VerdictPart(outcome=rated.outcome.value, sampling=rated_part(None, rated))
         return _sampled(part, [rated.in_words()])
     plan = SamplingPlan.for_gamma(arms.spec.gamma, level=LEVEL)
-    if rated is None and detects.total_variation is not None:
+    seeing = rated if rated is not None and rated.detects is not None else None
+    if seeing is None and detects.total_variation is not None:
         plan = replace(plan, total_variation=detects.total_variation)
     drawn, counted = _draw(session, arms, plan)
-    words = _words(drawn, rated, detects)
+    words = _words(drawn, seeing, detects)
     if arms.spec.speculates and counted is not None and 0 < counted.draft_tokens == counted.accepted_tokens:
         words.append(ALL_ACCEPTED)
-    return _sampled(_part(drawn, rated, detects), words)
+    judgement = _sampled(_part(drawn, rated, _outcome(drawn, seeing, detects)), words)
+    return _by_logprobs(session, arms, rounds, about, judgement) if judgement.passes else judgement
 
 
 def _sampled(part: VerdictPart, words: list[str]) -> Judgement:
@@ -215,19 +218,37 @@ def _sampled(part: VerdictPart, words: list[str]) -> Judgement:
 
 
 def _broken_limits(session: Session, arms: Arms, rounds: Rounds, about: Description) -> list[Finding]:
-    """Answers that failed, answer another prompt, or break a limit of their request; the worst first."""
+    """Answers that failed, answer another prompt, or break a limit of their request, the worst first; else those whose
+    text is not that of their ids, or not of the structure that was asked for."""
     with session.pool.using(arms.target) as engine:
         facts = Facts.of(engine.description)
     requests = arms.workload.requests
     nothing_known = Calibration(((),) * len(requests), noise_floor((), arms.spec.dtype, 0, 0), facts)
     calibration = nothing_known.beside(Facts.of(about), LEVEL)
-    cases = (
+    cases = [
         Case.of(turn, at, request, calibration, seen)
         for turn, run in enumerate(rounds.judged, -rounds.warmup.rounds)
         for at, (request, seen) in enumerate(zip(requests, run.generations, strict=True))
-    )
+    ]
     findings = [finding for case in cases if (finding := case.judge_limits()) is not None]
+    findings = findings or _wrong_texts(cases, partial(session.decode, arms))
     return sorted(findings, key=lambda each: -each.outcome.severity)
+
+
+def _wrong_texts(cases: Sequence[Case], decode: Decode) -> list[Finding]:
+    texts = decode_answers(((case.request, case.seen) for case in cases), decode)
+    judged = ((case, texts.get((case.request, case.seen.token_ids))) for case in cases)
+    return [finding for case, text in judged if text is not None and (finding := case.judge_text(text)) is not None]
+
+
+def _by_logprobs(session: Session, arms: Arms, rounds: Rounds, about: Description, judgement: Judgement) -> Judgement:
+    """A judgement that passes, red where log-probabilities that came with the answers are wrong."""
+    rank = partial(session.rank, arms)
+    wrong, untried = find_wrong(arms.workload, rounds.judged, rank, arms.spec.dtype, about.vocabulary)
+    if not wrong:
+        return replace(judgement, warnings=untried)
+    red = _with_broken_limits([replace(each, round=each.round - rounds.warmup.rounds) for each in wrong], arms)
+    return replace(red, part=replace(red.part, sampling=judgement.part.sampling))
 
 
 def _with_broken_limits(findings: list[Finding], arms: Arms) -> Judgement:
@@ -285,23 +306,23 @@ def _target(session: Session, arms: Arms, request: Request, plan: SamplingPlan) 
     return SampledTarget(Drawing(enter, request, plan.tokens, arms.workload.concurrency))
 
 
-def _outcome(drawn: SamplingVerdict, rated: RatedVerdict | None, detects: Detects) -> SamplingOutcome:
-    """Measured tokens that were rated say what the gate can see; samples drawn anew, only where none were."""
-    if drawn.outcome is SamplingOutcome.DIFFERENT or rated is None:
+def _outcome(drawn: SamplingVerdict, seeing: RatedVerdict | None, detects: Detects) -> SamplingOutcome:
+    """Measured tokens say what the gate can see; samples drawn anew, only where those would have shown nothing."""
+    if drawn.outcome is SamplingOutcome.DIFFERENT or seeing is None:
         return drawn.outcome
-    return rated.outcome if rated.sees(detects.total_variation) else SamplingOutcome.UNDECIDABLE
+    return seeing.outcome if seeing.sees(detects.total_variation) else SamplingOutcome.UNDECIDABLE
 
 
-def _part(drawn: SamplingVerdict, rated: RatedVerdict | None, detects: Detects) -> VerdictPart:
+def _part(drawn: SamplingVerdict, rated: RatedVerdict | None, outcome: SamplingOutcome) -> VerdictPart:
     part = sampling_part(drawn)
     sampling = rated_part(part.sampling, rated) if rated is not None else part.sampling
-    return replace(part, outcome=_outcome(drawn, rated, detects).value, sampling=sampling)
+    return replace(part, outcome=outcome.value, sampling=sampling)
 
 
-def _words(drawn: SamplingVerdict, rated: RatedVerdict | None, detects: Detects) -> list[str]:
-    outcome = _outcome(drawn, rated, detects)
+def _words(drawn: SamplingVerdict, seeing: RatedVerdict | None, detects: Detects) -> list[str]:
+    outcome = _outcome(drawn, seeing, detects)
     if outcome.passes:
         return []
-    if drawn.outcome is SamplingOutcome.DIFFERENT or rated is None:
+    if drawn.outcome is SamplingOutcome.DIFFERENT or seeing is None:
         return [drawn.in_words()]
-    return [rated.shortage(detects.total_variation)]
+    return [seeing.shortage(detects.total_variation)]

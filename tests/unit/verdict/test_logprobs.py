@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from pytest_specdec.generation import Generation, Ranking
-from pytest_specdec.verdict.logprobs import wrong_logprobs
+from pytest_specdec.generation import Generation, Ranking, Run
+from pytest_specdec.verdict.logprobs import UNDER_A_GRAMMAR, find_wrong, wrong_logprobs
+from pytest_specdec.verdict.sampling.rated import BATCH
+from pytest_specdec.workloads.workload import Request, Workload
 
 LOGITS = (10.0, 9.0, 2.0)
 SUM = 10.0 + math.log(1 + math.exp(-1) + math.exp(-8))
@@ -56,3 +59,54 @@ def test_tokens_that_are_not_told_widen_what_is_right() -> None:
     unlisted = [replace(each, place=None) for each in some]
     assert wrong_logprobs(replace(ANSWER, logprobs=(-9.0, -9.0)), unlisted, "float32", 1000) is None
     assert wrong_logprobs(ANSWER, unlisted, "float32", 1000) is not None
+
+
+VOCABULARY = (20.0, 18.0, 10.0, 9.0)  # the first ends an answer
+TELLS = {"logprobs": 1}
+
+
+def rank(requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> list[list[Ranking]]:
+    """Of a target that has these logits everywhere; what min_tokens withholds is left out."""
+    ends = [range(4) if not each.min_tokens else range(1, 4) for each in requests]
+    places = zip(ends, outputs, strict=True)
+    return [
+        [Ranking([VOCABULARY[each] for each in ids], ids, ids.index(token), len(ids) == 4) for token in output]
+        for ids, output in places
+    ]
+
+
+def wrong(request: Request, value: float) -> tuple[list[str], tuple[str, ...]]:
+    """What is found of an answer that is all token 1, each with this log-probability."""
+    tokens = request.max_tokens
+    run = Run((Generation((7,), (1,) * tokens, "length", logprobs=(value,) * tokens),), None, 1.0)
+    findings, untried = find_wrong(Workload("w", (request,), 1), [run], rank, "float32", 4)
+    return [each.detail for each in findings], untried
+
+
+@pytest.mark.parametrize("min_tokens", [0, 1])
+def test_a_withheld_end_has_its_share_of_the_log_probability(min_tokens: int) -> None:
+    """Raw ones are of all tokens: -2.127 where EOS has 20 and the emitted token 18; -0.0005 without EOS."""
+    request = Request((7,), 1, min_tokens=min_tokens, sampling=TELLS)
+    assert wrong(request, -2.12736) == ([], ())
+    assert len(wrong(request, -0.00046)[0]) == 1
+
+
+def test_under_a_grammar_they_are_not_compared_and_that_is_told() -> None:
+    """The engine takes them after it has masked what the grammar forbids."""
+    structured = Request((7,), 1, sampling={**TELLS, "structured_outputs": {"regex": "a"}})
+    assert wrong(structured, 0.0) == ([], (UNDER_A_GRAMMAR,))
+
+
+def test_answers_are_rated_a_few_at_a_time() -> None:
+    """Each distinct one once; what is wrong in a later batch is told as well."""
+    requests = tuple(Request((7,) * BATCH, 1, sampling={**TELLS, "seed": seed}) for seed in range(3))
+    answers = tuple(Generation(each.prompt_ids, (1,), "length", logprobs=(0.0,)) for each in requests)
+    asked: list[int] = []
+
+    def counted(requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> list[list[Ranking]]:
+        asked.append(len(requests))
+        return rank(requests, outputs)
+
+    findings, _ = find_wrong(Workload("w", requests, 1), [Run(answers, None, 1.0)] * 2, counted, "float32", 4)
+    assert asked == [1, 1, 1]
+    assert sorted((each.round, each.request) for each in findings) == [(at, of) for at in range(2) for of in range(3)]

@@ -128,8 +128,10 @@ def test_places_are_settled_before_the_token_is_drawn() -> None:
     assert rate_rounds(lambda requests, outputs: None, [request], [Run((answer,), None, 1.0)], "float32") is None
 
 
-def test_other_sampling_fields_are_not_rated() -> None:
+def test_fields_that_reshape_logits_are_not_rated() -> None:
+    """What is told beside, or shapes text alone, moves no probability."""
     assert can_be_rated(Request((1,), 1, sampling={**SAMPLED, "top_p": 0.9, "top_k": 5, "min_p": 0.1, "seed": 3}))
+    assert can_be_rated(Request((1,), 1, sampling={**SAMPLED, "logprobs": 1, "skip_special_tokens": False}))
     assert not can_be_rated(Request((1,), 1, sampling={**SAMPLED, "presence_penalty": 0.5}))
 
 

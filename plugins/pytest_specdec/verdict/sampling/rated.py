@@ -9,11 +9,12 @@ left out.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from pytest_specdec.generation import Chunk, Generation, Ranking, Run
+from pytest_specdec.verdict.limits import reshaping_fields
 from pytest_specdec.verdict.noise import SANE_ULPS, ulp
 from pytest_specdec.workloads.workload import Request
 
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
 
     Floats = NDArray[float64]
 
+Value = TypeVar("Value")
 MOST = 1024  # logits that are told for each token
 BATCH = 8192  # tokens, prompts among them
 EDGES = (0.5, 0.9, 0.99, 0.9999, 0.999999)
 CELLS = len(EDGES) + 2
-RATED_FIELDS = frozenset({"temperature", "seed", "top_p", "top_k", "min_p"})
 FLOAT32_SUM = 1e-5  # of cumulated probabilities
 SINGLE = 1 / 2  # of the rounding that a calibration calls sane: what may move a single token
 SYSTEMATIC = 1 / 8  # of the same: what may lean to one side in all tokens
@@ -73,7 +74,7 @@ Answer: TypeAlias = tuple[Request, Generation, list[Place]]
 
 def can_be_rated(request: Request) -> bool:
     """Whether nothing but temperature, top_p, top_k and min_p shapes what this request is sampled from."""
-    return set(request.sampling) <= RATED_FIELDS
+    return not reshaping_fields(request)
 
 
 def rate_rounds(
@@ -84,7 +85,7 @@ def rate_rounds(
     `first`: the number of the first round.
     """
     found: list[Rated | Unrated] = []
-    for batch in _batches(requests, runs, first):
+    for batch in in_batches(_answers(requests, runs, first), _tokens):
         rows = rank([request for request, _, _ in batch], [answer.token_ids for _, answer, _ in batch])
         if rows is None:
             return None
@@ -93,18 +94,31 @@ def rate_rounds(
     return found
 
 
-def _batches(requests: Sequence[Request], runs: Sequence[Run], first: int) -> Iterator[list[Answer]]:
-    """The answers of all rounds with the places of their tokens, in batches whose rankings fit into memory."""
-    batch: list[Answer] = []
+def _answers(requests: Sequence[Request], runs: Sequence[Run], first: int) -> Iterator[Answer]:
+    """The answers of all rounds with the places of their tokens."""
     for turn, run in enumerate(runs, first):
         for at, (request, answer) in enumerate(zip(requests, run.generations, strict=True)):
             bursts = enumerate(_in_bursts(answer.chunks, len(answer.token_ids)))
-            batch.append((request, answer, [Place(turn, at, token, burst) for token, burst in bursts]))
-            if sum(len(each.prompt_ids) + len(seen.token_ids) for each, seen, _ in batch) > BATCH:
-                yield batch
-                batch = []
+            yield request, answer, [Place(turn, at, token, burst) for token, burst in bursts]
+
+
+def in_batches(answers: Iterable[Value], tokens: Callable[[Value], int]) -> Iterator[list[Value]]:
+    """The same in batches whose rankings fit into memory and one message; `tokens`: of prompt and answer together."""
+    batch: list[Value] = []
+    size = 0
+    for answer in answers:
+        if batch and size + tokens(answer) > BATCH:
+            yield batch
+            batch, size = [], 0
+        batch.append(answer)
+        size += tokens(answer)
     if batch:
         yield batch
+
+
+def _tokens(answer: Answer) -> int:
+    request, seen, _ = answer
+    return len(request.prompt_ids) + len(seen.token_ids)
 
 
 def _in_bursts(chunks: Sequence[Chunk], tokens: int) -> list[int]:
