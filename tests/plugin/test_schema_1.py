@@ -30,6 +30,7 @@ NEW = (
     "acceptance.tokens_per_draft",
     "acceptance.undrafted_steps",
     "target_alone.drift",
+    "target_alone.latency.",
     "throughput.steady_",
     "speedup.steady_",
     "hardware",
