@@ -52,6 +52,12 @@ class Interval:
         return width / self.middle if width else 0.0
 
 
+def bounds_in_words(bounds: tuple[float, float]) -> str:
+    """Of a ratio, e.g. "[2.39, 2.47]"; what two rounds leave open is no figure: "[<0.01, >100]"."""
+    low, high = ("<0.01" if each < 0.01 else ">100" if each > 100 else f"{each:.2f}" for each in bounds)
+    return f"[{low}, {high}]"
+
+
 def mean_interval(values: Sequence[float], fitted: int = 1) -> Interval | None:
     """Student's interval of the mean; None with fewer than two values. `fitted`: figures estimated from them."""
     if len(values) < 2:

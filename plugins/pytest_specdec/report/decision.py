@@ -17,7 +17,7 @@ from textwrap import wrap
 
 from pytest_specdec.history.compare import FEWEST, compare_figure, figure_of, latency_of
 from pytest_specdec.metrics.break_even import BreakEven, Point, break_even_concurrency
-from pytest_specdec.metrics.interval import MOST_ROUNDS, rounds_to_decide
+from pytest_specdec.metrics.interval import MOST_ROUNDS, bounds_in_words, rounds_to_decide
 from pytest_specdec.progress import count
 from pytest_specdec.record import Record
 from pytest_specdec.record.parts import LatencyPart
@@ -93,7 +93,7 @@ class Gain:
 
     def __str__(self) -> str:
         """E.g. "2.43× [2.39, 2.47]"."""
-        bounds = "" if self.low is None or self.high is None else f" [{self.low:.2f}, {self.high:.2f}]"
+        bounds = "" if self.low is None or self.high is None else f" {bounds_in_words((self.low, self.high))}"
         return f"{self.ratio:.2f}×{bounds}"
 
 

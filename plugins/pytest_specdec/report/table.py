@@ -15,7 +15,7 @@ from typing import Any
 from pytest_specdec.engines.spec import model_label
 from pytest_specdec.hardware import emulates_bfloat16
 from pytest_specdec.history.compare import interval_in_words
-from pytest_specdec.metrics.interval import LEVEL
+from pytest_specdec.metrics.interval import LEVEL, bounds_in_words
 from pytest_specdec.progress import count
 from pytest_specdec.record import REGRESSED, Figure, Record
 
@@ -49,7 +49,7 @@ def _milliseconds(seconds: float | None) -> float | None:
 
 def _ratio(ratio: Figure[float], interval: Figure[tuple[float, float]], unit: str = "") -> str:
     """E.g. "2.43 [2.39, 2.47]"."""
-    bounds = "" if interval.value is None else f" [{interval.value[0]:.2f}, {interval.value[1]:.2f}]"
+    bounds = "" if interval.value is None else f" {bounds_in_words(interval.value)}"
     return DASH if ratio.value is None else f"{ratio.value:.2f}{unit}{bounds}"
 
 

@@ -100,6 +100,12 @@ def test_what_is_not_sure_is_not_advised(gate: Record, expected: str) -> None:
     assert words(target(), gate) == expected
 
 
+def test_bounds_that_are_no_figures_are_not_told_as_such() -> None:
+    """Two rounds leave everything open; hundredths of that say nothing."""
+    told = words(target(), arm(4, 1.1, 0.0001, 703139.48))
+    assert told.startswith("not decided: γ = 4 (draft_model d): 1.10× [<0.01, >100], ")
+
+
 def test_a_wide_interval_gives_way_to_a_sure_gain() -> None:
     """A larger figure that may be none at all is only mentioned."""
     told = words(target(), arm(4, 2.0, 0.5, 8.0), arm(2, 1.5, 1.4, 1.6))
