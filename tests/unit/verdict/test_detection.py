@@ -62,7 +62,7 @@ def test_a_pair_with_memory_states_its_table() -> None:
     told = {row["tokens"]: row for row in table()[f"transformers {MEMORY}"]["faults"][STALE]}[64]
     part = seen(MEMORY, 64)
     assert SOUND not in part.shares
-    assert part.shares[STALE] == tuple(told["interval"]) == exact_interval(told["red"], told["of"])
+    assert part.shares[STALE] == tuple(told["interval"]) == pytest.approx(exact_interval(told["red"], told["of"]))
     assert part.statement.startswith("of faults planted into constructed:tiny?memory=24, 64 tokens an answer, ")
     assert f"{STALE} ≥ {told['interval'][0]:.2f}" in part.statement
     assert FP8 in part.statement.partition(". Never on: ")[2]
