@@ -1,4 +1,4 @@
-"""From which concurrency on speculation no longer pays: where its gain over the target alone crosses 1.
+"""The gain over the target alone, and from which concurrency on speculation no longer pays: where it crosses 1.
 
 Between two measured values the logarithm of the gain is a straight line over that of the concurrency; the bracket does
 without that: the largest value that surely pays, and the smallest above it that surely does not, by their intervals.
@@ -7,12 +7,14 @@ without that: the largest value that surely pays, and the smallest above it that
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from pytest_specdec.metrics.interval import bounds_in_words
 from pytest_specdec.record import Figure
 
+NO_GAIN = 1.02
 NONE_MEASURED = "no gain was measured"
 PAYS, SEEMS_TO_PAY = (
     "pays at every concurrency measured",
@@ -22,10 +24,9 @@ LOSES, SEEMS_TO_LOSE = "pays at no concurrency measured", "seems to pay at no co
 
 
 @dataclass(frozen=True)
-class Point:
-    """The gain at a concurrency: how many times better than the target alone; no bounds where rounds give none."""
+class Gain:
+    """How many times better than the target alone; without bounds where the rounds give no interval."""
 
-    concurrency: int
     ratio: float
     low: float | None = None
     high: float | None = None
@@ -37,8 +38,23 @@ class Point:
 
     @property
     def loses(self) -> bool:
-        """Whether it surely does not."""
+        """Whether it surely does not pay."""
         return self.high is not None and self.high < 1
+
+    @property
+    def excluded(self) -> bool:
+        """Whether it is no better, or by less than counts."""
+        return self.high is not None and self.ratio < 1 and self.high < NO_GAIN
+
+    @property
+    def inverse(self) -> Gain:
+        """The same as a share of what the target alone takes."""
+        return Gain(1 / self.ratio, self.high and 1 / self.high, self.low and 1 / self.low)
+
+    def __str__(self) -> str:
+        """E.g. "2.43× [2.39, 2.47]"."""
+        bounds = "" if self.low is None or self.high is None else f" {bounds_in_words((self.low, self.high))}"
+        return f"{self.ratio:.2f}×{bounds}"
 
 
 @dataclass(frozen=True)
@@ -59,32 +75,33 @@ class BreakEven:
         return ", ".join(filter(None, (f"break-even {between}".rstrip(), f"at about {self.concurrency.value:.0f}")))
 
 
-def break_even_concurrency(points: Sequence[Point]) -> BreakEven:
-    """Of these points, one a concurrency; where the gain falls through 1 more than once the last one counts.
+def break_even_concurrency(gains: Mapping[int, Gain]) -> BreakEven:
+    """By the gain at each concurrency; where it falls through 1 more than once the last one counts.
 
     The figure is null, with what they say instead, where it does not, or has risen above 1 again at the last of them.
     """
-    ordered = sorted(points, key=lambda point: point.concurrency)
-    pays_up_to = max((each.concurrency for each in ordered if each.pays), default=None)
-    above = (each.concurrency for each in ordered if each.loses and each.concurrency > (pays_up_to or 0))
-    ends_below = bool(ordered) and ordered[-1].ratio < 1
-    falls = [(here, then) for here, then in pairwise(ordered) if ends_below and here.ratio >= 1 > then.ratio]
+    ordered = sorted(gains.items())
+    pays_up_to = max((at for at, gain in ordered if gain.pays), default=None)
+    above = (at for at, gain in ordered if gain.loses and at > (pays_up_to or 0))
+    ends_below = bool(ordered) and ordered[-1][1].ratio < 1
+    falls = [(here, then) for here, then in pairwise(ordered) if ends_below and here[1].ratio >= 1 > then[1].ratio]
     crossing = _crossing(*falls[-1]) if falls else None
     return BreakEven(Figure(crossing, _why_none(ordered)), pays_up_to, min(above, default=None))
 
 
-def _crossing(here: Point, then: Point) -> float:
-    share = math.log(here.ratio) / math.log(here.ratio / then.ratio)
-    return float(here.concurrency * (then.concurrency / here.concurrency) ** share)
+def _crossing(here: tuple[int, Gain], then: tuple[int, Gain]) -> float:
+    (first, above), (last, below) = here, then
+    share = math.log(above.ratio) / math.log(above.ratio / below.ratio)
+    return float(first * (last / first) ** share)
 
 
-def _why_none(ordered: Sequence[Point]) -> str:
+def _why_none(ordered: Sequence[tuple[int, Gain]]) -> str:
     if not ordered:
         return NONE_MEASURED
-    first, last = ordered[0].concurrency, ordered[-1].concurrency
-    if ordered[-1].ratio < 1:
-        return f"{LOSES if all(each.loses for each in ordered) else SEEMS_TO_LOSE}, from {first} to {last}"
-    rising = [then.concurrency for here, then in pairwise(ordered) if here.ratio < 1 <= then.ratio]
+    (first, _), (last, at_last) = ordered[0], ordered[-1]
+    if at_last.ratio < 1:
+        return f"{LOSES if all(gain.loses for _, gain in ordered) else SEEMS_TO_LOSE}, from {first} to {last}"
+    rising = [at for (_, here), (at, then) in pairwise(ordered) if here.ratio < 1 <= then.ratio]
     if rising:
         return f"pays from {rising[-1]} on at every concurrency measured, up to {last}"
-    return f"{PAYS if all(each.pays for each in ordered) else SEEMS_TO_PAY}, up to {last}"
+    return f"{PAYS if all(gain.pays for _, gain in ordered) else SEEMS_TO_PAY}, up to {last}"

@@ -16,10 +16,10 @@ from typing import Any
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.history.compare import figure_of
 from pytest_specdec.history.saved import SavedRun
-from pytest_specdec.metrics.break_even import Point, break_even_concurrency
+from pytest_specdec.metrics.break_even import Gain, break_even_concurrency
 from pytest_specdec.record import Record, Spread
 from pytest_specdec.record.parts import PointPart
-from pytest_specdec.report.decision import BY, point
+from pytest_specdec.report.decision import BY
 from pytest_specdec.report.drawing import Figure, Line
 from pytest_specdec.report.gates import TARGET_ONLY, Gate, by_family, by_group, grouped
 from pytest_specdec.thresholds import METRICS as KNOWN
@@ -138,25 +138,25 @@ def where_it_pays(place: str, gates: Sequence[Gate]) -> list[Figure]:
     ]
 
 
-def _gains(by_label: Mapping[str, Sequence[Gate]], by: str) -> dict[str, list[Point]]:
+def _gains(by_label: Mapping[str, Sequence[Gate]], by: str) -> dict[str, dict[int, Gain]]:
     """The gains over the target alone of each label, by rising concurrency."""
     told = {
-        label: [point(gate.concurrency, gain) for gate in members if (gain := BY[by](gate, None)) is not None]
+        label: {gate.concurrency: gain for gate in members if (gain := BY[by](gate, None)) is not None}
         for label, members in by_label.items()
     }
-    return {label: points for label, points in told.items() if points}
+    return {label: gains for label, gains in told.items() if gains}
 
 
-def _over_concurrency(kind: str, place: str, y_label: str, gains: Mapping[str, Sequence[Point]]) -> Figure:
+def _over_concurrency(kind: str, place: str, y_label: str, gains: Mapping[str, Mapping[int, Gain]]) -> Figure:
     lines = [
         Line(
             label,
-            tuple(float(each.concurrency) for each in points),
-            tuple(1 / each.ratio if y_label == ENERGY else each.ratio for each in points),
+            tuple(map(float, at)),
+            tuple(1 / each.ratio if y_label == ENERGY else each.ratio for each in at.values()),
         )
-        for label, points in gains.items()
+        for label, at in gains.items()
     ]
-    found = {label: break_even_concurrency(points) for label, points in gains.items()}
+    found = {label: break_even_concurrency(at) for label, at in gains.items()}
     marks = sorted(
         (round(each.concurrency.value, 1), f"{label}: {each.in_words()}")
         for label, each in found.items()

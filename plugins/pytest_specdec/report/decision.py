@@ -16,8 +16,8 @@ from functools import partial
 from textwrap import wrap
 
 from pytest_specdec.history.compare import FEWEST, compare_figure, figure_of, latency_of
-from pytest_specdec.metrics.break_even import BreakEven, Point, break_even_concurrency
-from pytest_specdec.metrics.interval import MOST_ROUNDS, bounds_in_words, rounds_to_decide
+from pytest_specdec.metrics.break_even import BreakEven, Gain, break_even_concurrency
+from pytest_specdec.metrics.interval import MOST_ROUNDS, rounds_to_decide
 from pytest_specdec.progress import count
 from pytest_specdec.record import Record
 from pytest_specdec.record.parts import LatencyPart
@@ -25,7 +25,6 @@ from pytest_specdec.report.gates import Gate, grouped
 from pytest_specdec.thresholds import METRICS, Metric, Threshold, shown
 
 USE, NOT_TO, UNDECIDED = "use", "do not speculate", "not decided"
-NO_GAIN = 1.02
 MOST_NAMED = 3
 SHORT_NAMES = {"itl": "ITL", "ttft": "TTFT", "tpot": "TPOT", "e2e": "whole request"}
 
@@ -66,35 +65,6 @@ class Limit:
             return ""
         told = "not known" if value is None else f"{_milliseconds(value)} over {_milliseconds(self.most)}"
         return f"{_latency(self.metric.name)} {told}"
-
-
-@dataclass(frozen=True)
-class Gain:
-    """How many times better than the target alone; without bounds where the rounds give no interval."""
-
-    ratio: float
-    low: float | None = None
-    high: float | None = None
-
-    @property
-    def sure(self) -> bool:
-        """Whether it is better."""
-        return self.low is not None and self.low > 1
-
-    @property
-    def excluded(self) -> bool:
-        """Whether it is no better, or by less than counts."""
-        return self.high is not None and self.ratio < 1 and self.high < NO_GAIN
-
-    @property
-    def inverse(self) -> Gain:
-        """The same as a share of what the target alone takes."""
-        return Gain(1 / self.ratio, self.high and 1 / self.high, self.low and 1 / self.low)
-
-    def __str__(self) -> str:
-        """E.g. "2.43× [2.39, 2.47]"."""
-        bounds = "" if self.low is None or self.high is None else f" {bounds_in_words((self.low, self.high))}"
-        return f"{self.ratio:.2f}×{bounds}"
 
 
 def _rate(gate: Gate, _: Gate | None) -> Gain | None:
@@ -248,12 +218,7 @@ def _weigh_sweep(gates: Sequence[Gate], by: str, limits: Sequence[Limit]) -> Swe
 
 def _break_even(sweep: Sweep) -> BreakEven:
     """By the best gate at each concurrency."""
-    return break_even_concurrency([point(at, each.best.gain) for at, each in sweep.items() if each.best is not None])
-
-
-def point(concurrency: int, gain: Gain) -> Point:
-    """A gain with where it was measured."""
-    return Point(concurrency, gain.ratio, gain.low, gain.high)
+    return break_even_concurrency({at: each.best.gain for at, each in sweep.items() if each.best is not None})
 
 
 def _pays(sweep: Sweep, by: str) -> str:
@@ -282,7 +247,7 @@ def _best_at(weighed: Weighed, by: str) -> str:
 def _best(candidates: Sequence[Candidate], kept: Sequence[Gate], by: str) -> tuple[str, Candidate | None, str]:
     """The outcome, whom it is about, and the first words."""
     ranked = sorted(candidates, key=lambda each: -each.gain.ratio)
-    if sure := [each for each in ranked if each.gain.sure]:
+    if sure := [each for each in ranked if each.gain.pays]:
         return USE, sure[0], f"use {sure[0].label}: {_in_words(sure[0].gain, by)}"
     if not ranked:
         none = (NOT_TO, None, "do not speculate here: no gate that speculates is green and within the limits")

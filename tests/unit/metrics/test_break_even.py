@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_specdec.metrics.break_even import NONE_MEASURED, Point, break_even_concurrency
+from pytest_specdec.metrics.break_even import NONE_MEASURED, Gain, break_even_concurrency
 
 
-def points(*told: tuple[int, float, float, float]) -> list[Point]:
-    return [Point(*each) for each in told]
+def gains(*told: tuple[int, float, float, float]) -> dict[int, Gain]:
+    return {at: Gain(*gain) for at, *gain in told}
 
 
 def test_the_crossing_is_interpolated_over_the_logarithm_of_concurrency() -> None:
     """From 2 at 16 requests to 1/2 at 64 the gain falls through 1 half way between them by doublings: at 32."""
-    found = break_even_concurrency(points((64, 0.5, 0.4, 0.6), (1, 3.0, 2.9, 3.1), (16, 2.0, 1.9, 2.1)))
+    found = break_even_concurrency(gains((64, 0.5, 0.4, 0.6), (1, 3.0, 2.9, 3.1), (16, 2.0, 1.9, 2.1)))
     assert found.concurrency.value == pytest.approx(32)
     assert (found.pays_up_to, found.loses_from) == (16, 64)
     assert found.in_words() == "break-even between 16 and 64, at about 32"
@@ -21,11 +21,11 @@ def test_the_crossing_is_interpolated_over_the_logarithm_of_concurrency() -> Non
 
 def test_what_an_interval_leaves_open_does_not_narrow_the_bracket() -> None:
     """64 and 128 may be either; and without a value that surely loses the bracket is open."""
-    told = points((32, 1.5, 1.4, 1.6), (64, 1.1, 0.9, 1.3), (128, 0.95, 0.8, 1.1), (256, 0.5, 0.4, 0.6))
-    found = break_even_concurrency(told)
+    told = ((32, 1.5, 1.4, 1.6), (64, 1.1, 0.9, 1.3), (128, 0.95, 0.8, 1.1), (256, 0.5, 0.4, 0.6))
+    found = break_even_concurrency(gains(*told))
     assert (found.pays_up_to, found.loses_from) == (32, 256)
     assert 64 < (found.concurrency.value or 0) < 128
-    assert break_even_concurrency(told[:3]).in_words() == "break-even above 32, at about 100"
+    assert break_even_concurrency(gains(*told[:3])).in_words() == "break-even above 32, at about 100"
 
 
 @pytest.mark.parametrize(
@@ -51,12 +51,12 @@ def test_what_an_interval_leaves_open_does_not_narrow_the_bracket() -> None:
 )
 def test_without_a_crossing_there_is_a_reason(told: list[tuple[int, float, float, float]], reason: str) -> None:
     """Never a number beyond what was measured."""
-    found = break_even_concurrency(points(*told))
+    found = break_even_concurrency(gains(*told))
     assert (found.concurrency.value, found.concurrency.reason, found.in_words()) == (None, reason, reason)
 
 
 def test_a_gain_without_bounds_is_nowhere_sure() -> None:
     """As where there are too few rounds for an interval."""
-    found = break_even_concurrency([Point(1, 2.0), Point(4, 0.5)])
+    found = break_even_concurrency({1: Gain(2.0), 4: Gain(0.5)})
     assert (found.pays_up_to, found.loses_from) == (None, None)
     assert found.in_words() == "break-even, at about 2"
