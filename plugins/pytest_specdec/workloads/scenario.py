@@ -86,6 +86,32 @@ def _plain(value: Any) -> Any:
     return value
 
 
+STRUCTURES = ("choice", "regex", "json", "json_object", "grammar", "structural_tag")
+
+
+def _readable(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Sampling fields that the verdict reads itself are refused where it could not; the others are the engine's."""
+    bias, structure, logprobs = (fields.get(name) for name in ("logit_bias", "structured_outputs", "logprobs"))
+    if structure is not None and (not isinstance(structure, Mapping) or not set(structure) & set(STRUCTURES)):
+        raise invalid(
+            f"structured_outputs has one of {', '.join(STRUCTURES)}, not {structure!r}: write for example "
+            '{ choice = ["yes", "no"] }'
+        )
+    if logprobs is not None and (isinstance(logprobs, bool) or not isinstance(logprobs, int)):
+        raise invalid(f"logprobs is a whole number, not {logprobs!r}: write for example 1")
+    if not isinstance(bias, Mapping):
+        return fields
+    if strange := [token for token in bias if not str(token).isdecimal()]:
+        raise invalid(f"logit_bias is of token ids, not of {strange[0]!r}: write for example {{ 17 = -100.0 }}")
+    return {**fields, "logit_bias": {int(token): value for token, value in bias.items()}}  # TOML's keys are texts
+
+
+_Fields = Annotated[
+    Mapping[Annotated[str, AfterValidator(_refuse_duplicate)], Annotated[Any, AfterValidator(_plain)]],
+    AfterValidator(_readable),
+]
+
+
 class Detects(BaseModel):
     """The least faults that the verdict must be able to see, with 95 %; those that are None are not asked.
 
@@ -139,10 +165,10 @@ class Scenario(BaseModel):
     output_length: Literal["max_tokens", "source"] = key(
         '"max_tokens" or "source"', 'output_length = "source"', "max_tokens"
     )
-    sampling: Mapping[Annotated[str, AfterValidator(_refuse_duplicate)], Annotated[Any, AfterValidator(_plain)]] = key(
+    sampling: _Fields = key(
         "a table of sampling fields under the engine's own names", "sampling = { frequency_penalty = 0.5 }", {}
     )
-    sampling_in_turn: tuple[Mapping[str, Annotated[Any, AfterValidator(_plain)]], ...] = key(
+    sampling_in_turn: tuple[_Fields, ...] = key(
         "a list of tables of sampling fields, one for each request in turn, beside `sampling`",
         "sampling_in_turn = [{ frequency_penalty = 0.5 }, {}]",
         (),
@@ -218,17 +244,6 @@ class Scenario(BaseModel):
                 ' remove it, or use a trace or format = "vllm_custom"'
             )
         return output_length
-
-    @field_validator("sampling")
-    @classmethod
-    def _bias_by_id(cls, sampling: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Keys of TOML are texts, and a bias is of token ids."""
-        bias = sampling.get("logit_bias")
-        if not isinstance(bias, Mapping):
-            return sampling
-        if strange := [token for token in bias if not str(token).isdecimal()]:
-            raise invalid(f"logit_bias is of token ids, not of {strange[0]!r}: write for example {{ 17 = -100.0 }}")
-        return {**sampling, "logit_bias": {int(token): value for token, value in bias.items()}}
 
     @field_validator("min_tokens")
     @classmethod

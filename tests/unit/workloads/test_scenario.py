@@ -138,8 +138,24 @@ def test_a_bias_is_of_token_ids(tmp_path: Path) -> None:
     """TOML has texts for keys; what is no id is refused."""
     biased = write_scenario(tmp_path, RANDOM + "sampling = { logit_bias = { 17 = -100.0 } }")
     assert biased.sampling == {"logit_bias": {17: -100.0}}
-    with pytest.raises(ConfigurationError, match="logit_bias is of token ids, not of 'the'"):
-        write_scenario(tmp_path, RANDOM + "sampling = { logit_bias = { the = -100.0 } }")
+    mixed = write_scenario(tmp_path, RANDOM + "sampling_in_turn = [{ logit_bias = { 17 = -100.0 } }, {}]")
+    assert mixed.sampling_in_turn == ({"logit_bias": {17: -100.0}}, {})
+
+
+@pytest.mark.parametrize("keys", ["sampling = {%s}", "sampling_in_turn = [{}, {%s}]"], ids=["all", "in turn"])
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ("logit_bias = { the = -100.0 }", "logit_bias is of token ids, not of 'the'"),
+        ('structured_outputs = { chioce = ["a"] }', "structured_outputs has one of choice, regex, json, .*'chioce'"),
+        ("logprobs = true", "logprobs is a whole number, not True: write for example 1"),
+        ("max_tokens = 3", "not a matter of sampling: use the scenario's key 'max_tokens'"),
+    ],
+)
+def test_a_field_that_the_verdict_reads_is_checked(tmp_path: Path, keys: str, field: str, message: str) -> None:
+    """In the table of all requests and in that of each."""
+    with pytest.raises(ConfigurationError, match=rf"x\.toml:\d+: sampling\S*: {message}"):
+        write_scenario(tmp_path, RANDOM + keys % field)
 
 
 def test_a_scenario_cannot_be_changed(tmp_path: Path) -> None:
