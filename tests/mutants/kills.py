@@ -21,7 +21,7 @@ SHIPPED = "dies on the shipped scenario"
 class Kill:
     """One row: the mutant, what is broken, in which arm, the outcome demanded and the outcome got.
 
-    `shipped`: the first of the shipped scenarios on which it dies; None where that is not asked.
+    `shipped`: a shipped scenario on which it dies, as a test of its own holds; None where that is not asked.
     """
 
     mutant: str

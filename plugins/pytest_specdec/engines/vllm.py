@@ -45,6 +45,7 @@ NOT_COMPARED = (
     "logprobs_mode",
     "kv_cache_max_concurrency",
     "kv_cache_size_tokens",
+    "disable_nccl_for_dp_synchronization",  # follows from asynchronous scheduling
 )
 FORETOLD = ("draft_model", "eagle")  # methods whose drafts follow from the drafter alone
 BY_REQUEST = "per_request_spec_decode_metrics"
@@ -214,7 +215,8 @@ class VllmBackend:
             for field, value in vars(part).items()
             if field not in NOT_COMPARED and not field.endswith("_port") and _in_plain(value) is not None
         }
-        return {**told, "chat_template": self._chat_template()}
+        budget = told.get("scheduler.max_num_batched_tokens")  # where nothing lowers what a step schedules
+        return {"scheduler.max_num_scheduled_tokens": budget, **told, "chat_template": self._chat_template()}
 
     def _chat_template(self) -> str | None:
         if self._engine.model_config.skip_tokenizer_init:

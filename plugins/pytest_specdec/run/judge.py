@@ -13,7 +13,7 @@ measured show nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -25,8 +25,8 @@ from pytest_specdec.record import missing
 from pytest_specdec.record.parts import ForetoldPart, KnownTruthPart, VerdictPart
 from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.telemetry.spent import LOOK_AGAIN
-from pytest_specdec.verdict.equivalence import Calibration, Case, Finding, Outcome, Verdict, confirm, judge
-from pytest_specdec.verdict.limits import Decode, Facts, decode_answers, reshaping_fields
+from pytest_specdec.verdict.equivalence import Calibration, Case, Finding, Outcome, Verdict, confirm, judge, judge_texts
+from pytest_specdec.verdict.limits import Facts, reshaping_fields
 from pytest_specdec.verdict.logprobs import find_wrong, judge_logprobs
 from pytest_specdec.verdict.noise import noise_floor
 from pytest_specdec.verdict.part import finding_parts, outcome_part, rated_part, sampling_part
@@ -231,14 +231,8 @@ def _broken_limits(session: Session, arms: Arms, rounds: Rounds, about: Descript
         for at, (request, seen) in enumerate(zip(requests, run.generations, strict=True))
     ]
     findings = [finding for case in cases if (finding := case.judge_limits()) is not None]
-    findings = findings or _wrong_texts(cases, partial(session.decode, arms))
+    findings = findings or [*judge_texts(cases, partial(session.decode, arms)).values()]
     return sorted(findings, key=lambda each: -each.outcome.severity)
-
-
-def _wrong_texts(cases: Sequence[Case], decode: Decode) -> list[Finding]:
-    texts = decode_answers(((case.request, case.seen) for case in cases), decode)
-    judged = ((case, texts.get((case.request, case.seen.token_ids))) for case in cases)
-    return [finding for case, text in judged if text is not None and (finding := case.judge_text(text)) is not None]
 
 
 def _by_logprobs(session: Session, arms: Arms, rounds: Rounds, about: Description, judgement: Judgement) -> Judgement:

@@ -175,7 +175,7 @@ def judge(
         for index, generation in enumerate(run.generations)
     ]
     settled = {id(case): finding for case in cases if (finding := case.judge_limits()) is not None}
-    settled |= _judge_texts([case for case in cases if id(case) not in settled], decode)
+    settled |= judge_texts([case for case in cases if id(case) not in settled], decode)
     settled |= {id(case): finding for case in cases if id(case) not in settled and (finding := case.judge_channels())}
     differing = [case for case in cases if id(case) not in settled and case.certificate is None]
     scores = {id(case): case.rated(row) for case, row in zip(differing, _rescore(differing, rescore), strict=True)}
@@ -198,7 +198,8 @@ def _distinct_tokens(runs: Sequence[Run]) -> int:
     return sum(len(tokens) for _, tokens in outputs)
 
 
-def _judge_texts(cases: Sequence[Case], decode: Decode) -> dict[int, Finding]:
+def judge_texts(cases: Sequence[Case], decode: Decode) -> dict[int, Finding]:
+    """By the case's id, the findings of answers whose text or structure is not that of their ids."""
     texts = decode_answers(((case.request, case.seen) for case in cases), decode)
     judged = ((case, texts.get((case.request, case.seen.token_ids))) for case in cases)
     findings = {id(case): case.judge_text(text) for case, text in judged if text is not None}
