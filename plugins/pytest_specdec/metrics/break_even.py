@@ -103,5 +103,8 @@ def _why_none(ordered: Sequence[tuple[int, Gain]]) -> str:
         return f"{LOSES if all(gain.loses for _, gain in ordered) else SEEMS_TO_LOSE}, from {first} to {last}"
     rising = [at for (_, here), (at, then) in pairwise(ordered) if here.ratio < 1 <= then.ratio]
     if rising:
-        return f"pays from {rising[-1]} on at every concurrency measured, up to {last}"
+        sure = all(gain.pays for at, gain in ordered if at >= rising[-1])
+        before = [str(at) for at, gain in ordered if at < rising[-1] and gain.pays]
+        told = f"{'pays' if sure else 'seems to pay, not surely,'} from {rising[-1]} on at every concurrency measured"
+        return f"{told}, up to {last}" + (f", and at {', '.join(before)}" if before else "")
     return f"{PAYS if all(gain.pays for _, gain in ordered) else SEEMS_TO_PAY}, up to {last}"

@@ -19,13 +19,14 @@ from pytest_specdec.history.compare import FEWEST, compare_figure, figure_of, la
 from pytest_specdec.metrics.break_even import BreakEven, Gain, break_even_concurrency
 from pytest_specdec.metrics.interval import MOST_ROUNDS, rounds_to_decide
 from pytest_specdec.progress import count
-from pytest_specdec.record import Record
+from pytest_specdec.record import PASSING, Record
 from pytest_specdec.record.parts import LatencyPart
 from pytest_specdec.report.gates import Gate, grouped
 from pytest_specdec.thresholds import METRICS, Metric, Threshold, shown
 
 USE, NOT_TO, UNDECIDED = "use", "do not speculate", "not decided"
 MOST_NAMED = 3
+SAYS_NOTHING = (*PASSING, "undecidable", "engine error", "inputs differ", "")  # of the tokens, that they are wrong
 SHORT_NAMES = {"itl": "ITL", "ttft": "TTFT", "tpot": "TPOT", "e2e": "whole request"}
 
 
@@ -160,7 +161,11 @@ def _weigh(gates: Sequence[Gate], by: str, limits: Sequence[Limit], wrong: Colle
         return None
     kept = [gate for gate in exact if not any(limit.missed_by(gate.record) for limit in limits)]
     gains = [Candidate(gate, gain) for gate in kept if (gain := BY[by](gate, _target_of(gate, targets))) is not None]
-    return Weighed(targets, arms, gains, *_best(gains, kept, by))
+    outcome, best, words = _best(gains, kept, by)
+    elsewhere = sorted({label(gate) for gate in arms if not gate.red} & {*wrong})
+    if best is None and elsewhere:
+        words = f"do not speculate here: wrong at another concurrency: {_list(elsewhere)}"
+    return Weighed(targets, arms, gains, outcome, best, words)
 
 
 def _target_of(gate: Gate, targets: Sequence[Gate]) -> Gate | None:
@@ -211,7 +216,7 @@ def _weigh_sweep(gates: Sequence[Gate], by: str, limits: Sequence[Limit]) -> Swe
         each: [gate for gate in gates if gate.concurrency == each]
         for each in sorted({gate.concurrency for gate in gates})
     }
-    wrong = {label(gate) for gate in gates if gate.red and not gate.record.passes}
+    wrong = {label(gate) for gate in gates if gate.red and gate.record.verdict.outcome not in SAYS_NOTHING}
     found = {each: _weigh(members, by, limits, wrong) for each, members in at.items()}
     return {each: weighed for each, weighed in found.items() if weighed is not None}
 

@@ -260,9 +260,13 @@ def wrong_text(request: Request, generation: Generation, decoded: Decoded, facts
 
 
 def broken_structure(request: Request, generation: Generation, decoded: Decoded, facts: Facts) -> str | None:
-    """How a whole answer is not of the structure that was asked for; white space around it, and schemas, aside."""
+    """How a whole answer is not of the structure that was asked for; white space around it, and schemas, aside.
+
+    Whole is what EOS ended: a stop text or token cuts it off, as max_tokens does.
+    """
     asked = request.sampling.get("structured_outputs")
-    if not asked or generation.finish_reason != "stop":
+    cut_off = any(stop in decoded.whole for stop in request.stop)
+    if not asked or cut_off or not set(generation.token_ids[-1:]) <= facts.eos_token_ids:
         return None
     text = _right_texts(request, generation, decoded, facts)[0]
     if "choice" in asked and text.strip() not in map(str.strip, asked["choice"]):

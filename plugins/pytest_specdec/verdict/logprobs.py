@@ -108,14 +108,14 @@ def _all_zero(told: Sequence[float | None], rated: Sequence[Ranking]) -> bool:
 def _bounds(ranking: Ranking, dtype: str, vocabulary: int) -> tuple[float, float]:
     """Between which numbers the emitted token's log-probability lies; below the least that is told, if not told."""
     top, last = ranking.logits[0], ranking.logits[-1]
-    slack = SANE_ULPS[dtype] / 2 * ulp(abs(top), dtype)
+    emitted = last if ranking.place is None else ranking.logits[ranking.place]
+    slack = SANE_ULPS[dtype] / 2 * ulp(max(abs(top), abs(emitted)), dtype)  # at a temperature it may be far below
     least = _log_sum(ranking.logits)
     untold = 0 if ranking.whole else max(vocabulary - len(ranking.logits), 0)
     most = _log_sum([least, last + math.log(untold)]) if untold else least
     if ranking.place is None:
         return -math.inf, last - least + slack
-    logit = ranking.logits[ranking.place]
-    return logit - most - slack, logit - least + slack
+    return emitted - most - slack, emitted - least + slack
 
 
 def _log_sum(logits: Sequence[float]) -> float:

@@ -44,7 +44,11 @@ def test_what_an_interval_leaves_open_does_not_narrow_the_bracket() -> None:
         ([(1, 0.9, 0.8, 0.95), (8, 1.7, 1.6, 1.8)], "pays from 8 on at every concurrency measured, up to 8"),
         (
             [(1, 1.2, 1.1, 1.3), (4, 0.9, 0.8, 0.95), (16, 1.3, 1.2, 1.4)],
-            "pays from 16 on at every concurrency measured, up to 16",
+            "pays from 16 on at every concurrency measured, up to 16, and at 1",
+        ),
+        (
+            [(1, 2.2, 2.1, 2.3), (4, 0.9, 0.8, 0.95), (16, 1.01, 0.98, 1.04)],
+            "seems to pay, not surely, from 16 on at every concurrency measured, up to 16, and at 1",
         ),
         ([], NONE_MEASURED),
     ],

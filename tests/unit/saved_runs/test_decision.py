@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,18 @@ def test_what_is_wrong_at_one_concurrency_is_advised_at_none() -> None:
     assert "at 4: do not speculate here: no gate that speculates is green" in decision.words
     assert "γ = 2 (draft_model d) 1" not in decision.words
     assert decision.words.startswith("pays at every concurrency measured, up to 16, and nothing is advised at 4; ")
+    green = at(8, target(), arm(2, 1.7, 1.6, 1.8))
+    (decision,) = decisions_on([replace(run, records=(*run.records, *green))])
+    assert "at 8: do not speculate here: wrong at another concurrency: γ = 2 (draft_model d)" in decision.words
+
+
+@pytest.mark.parametrize("outcome", ["undecidable", "engine error"])
+def test_what_says_nothing_of_the_tokens_condemns_no_other_concurrency(outcome: str) -> None:
+    """Too few prompts to decide at one, or out of memory at another."""
+    lost = at(4, target(), arm(2, 1.7, 1.6, 1.8, gate="red", verdict={"outcome": outcome}))
+    told = [*at(1, target(), arm(2, 1.9, 1.8, 2.0)), *lost]
+    (decision,) = decisions_on([SavedRun("0001", Path("0001_x.json"), "", {}, {}, tuple(told), {})])
+    assert "at 1: γ = 2 (draft_model d) 1.90× [1.80, 2.00]" in decision.words
 
 
 def test_what_loses_between_is_named() -> None:

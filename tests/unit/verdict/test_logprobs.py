@@ -42,6 +42,15 @@ def test_the_targets_own_are_right() -> None:
     assert wrong_logprobs(off, RATED, "float32", 3) is not None
 
 
+def test_a_token_far_below_zero_is_rounded_by_its_own_size() -> None:
+    """At a temperature: an ULP of bfloat16 at -8 is eight times that at 1.9."""
+    sampled = [Ranking((1.9, 1.0, -8.0), (5, 6, 7), 2, whole=True)] * 2
+    right = -8.0 - (1.9 + math.log(1 + math.exp(-0.9) + math.exp(-9.9)))
+    told = replace(ANSWER, token_ids=(7, 7), logprobs=(right - 0.0625, right))
+    assert wrong_logprobs(told, sampled, "bfloat16", 3) is None
+    assert wrong_logprobs(told, sampled, "float32", 3) is not None
+
+
 def test_all_zero_is_told_though_each_is_within_rounding() -> None:
     """In bfloat16 a certain token's log-probability is 0 but for rounding; not one of them is exactly that."""
     certain = [Ranking((10.0, 2.0), (5, 6), 0, whole=True)] * 2

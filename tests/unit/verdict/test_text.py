@@ -142,6 +142,16 @@ def test_a_whole_answer_has_the_structure_that_was_asked_for(
     assert broken_structure(request, cut_off, whole, FACTS) is None
 
 
+def test_a_structure_that_a_stop_cuts_off_need_not_be_whole() -> None:
+    """By a text or by a token; EOS alone says that the grammar was done."""
+    json = {"structured_outputs": {"json": {}}}
+    cut = Decoded('{"a": 1}', '{"a": 1')
+    by_text, by_token = asked("}", sampling=json), asked(sampling=json, stop_token_ids=(2,))
+    assert broken_structure(by_text, answer(None, ids=(1, EOS)), cut, FACTS) is None
+    assert broken_structure(by_token, answer(None, ids=(1, 2)), cut, FACTS) is None
+    assert broken_structure(asked(sampling=json), answer(None, ids=(1, EOS)), cut, FACTS) is not None
+
+
 def test_structured_answers_are_decoded() -> None:
     """Though the engine gives no text of them."""
     request = asked(sampling={"structured_outputs": {"choice": ["a"]}})
