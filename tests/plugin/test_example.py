@@ -188,6 +188,8 @@ def test_init_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["init", str(tmp_path), "--engine", "vllm", *MODELS]) == 2
     assert "prompts.toml: there already, and nothing is overwritten" in capsys.readouterr().err
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"prompts.toml": "mine"}
+    assert main(["init", str(tmp_path / "prompts.toml"), "--engine", "vllm", *MODELS]) == 2
+    assert f"{tmp_path / 'prompts.toml'} is a file: name a folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

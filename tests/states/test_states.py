@@ -71,9 +71,13 @@ def reach(request: pytest.FixtureRequest, specdec: Gate, scenario: Scenario) -> 
 
 
 def kind(words: str) -> str:
-    """Judged or red with the outcome, refused, or not reached."""
+    """Judged or red with the outcome, and what was exercised or which exception it was; refused, or not reached."""
     what, _, more = words.partition(": ")
-    return f"{what} {re.split('[:,;]', more)[0]}" if what in ("judged", "red") else what
+    outcome = re.split("[:,;]", more)[0]
+    if what == "judged":
+        return " ".join([what, outcome, *re.findall(r"tokens known|[a-z_]+(?= \d)|had no effect", more)])
+    error = re.search(r"[A-Z]\w+(?=:)", more) if " failed while " in more else None
+    return f"red {outcome}{f' {error.group()}' if error else ''}" if what == "red" else what
 
 
 def outcome_of(gate: Gate, spec: EngineSpec, scenario: Scenario) -> str:

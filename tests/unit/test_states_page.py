@@ -5,13 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.states.page import PAGE, page, read
+from tests.states.page import NOT_TRIED, PAGE, page, read
 from tests.states.test_states import engines, kind, outcome_of
+
+UNTRIED = 44
 
 
 def test_the_page_has_every_state_on_every_engine() -> None:
     """What is new in either makes it stale, until `STATES=write tox -e states` has written it."""
     assert PAGE.read_text("utf-8") == page(read(), engines())
+
+
+def test_no_more_rows_are_untried_than_were() -> None:
+    """A row that was tried is not given up."""
+    assert PAGE.read_text("utf-8").count(NOT_TRIED) - 1 <= UNTRIED
+
+
+def test_a_judged_row_holds_what_was_exercised() -> None:
+    """Preemptions that no longer happen are another row; how many there were is the machine's."""
+    told = "judged: identical, 4800 tokens known, preemptions 28"
+    assert kind(told) == kind("judged: identical, 4800 tokens known, preemptions 30")
+    assert kind(told) != kind("judged: identical, 4800 tokens known")
+    failed = "red: engine tiny (transformers) failed while running: "
+    assert kind(f"{failed}ValueError: substring not found") != kind(f"{failed}KeyError: 3")
 
 
 @pytest.mark.parametrize(

@@ -80,8 +80,11 @@ def _energy(gate: Gate, _: Gate | None) -> Gain | None:
 
 
 def _less(metric: Metric, gate: Gate, target: Gate | None) -> Gain | None:
-    """The gain in a figure of which less is better, by the rounds of both."""
-    change = compare_figure(gate.record, target.record, shown(metric.name)) if target is not None else None
+    """The gain in a latency, by the rounds of both; without bounds where the target has no gate in this run."""
+    if target is None:
+        told = latency_of(gate.record.latency, metric), latency_of(gate.record.target_alone.latency, metric)
+        return Gain(told[1] / told[0]) if told[0] and told[1] else None
+    change = compare_figure(gate.record, target.record, shown(metric.name))
     if change is None or change.change is None:
         return None
     bounds = () if change.low is None or change.high is None else (1 + change.low, 1 + change.high)
@@ -169,9 +172,8 @@ def _weigh(gates: Sequence[Gate], by: str, limits: Sequence[Limit], wrong: Colle
 
 
 def _target_of(gate: Gate, targets: Sequence[Gate]) -> Gate | None:
-    """The target's own gate of the same run; else the newest."""
-    same = [target for target in targets if target.run.path == gate.run.path]
-    return next(reversed(same or targets), None)
+    """The target's own gate of the same run."""
+    return next((target for target in reversed(targets) if target.run.path == gate.run.path), None)
 
 
 def _decide(place: str, gates: Sequence[Gate], by: str, limits: Sequence[Limit]) -> Decision | None:
@@ -305,7 +307,7 @@ def _cost(gate: Gate, by: str, whose: str = "") -> str:
 def _latencies(gate: Gate, targets: Sequence[Gate]) -> str:
     """Those of its rounds against the target's: in the rounds beside them, in older runs in that run's own gate."""
     beside, target = gate.record.target_alone.latency, _target_of(gate, targets)
-    if beside == LatencyPart() and target is not None and target.run.path == gate.run.path:
+    if beside == LatencyPart() and target is not None:
         beside = target.record.latency
     told = [_against(METRICS[name], gate.record.latency, beside) for name in ("itl_p95", "ttft_p95")]
     return ", ".join(filter(None, told))

@@ -513,6 +513,11 @@ def load_sweep(path: Path, overrides: Mapping[str, Any], said_by: Mapping[str, s
     swept = file.values.get("concurrency")
     if not isinstance(swept, list) or not swept:
         return {Choice(path): _validate(file)}
+    if twice := [value for at, value in enumerate(swept) if value in swept[:at]]:
+        where = file.where(("concurrency",))
+        raise ConfigurationError(
+            f"{where}: concurrency: {twice[0]!r} stands twice: write each value once, for its gate"
+        )
     each = [_validate(replace(file, values={**file.values, "concurrency": value})) for value in swept]
     return {Choice(path, scenario.concurrency): scenario for scenario in each}
 

@@ -75,6 +75,25 @@ def test_latencies_are_held_against_the_targets_in_the_same_rounds() -> None:
     assert "p95 ITL 6.6 ms; exact" in decisions_on(runs)[0].words
 
 
+def test_a_decision_by_latency_takes_no_other_runs_target() -> None:
+    """Without a gate of the target in its run, what was measured beside the rounds, and that has no interval."""
+    e2e = {"latency": {"e2e_s": {"p95": 1.0, "n": 9}}}
+    beside, older = (
+        arm(4, 2.0, 1.9, 2.1, **e2e, **more)
+        for more in ({"target_alone": {"latency": {"e2e_s": {"p95": 2.0, "n": 9}}}}, {})
+    )
+    told = []
+    for gate in (beside, older):
+        alone = record(asked=TARGET, latency={"e2e_s": {"p95": 9.0, "n": 9}})
+        runs = [
+            SavedRun(number, Path(f"{number}_x.json"), "", {}, {}, (each,), {})
+            for number, each in (("0001", gate), ("0002", alone))
+        ]
+        told.append(decisions_on(runs, "latency")[0].words)
+    assert told[0].startswith("not decided: γ = 4 (draft_model d): p95 of a whole request 0.50×, without an interval")
+    assert told[1] == "not decided: the latencies of the target alone were not measured beside it"
+
+
 @pytest.mark.parametrize(
     ("gate", "expected"),
     [

@@ -317,6 +317,8 @@ def test_each_value_of_a_swept_concurrency_is_the_scenario_with_that_value(tmp_p
         load_scenario(file)
     file.write_text(f"{one}3\n")
     assert [choice.concurrency for choice in load_sweep(file, {"concurrency": [1, 2]}, {})] == [1, 2]
+    with pytest.raises(ConfigurationError, match=r"toml:\d+: concurrency: 4 stands twice: write each value once"):
+        load_sweep(file, {"concurrency": [1, 4, 4]}, {})
     assert load_sweep(file, {}, {})[Choice(file)].digest == swept[Choice(file, 3)].digest
     requests = [each.realise(1000, 64, no_tokenizer).requests for each in swept.values()]
     assert requests[2][:6] == requests[1]
