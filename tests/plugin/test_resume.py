@@ -120,7 +120,11 @@ def test_another_mode_or_checkpoint_is_measured_again(map_: Project, monkeypatch
     later = time.time() + 60
     os.utime(draft / "config.json", (later, later))
     map_.run(*SAVED).assert_outcomes(passed=4)
-    os.utime(draft / "config.json", (0, 0))
-    map_.run(*SAVED).assert_outcomes(skipped=4)
+    draft.rename(map_.path / "older")
+    (map_.path / "other").mkdir()
+    (map_.path / "other" / "config.json").write_text("{ }")
+    os.utime(map_.path / "other" / "config.json", (0, 0))
+    draft.symlink_to(map_.path / "other")  # an older one, in its place
+    map_.run(*SAVED).assert_outcomes(passed=4)
     monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
     map_.run(*SAVED).assert_outcomes(passed=4)

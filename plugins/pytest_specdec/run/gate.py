@@ -76,7 +76,7 @@ class Gate:
         trial = measure(session, self._benchmark, arms, asking)
         judgement = judge_rounds(session, arms, trial.rounds, trial.about, scenario)
         record = describe(trial, judgement, scenario, sweep, session.sweep(arms))
-        asked = replace(record.asked, settings_digest=settings_digest(session.settings, scenario))
+        asked = replace(record.asked, settings_digest=settings_digest(session.settings, scenario, spec))
         record = replace(record, asked=asked)
         doubts = doubtful_goodput(record.load.goodput, scenario.min_goodput, scenario.path)
         record = replace(record, warnings=(*record.warnings, *doubts, *trial.drafting.warnings, *judgement.warnings))

@@ -1,9 +1,9 @@
 """Resume: which gate is green already in a saved run, so that many gates may be measured over several short sessions.
 
 A gate is the same where the test, the engine's configuration, the versions of its packages and of the target's, the
-hardware, the scenario's content and what decides about green and about how well figures are known are the same, and no
-checkpoint in a folder was written since. What is not known before an engine is
-loaded, as the versions of a server that is found, is never taken for the same: such a gate runs again.
+hardware, the scenario's content, the files of checkpoints in folders, and what decides about green and about how well
+figures are known are the same. What is not known before an engine is loaded, as the versions of a server that is found,
+is never taken for the same: such a gate runs again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest_specdec
 from pytest_specdec.engines.fake import VERSIONS
@@ -41,21 +41,29 @@ print(json.dumps(told))
 """
 
 
-def settings_digest(settings: Settings, scenario: Scenario) -> str:
-    """Twelve hex digits over what decides about green and about rounds, beside engine and workload."""
+def settings_digest(settings: Settings, scenario: Scenario, spec: EngineSpec) -> str:
+    """Twelve hex digits over what decides about green and about rounds, beside the engine's key and the workload."""
     asked = scenario.model_dump(mode="json", exclude={"name", "description", "source"})
-    told = [pytest_specdec.__version__, asked, *(str(getattr(settings, name)) for name in SETTINGS)]
+    told: list[Any] = [pytest_specdec.__version__, asked, *(str(getattr(settings, name)) for name in SETTINGS)]
     told += [os.environ.get(name, "") for name in BATCH_INVARIANT]
+    told += [_files_of(model) for model in (spec.target, spec.draft) if model]
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _files_of(model: str) -> list[tuple[str, int, int]]:
+    """Name, size and moment of writing of each file, where the model is a folder here: one trained anew is another."""
+    folder = Path(model).expanduser().resolve()
+    files = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
+    found = ((path.relative_to(folder).as_posix(), path.stat()) for path in files)
+    return [(name, told.st_size, told.st_mtime_ns) for name, told in found]
 
 
 def green_before(test: str, spec: EngineSpec, scenario: Scenario, settings: Settings, storage: Path) -> str | None:
     """Where the newest saved record of this test's gate lies; None where none is green. Raises UnreadableRun."""
-    digest, asked = settings_digest(settings, scenario), asked_part(spec, scenario)
+    digest, asked = settings_digest(settings, scenario, spec), asked_part(spec, scenario)
     now = Record(asked=asked, hardware=hardware_part(), place=Place(test=test))
     for run in _runs_with(digest, storage):
-        same = (record for record in run.records if _is_same(record, now, digest) and _same_versions(record, spec))
-        if any(same) and not _changed_since(run.path.stat().st_mtime, spec):
+        if any(_is_same(record, now, digest) and _same_versions(record, spec) for record in run.records):
             return f"run {run.id} ({run.path})"
     return None
 
@@ -83,12 +91,6 @@ def _same_versions(record: Record, spec: EngineSpec) -> bool:
 def _are_installed(versions: Mapping[str, str], spec: EngineSpec) -> bool:
     here = _versions_here(spec)
     return all(_public(here.get(name, "")) == _public(version) for name, version in versions.items())
-
-
-def _changed_since(then: float, spec: EngineSpec) -> bool:
-    """Whether a checkpoint that is a folder here has a file that was written later."""
-    folders = [Path(model) for model in (spec.target, spec.draft) if model and Path(model).is_dir()]
-    return any(file.stat().st_mtime > then for folder in folders for file in folder.iterdir())
 
 
 def _versions_here(spec: EngineSpec) -> Mapping[str, str]:
