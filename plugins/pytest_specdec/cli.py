@@ -31,7 +31,7 @@ from pytest_specdec.report.decision import BY, Decision, Limit, headline, write_
 from pytest_specdec.report.findings import decisions_on
 from pytest_specdec.report.gates import gates_of, newest, read_runs
 from pytest_specdec.report.marked import write_into
-from pytest_specdec.report.table import footnotes, print_table, screen_width, time_notes
+from pytest_specdec.report.table import footnotes, gate_notes, print_table, screen_width
 from pytest_specdec.report.write import FORMATS, format_of, write_report
 from pytest_specdec.settings import parse_gammas
 from pytest_specdec.telemetry.energy.counter import POWERCAP, packages
@@ -176,7 +176,7 @@ def show(options: argparse.Namespace) -> int:
         shown_columns = print_table(records, screen_width(), print, sys.stdout.isatty())
         print(headline(records))
         _print_decisions(decisions_on(runs))
-        print("\n".join([*footnotes(records, shown_columns), *time_notes(records)]))
+        print("\n".join([*footnotes(records, shown_columns), *gate_notes(records)]))
     return 0
 
 

@@ -311,21 +311,34 @@ def _label(record: Record) -> str:
     return f"{model_label(asked.target)} {asked.dtype} {asked.engine} {asked.method}"
 
 
-def time_notes(records: Iterable[Record]) -> list[str]:
-    """What each gate's time was spent on; of older records nothing is known."""
-    told = ((record, asdict(record.times)) for record in sorted(records, key=_order))
-    return [
-        f"time: {record.asked.scenario}, {record.workload.concurrency} at once, {_label(record)}"
-        f"{f' γ={record.asked.gamma}' if record.asked.gamma else ''}: {', '.join(words)}"
-        for record, times in told
-        if (
-            words := [
-                f"{name.removesuffix('_s').replace('_', ' ')} {each['value']:.1f} s"
-                for name, each in times.items()
-                if each["value"] is not None
-            ]
-        )
-    ]
+def gate_notes(records: Iterable[Record]) -> list[str]:
+    """What each gate's time was spent on, and what its answers went through; of older records nothing is known."""
+    ordered = sorted(records, key=_order)
+    times = ((record, "time", _times(record)) for record in ordered)
+    met = ((record, "exercised", _exercised(record)) for record in ordered)
+    return [f"{kind}: {_gate(record)}: {', '.join(told)}" for record, kind, told in (*times, *met) if told]
+
+
+def _gate(record: Record) -> str:
+    gamma = f" γ={record.asked.gamma}" if record.asked.gamma else ""
+    return f"{record.asked.scenario}, {record.workload.concurrency} at once, {_label(record)}{gamma}"
+
+
+def _times(record: Record) -> list[str]:
+    told = asdict(record.times).items()
+    spent = ((name.removesuffix("_s").replace("_", " "), each["value"]) for name, each in told)
+    return [f"{name} {seconds:.1f} s" for name, seconds in spent if seconds is not None]
+
+
+def _exercised(record: Record) -> list[str]:
+    """Each count that is known and not 0, under its key's words."""
+    told = asdict(record.coverage.exercised).items()
+    met = ((name.replace("_", " "), each["value"] if isinstance(each, dict) else each) for name, each in told)
+    return [f"{name} {_count(value)}" for name, value in met if value]
+
+
+def _count(value: float | tuple[str, ...]) -> str:
+    return " ".join(value) if isinstance(value, tuple) else f"{value:,}" if isinstance(value, int) else f"{value:.0%}"
 
 
 def _truth_note(records: Sequence[Record]) -> list[str]:
