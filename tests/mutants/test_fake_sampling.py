@@ -14,6 +14,7 @@ from tests.mutants.trial import SURVIVED, Trial, run_trial
 
 from pytest_specdec.engines.fake import FakeEngine, clock
 from pytest_specdec.run.session import Session
+from pytest_specdec.verdict.logprobs import OTHER_MODE
 from pytest_specdec.verdict.sampling.rated import MOST
 from pytest_specdec.verdict.sampling.statistics import SamplingPlan
 from pytest_specdec.workloads.scenario import load_scenario
@@ -27,8 +28,8 @@ FEW = {**SAMPLED, "count": 8, "max_tokens": 32, "rounds": 1}
 def run_fake(fake_session: Session, tmp_path: Path) -> Try:
     """Put an engine whose likeliest token has 0.7 of the probability to the gate; a sound one, if no fault is named."""
 
-    def once(scenario: Mapping[str, Any], fault: str = "") -> Trial:
-        case = Case(fault, "", "", scenario, options=SMALL, alpha=0.3)
+    def once(scenario: Mapping[str, Any], fault: str = "", **options: Any) -> Trial:
+        case = Case(fault, "", "", scenario, options={**SMALL, **options}, alpha=0.3)
         (tmp_path / "s.toml").write_text(case.toml(), "utf-8")
         return run_trial(fake_session, case.spec(bool(fault)), load_scenario(tmp_path / "s.toml"), clock)
 
@@ -126,6 +127,8 @@ def test_log_probabilities_are_judged_at_a_temperature_and_tokens_still_rated(ru
     assert (wrong.outcome, wrong.record.verdict.counts) == ("logprobs", {"logprobs": 16})
     assert "where the target has" in wrong.message
     assert wrong.record.verdict.findings[0].round == -1
+    other = run_fake(logged, "log-probabilities of the token before", logprobs_mode="processed_logprobs")
+    assert (other.outcome, other.record.warnings) == (SURVIVED, (OTHER_MODE,))
     for trial in (sound, wrong):
         assert trial.record.verdict.sampling is not None
         assert trial.record.verdict.sampling.rated is not None
@@ -139,4 +142,6 @@ def test_text_and_structure_are_judged_at_a_temperature(run_fake: Try) -> None:
     assert run_fake(stopped, "text alone wrong").outcome == "text"
     assert "text differs from that of its ids" in run_fake(stopped, "stop text in the text").message
     grammar = {"temperature": 1.0, "structured_outputs": {"choice": ["yes"]}}
-    assert "is none of the choices" in run_fake({**stopped, "sampling": grammar}).message
+    ended = {**FEW, "ignore_eos": False, "sampling": grammar}
+    assert "is none of the choices" in run_fake(ended, eos_rate=0.04).message
+    assert run_fake({**stopped, "sampling": grammar}).outcome == SURVIVED  # cut off, so it need not be whole

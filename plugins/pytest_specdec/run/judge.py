@@ -27,10 +27,10 @@ from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.telemetry.spent import LOOK_AGAIN
 from pytest_specdec.verdict.equivalence import Calibration, Case, Finding, Outcome, Verdict, confirm, judge, judge_texts
 from pytest_specdec.verdict.limits import Facts, reshaping_fields
-from pytest_specdec.verdict.logprobs import find_wrong, judge_logprobs
-from pytest_specdec.verdict.noise import noise_floor
+from pytest_specdec.verdict.logprobs import OTHER_MODE, find_wrong, judge_logprobs
+from pytest_specdec.verdict.noise import noise_floor, resolve_dtype
 from pytest_specdec.verdict.part import finding_parts, outcome_part, rated_part, sampling_part
-from pytest_specdec.verdict.reference import Reference
+from pytest_specdec.verdict.reference import Reference, dtype_of
 from pytest_specdec.verdict.sampling.evidence import LEVEL, RatedVerdict
 from pytest_specdec.verdict.sampling.judgement import SamplingOutcome, SamplingVerdict, judge_sampling
 from pytest_specdec.verdict.sampling.rated import can_be_rated, rate_rounds
@@ -50,6 +50,7 @@ from pytest_specdec.verdict.words import ADVICE, SHOWN, add_hints, describe_find
 from pytest_specdec.workloads.scenario import Detects, Scenario
 from pytest_specdec.workloads.workload import Request, Workload
 
+RAW = "raw_logprobs"
 FIRST_PASS = "it is the engine's first pass after loading"
 TARGET_UNSTABLE = "target only, in its rounds around this engine's"
 SAMPLED = "at a temperature above 0 there is no single right answer"
@@ -97,7 +98,7 @@ def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Descrip
         decides = again.by_number_alone or again.passes  # else it is no look at near-ties, and the first one stands
         verdict = confirm(verdict, again.near_ties) if decides else verdict
     verdict, known, foretold = _by_what_is_known(verdict, reference.calibration, arms, rounds, about)
-    verdict, untried = judge_logprobs(verdict, workload, rounds.judged, partial(session.rank, arms), about.vocabulary)
+    verdict, untried = _compare_logprobs(session, arms, rounds, about, verdict)
     part = replace(outcome_part(verdict, reference), known_truth=known, foretold=foretold)
     verdict = _numbered(verdict, rounds)
     ties = verdict.counts.get(Outcome.TIE.value, 0) / sum(verdict.counts.values())
@@ -237,12 +238,34 @@ def _broken_limits(session: Session, arms: Arms, rounds: Rounds, about: Descript
 
 def _by_logprobs(session: Session, arms: Arms, rounds: Rounds, about: Description, judgement: Judgement) -> Judgement:
     """A judgement that passes, red where log-probabilities that came with the answers are wrong."""
-    rank = partial(session.rank, arms)
-    wrong, untried = find_wrong(arms.workload, rounds.judged, rank, arms.spec.dtype, about.vocabulary)
+    if _another_mode(arms):
+        return replace(judgement, warnings=(OTHER_MODE,))
+    rank, dtype = partial(session.rank, arms), _dtype(session, arms)
+    wrong, untried = find_wrong(arms.workload, rounds.judged, rank, dtype, about.vocabulary)
     if not wrong:
         return replace(judgement, warnings=untried)
     red = _with_broken_limits([replace(each, round=each.round - rounds.warmup.rounds) for each in wrong], arms)
     return replace(red, part=replace(red.part, sampling=judgement.part.sampling))
+
+
+def _compare_logprobs(
+    session: Session, arms: Arms, rounds: Rounds, about: Description, verdict: Verdict
+) -> tuple[Verdict, tuple[str, ...]]:
+    if _another_mode(arms):
+        return verdict, (OTHER_MODE,)
+    return judge_logprobs(verdict, arms.workload, rounds.judged, partial(session.rank, arms), about.vocabulary)
+
+
+def _another_mode(arms: Arms) -> bool:
+    """Whether log-probabilities were asked for that the target does not rate: after temperature, or logits."""
+    asked = any(request.sampling.get("logprobs") is not None for request in arms.workload.requests)
+    return asked and arms.spec.options.get("logprobs_mode", RAW) != RAW
+
+
+def _dtype(session: Session, arms: Arms) -> str:
+    """The one that the target computes in, which options of the engine may have set."""
+    with session.pool.using(arms.target) as engine:
+        return resolve_dtype(dtype_of(engine)[0])[0]
 
 
 def _with_broken_limits(findings: list[Finding], arms: Arms) -> Judgement:
@@ -263,7 +286,7 @@ def _rate(session: Session, arms: Arms, rounds: Rounds) -> RatedVerdict | None:
         return None
     repeats = any("seed" in request.sampling for request in requests)
     counted = rounds.speculation
-    tokens = rate_rounds(rank, requests, rounds.judged, arms.spec.dtype, -rounds.warmup.rounds)
+    tokens = rate_rounds(rank, requests, rounds.judged, _dtype(session, arms), -rounds.warmup.rounds)
     if tokens is None:
         return None
     verdict = RatedVerdict.of(tokens, repeats, _rejected(counted))

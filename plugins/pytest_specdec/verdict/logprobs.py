@@ -19,6 +19,7 @@ from pytest_specdec.workloads.workload import Request, Workload
 
 NOT_TOLD = "log-probabilities were asked for, and this engine tells none of its answers"
 NOT_RATED = "log-probabilities were not compared: the target's engine does not tell its logits"
+OTHER_MODE = "log-probabilities were not compared: the options' logprobs_mode is not raw_logprobs, and those are rated"
 UNDER_A_GRAMMAR = "log-probabilities were not compared under structured_outputs: they are taken after its mask"
 Answer: TypeAlias = tuple[int, int, Request, Generation]  # round, number, request and answer
 

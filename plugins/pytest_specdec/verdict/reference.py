@@ -94,7 +94,7 @@ def verify_itself(reference: Reference, engine: Engine, workload: Workload, gamm
     certified = [each for _, each in kept]
     judged = _in_steps(engine, workload, certified, gamma + 1, known.facts)
     judged = judged or _in_rows(engine, workload, certified, gamma + 1, known.facts)
-    asked = _dtype(engine)
+    asked = dtype_of(engine)
     measured = noise_floor(reference.shapes, asked[0], floor.disagreements, floor.compared, judged)
     return replace(reference, calibration=replace(known, floor=_noted(measured, asked[1])))
 
@@ -197,11 +197,11 @@ def _floor(engine: Engine, shapes: Sequence[Sequence[Score]], alone: Run, togeth
         if not (mine.failure or other.failure)
     ]
     disagreements = sum(mine.token_ids != other.token_ids for mine, other in pairs)
-    dtype, notes = _dtype(engine)
+    dtype, notes = dtype_of(engine)
     return _noted(noise_floor(shapes, dtype, disagreements, len(pairs)), notes)
 
 
-def _dtype(engine: Engine) -> tuple[str, tuple[str, ...]]:
+def dtype_of(engine: Engine) -> tuple[str, tuple[str, ...]]:
     """The dtype as the engine resolved it; where it does not tell, the one that was asked for, and a note."""
     told = engine.description.details.get("dtype")
     note = f"the engine does not tell its dtype: {engine.spec.dtype}, as asked for, is taken"

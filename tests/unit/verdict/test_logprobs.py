@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_specdec.generation import Generation, Ranking, Run
-from pytest_specdec.verdict.logprobs import UNDER_A_GRAMMAR, find_wrong, wrong_logprobs
+from pytest_specdec.verdict.logprobs import NOT_RATED, NOT_TOLD, UNDER_A_GRAMMAR, find_wrong, wrong_logprobs
 from pytest_specdec.verdict.sampling.rated import BATCH
 from pytest_specdec.workloads.workload import Request, Workload
 
@@ -104,6 +104,17 @@ def test_under_a_grammar_they_are_not_compared_and_that_is_told() -> None:
     """The engine takes them after it has masked what the grammar forbids."""
     structured = Request((7,), 1, sampling={**TELLS, "structured_outputs": {"regex": "a"}})
     assert wrong(structured, 0.0) == ([], (UNDER_A_GRAMMAR,))
+
+
+def test_what_cannot_be_compared_is_told() -> None:
+    """An engine that tells none, and a target that tells no logits."""
+    workload = Workload("w", (Request((7,), 1, sampling=TELLS),), 1)
+    silent, wrong_one = (
+        [Run((Generation((7,), (1,), "length", logprobs=told),), None, 1.0)] for told in (None, (0.0,))
+    )
+    assert find_wrong(workload, silent, rank, "float32", 4) == ([], (NOT_TOLD,))
+    assert find_wrong(workload, wrong_one, lambda *_: None, "float32", 4) == ([], (NOT_RATED,))
+    assert len(find_wrong(workload, wrong_one, rank, "float32", 4)[0]) == 1
 
 
 def test_answers_are_rated_a_few_at_a_time() -> None:
