@@ -37,7 +37,8 @@ COUNTERS = {
     "vllm:spec_decode_num_accepted_tokens_per_pos": "accepted_per_position",
     "vllm:num_preemptions": PREEMPTIONS,
 }
-# Speculation is what the arms differ in; what follows from num_gpu_blocks is one difference; names of a run are none.
+# Speculation is what the arms differ in; what follows from num_gpu_blocks is one difference; names of a run, where it
+# keeps what it compiled and how long that took are none.
 NOT_COMPARED = (
     "speculative_config",
     "observability_config",
@@ -45,6 +46,9 @@ NOT_COMPARED = (
     "logprobs_mode",
     "kv_cache_max_concurrency",
     "kv_cache_size_tokens",
+    "compilation_time",
+    "cache_dir",
+    "local_cache_dir",
     "disable_nccl_for_dp_synchronization",  # follows from asynchronous scheduling
 )
 FORETOLD = ("draft_model", "eagle")  # methods whose drafts follow from the drafter alone
