@@ -1,4 +1,4 @@
-"""On a GPU: where speculation pays, from one request at once to 256, on the 8B pair whose every KV entry decides tokens.
+"""On a GPU: where speculation pays, from one request at once to 256, on the 8B pair with memory.
 
 The head that users switch on, at three acceptances and six γ, a draft model of two layers, and lookup in the prompt. It
 takes longer than a session may last: `--specdec-resume` takes up what earlier runs have not measured.
