@@ -78,7 +78,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("specdec", "speculative decoding, gated and measured")
     for option in OPTIONS:
         for each in option.names:
-            words = option.help if each is option else f"the old name of {option.flag}"
+            words = option.words if each is option else f"the old name of {option.flag}"
             group.addoption(each.flag, dest=each.ini, help=words, **each.on_command_line)
             parser.addini(each.ini, words)
 
