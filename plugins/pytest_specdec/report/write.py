@@ -28,7 +28,7 @@ MOST_ROWS = 60
 
 
 def as_html(content: Content) -> str:
-    """One page with its style and drawings inside. Needs Jinja2 and matplotlib."""
+    """One page with its style and drawings inside. Needs Jinja2."""
     from markupsafe import Markup
 
     def draw(figure: Figure) -> Markup:
@@ -125,7 +125,7 @@ def as_json(content: Content) -> str:
 
 FORMATS = ("html", "markdown", "csv", "json")
 BY_SUFFIX = {".html": "html", ".htm": "html", ".md": "markdown", ".csv": "csv", ".json": "json"}
-NEEDS = {"html": ("jinja2", "matplotlib"), "markdown": ("jinja2",), "csv": (), "json": ()}
+NEEDS = {"html": ("jinja2",), "markdown": ("jinja2",), "csv": (), "json": ()}
 INSTALL = "pip install 'pytest-specdec[report]'"
 
 
