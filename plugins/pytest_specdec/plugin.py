@@ -577,7 +577,7 @@ def _partial(config: pytest.Config, records: list[Record]) -> str:
 
 def _tell_gates(terminalreporter: Any, config: pytest.Config, records: list[Record]) -> None:
     from pytest_specdec.progress import count
-    from pytest_specdec.report.decision import USE, headline, write_lines
+    from pytest_specdec.report.decision import USE, headline, in_words, write_lines
     from pytest_specdec.report.findings import change_notes, decisions_on, present_run, worst
     from pytest_specdec.report.table import footnotes, print_table, screen_width
 
@@ -589,7 +589,8 @@ def _tell_gates(terminalreporter: Any, config: pytest.Config, records: list[Reco
     decisions = decisions_on([present_run(records, config.rootpath)])
     for line, outcome in write_lines(decisions, width):
         write(line, green=outcome == USE, yellow=outcome not in ("", USE))
-    for note in [*([] if quiet else footnotes(records, shown)), *change_notes(records, verbose), *worst(records)]:
+    notes = [] if quiet else footnotes(records, shown, in_words(decisions))
+    for note in [*notes, *change_notes(records, verbose), *worst(records)]:
         write(note)
     _tell_github(records, decisions, _partial(config, records), write)
     judged = [record for record in records if record.judged]
