@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -81,16 +80,6 @@ def test_a_suffix_that_says_nothing_is_refused_at_once(project: Project) -> None
     result = project.run("--specdec-report=report.pdf")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*--specdec-report: report.pdf: a report ends in .html, *"])
-    assert project.loads() == []
-
-
-def test_a_missing_package_is_told_at_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the command that installs it, before an engine is loaded."""
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    project.tests(GATES)
-    result = project.run("--specdec-report=report.html")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*a report as html needs jinja2: pip install 'pytest-specdec[[]report]'*"])
     assert project.loads() == []
 
 

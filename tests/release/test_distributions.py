@@ -94,7 +94,7 @@ def test_the_container_installs_from_the_files_that_it_copies(tmp_path: Path) ->
             place.mkdir(parents=True, exist_ok=True)
             copy(path, place)
     (command,) = (words[1:] for words in lines if words[:1] == ["RUN"])
-    there = [word.replace("/package", str(tmp_path / "package")).replace("${EXTRAS}", "report") for word in command]
+    there = [word.replace("/package", str(tmp_path / "package")).replace("${EXTRAS}", "vllm") for word in command]
     only = ["--no-deps", "--target", str(tmp_path / "installed")]
     subprocess.run([sys.executable, "-m", *there, *only], check=True)
     installed = {path.relative_to(tmp_path / "installed").as_posix() for path in (tmp_path / "installed").rglob("*")}

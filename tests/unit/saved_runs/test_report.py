@@ -542,16 +542,6 @@ def test_a_broken_series_is_named(full: list[SavedRun], tmp_path: Path) -> None:
         gather(full)
 
 
-def test_a_missing_package_is_named_with_the_command(
-    full: list[SavedRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The page needs one; plain numbers need nothing."""
-    monkeypatch.setattr(writing, "find_spec", lambda package: None)
-    with pytest.raises(ConfigurationError, match=r"jinja2: pip install 'pytest-specdec\[report\]'"):
-        write_report(full, tmp_path / "report.html", "html")
-    assert write(full, tmp_path, "csv").startswith("figure,group,line")
-
-
 def test_an_unknown_format_or_suffix_names_the_known_ones(tmp_path: Path) -> None:
     """Before anything is gathered."""
     with pytest.raises(
