@@ -46,7 +46,7 @@ def page() -> str:
 The command line goes before the environment, that before pytest's ini file. `pytest --help` lists the same. Where an
 option may be repeated, the other places have a list by commas.
 
-{_table(("option", "environment", "ini", "default", "meaning"), map(_option, OPTIONS))}
+{_table(("option, variable, ini key", "default", "meaning"), map(_option, OPTIONS))}
 ## Marks
 
 {_table(("mark", "meaning"), (line.split(": ", 1) for line in MARKS))}
@@ -79,8 +79,9 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _option(option: Option) -> tuple[str, ...]:
-    given = (option.flag, "") if option.switch else (f"{option.flag} {option.metavar}", _written(option.default))
-    return given[0], f"`{option.variable}`", f"`{option.ini}`", given[1], option.help
+    given = option.flag if option.switch else f"{option.flag} {option.metavar}"
+    default = "" if option.switch else _written(option.default)
+    return "`<br>`".join((given, option.variable, option.ini)), default, option.help
 
 
 def _mark_key(key: str) -> tuple[str, str, str]:
