@@ -27,7 +27,7 @@ from pytest_specdec.history.saved import SavedRun, UnreadableRun, paths_in, read
 from pytest_specdec.models.cache import default_root, is_complete
 from pytest_specdec.progress import count
 from pytest_specdec.report.comparison import comparison
-from pytest_specdec.report.decision import BY, Decision, Limit, headline, write_lines
+from pytest_specdec.report.decision import BY, Decision, Limit, headline, in_words, write_lines
 from pytest_specdec.report.findings import decisions_on
 from pytest_specdec.report.gates import gates_of, newest, read_runs
 from pytest_specdec.report.marked import write_into
@@ -175,8 +175,10 @@ def show(options: argparse.Namespace) -> int:
     if records:
         shown_columns = print_table(records, screen_width(), print, sys.stdout.isatty())
         print(headline(records))
-        _print_decisions(decisions_on(runs))
-        print("\n".join([*footnotes(records, shown_columns), *gate_notes(records)]))
+        decisions = decisions_on(runs)
+        _print_decisions(decisions)
+        told = footnotes(records, shown_columns, in_words(decisions))
+        print("\n".join([*told, *gate_notes(records)]))
     return 0
 
 

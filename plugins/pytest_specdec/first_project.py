@@ -15,7 +15,6 @@ import subprocess
 import sys
 import webbrowser
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -24,7 +23,6 @@ from xml.etree import ElementTree
 from pytest_specdec.engines.choice import LOOKUP, choose_engines, refuse_impossible
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.hardware import INSTALL
-from pytest_specdec.report.write import NEEDS
 from pytest_specdec.settings import Settings
 
 HERE = Path(__file__).parent
@@ -50,7 +48,7 @@ def demo(options: argparse.Namespace) -> int:
     """Write the example into a new folder and run it: 0 if one gate was green and one red, as they are meant to be."""
     folder: Path = options.folder
     write_example(folder)
-    report = folder / f"report.{'html' if all(map(find_spec, NEEDS['html'])) else 'json'}"
+    report = folder / "report.html"
     run_example(folder, ("--specdec-engine", "fake", "--specdec-report", report.name, "--specdec-repro", REPORTS))
     outcomes, script = read_outcomes(folder / RESULTS), next((folder / REPORTS).glob("*.py"), None)
     if outcomes != FORETOLD or script is None:

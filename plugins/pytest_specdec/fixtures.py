@@ -193,18 +193,18 @@ def _engine(told: str) -> Any:
     return pytest.fixture(scope="session")(engine)
 
 
-vllm_spec = _engine("vLLM with speculation; loaded when a gate first uses it.")
+vllm_spec = _engine("vLLM with speculation.")
 vllm_ar = _engine("vLLM, target only (autoregressive).")
-transformers_spec = _engine("Transformers with assisted generation.")
+transformers_spec = _engine("Transformers with speculation: assisted generation.")
 transformers_ar = _engine("Transformers, target only (autoregressive).")
 openai_server = _engine("An engine behind an HTTP endpoint, with speculation; found or started by the first gate.")
-spec_engine = _engine("An engine of the backend that --specdec-engine names, with speculation.")
-ar_engine = _engine("An engine of the backend that --specdec-engine names, target only.")
+spec_engine = _engine("An engine of the backend that `--specdec-engine` names, with speculation.")
+ar_engine = _engine("An engine of the backend that `--specdec-engine` names, target only.")
 
 
 @pytest.fixture(scope="session")
 def scenario(request: pytest.FixtureRequest) -> Scenario:
-    """One scenario, as it was read when the tests were collected."""
+    """One scenario file of those that `--specdec-scenario` or the mark names; a test for each."""
     return request.config.stash[SCENARIOS][request.param]
 
 
@@ -212,7 +212,7 @@ def scenario(request: pytest.FixtureRequest) -> Scenario:
 def specdec(
     request: pytest.FixtureRequest, specdec_session: Session, benchmark: Any
 ) -> Callable[[EngineSpec, Scenario], Record]:
-    """The gate: `specdec(engine, scenario)` judges, measures and records, or fails the test."""
+    """The gate: `specdec(engine, scenario)` judges, measures, records; returns the record, or fails the test."""
     from pytest_specdec.progress import SECONDS
     from pytest_specdec.record import to_json
     from pytest_specdec.report.findings import flat

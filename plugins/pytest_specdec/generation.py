@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from base64 import b64decode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import index
 from typing import Any
@@ -87,6 +87,11 @@ class Generation:
         )
 
 
+def count_steps(generations: Iterable[Generation]) -> int:
+    """The steps in which their tokens came: chunks."""
+    return sum(len(each.chunks) for each in generations)
+
+
 @dataclass(frozen=True)
 class Speculation:
     """What the engine counted during one run, as differences of its counters around the run.
@@ -130,8 +135,8 @@ class Run:
     `speculation`: None where the engine gave no counters. `prefix_cache_hits`: prompt tokens that it found in its
     prefix cache; None where it does not tell. `sent_apart`: whether requests were sent beside the engine, so that one
     sent late was not held up by its steps. `preemptions`: how often a request gave up its place in the cache, to begin
-    again. `first`: whether it is the engine's first pass after loading. `drafted_alone`: what a target alone counted as
-    drafted, which is 0; None for an engine that speculates, and for one that tells none.
+    again. `first`: whether it is the engine's first pass after loading. `counted_alone`: whether a target alone told
+    its counters of drafts, which are 0.
     """
 
     generations: tuple[Generation, ...]
@@ -141,7 +146,7 @@ class Run:
     sent_apart: bool = False
     preemptions: int | None = None
     first: bool = False
-    drafted_alone: int | None = None
+    counted_alone: bool = False
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Run:

@@ -78,7 +78,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("specdec", "speculative decoding, gated and measured")
     for option in OPTIONS:
         for each in option.names:
-            words = option.help if each is option else f"the old name of {option.flag}"
+            words = option.words if each is option else f"the old name of {option.flag}"
             group.addoption(each.flag, dest=each.ini, help=words, **each.on_command_line)
             parser.addini(each.ini, words)
 
@@ -126,10 +126,10 @@ def _check_report(file: str | None) -> None:
     """Refuse a report that could not be written when all is measured."""
     if file is None:
         return
-    from pytest_specdec.report import format_of, need_packages
+    from pytest_specdec.report import format_of
 
     try:
-        need_packages(format_of(Path(file)))
+        format_of(Path(file))
     except ConfigurationError as error:
         raise pytest.UsageError(f"--specdec-report: {error}") from None
 
@@ -577,7 +577,7 @@ def _partial(config: pytest.Config, records: list[Record]) -> str:
 
 def _tell_gates(terminalreporter: Any, config: pytest.Config, records: list[Record]) -> None:
     from pytest_specdec.progress import count
-    from pytest_specdec.report.decision import USE, headline, write_lines
+    from pytest_specdec.report.decision import USE, headline, in_words, write_lines
     from pytest_specdec.report.findings import change_notes, decisions_on, present_run, worst
     from pytest_specdec.report.table import footnotes, print_table, screen_width
 
@@ -589,7 +589,8 @@ def _tell_gates(terminalreporter: Any, config: pytest.Config, records: list[Reco
     decisions = decisions_on([present_run(records, config.rootpath)])
     for line, outcome in write_lines(decisions, width):
         write(line, green=outcome == USE, yellow=outcome not in ("", USE))
-    for note in [*([] if quiet else footnotes(records, shown)), *change_notes(records, verbose), *worst(records)]:
+    notes = [] if quiet else footnotes(records, shown, in_words(decisions))
+    for note in [*notes, *change_notes(records, verbose), *worst(records)]:
         write(note)
     _tell_github(records, decisions, _partial(config, records), write)
     judged = [record for record in records if record.judged]

@@ -139,6 +139,11 @@ class Option:
         return self.flag, self.variable, f"{self.ini} in the ini file"
 
     @property
+    def words(self) -> str:
+        """What `pytest --help` says of it, with the default where it has one."""
+        return f"{self.help}; default {_told(self.default)}" if self.default else self.help
+
+    @property
     def flag(self) -> str:
         """Its name on the command line."""
         return f"--specdec-{self.name.replace('_', '-')}"
@@ -199,9 +204,7 @@ class Settings:
         _names,
         (),
     )
-    gamma: tuple[int, ...] = _option(
-        "N[,N]", "draft tokens a step (vLLM: num_speculative_tokens); default 3", parse_gammas, (3,)
-    )
+    gamma: tuple[int, ...] = _option("N[,N]", "draft tokens a step (vLLM: num_speculative_tokens)", parse_gammas, (3,))
     dtype: str | None = _option(
         "NAME",
         "dtype of weights and activations; default bfloat16, or float32 on a processor that only emulates bfloat16",
@@ -232,24 +235,22 @@ class Settings:
         _natural,
     )
     time_budget: float = _option(
-        "SECONDS", "timed rounds of one test, both arms together, beyond the fewest; default 20", _seconds, 20.0
+        "SECONDS", "timed rounds of one test, both arms together, beyond the fewest", _seconds, 20.0
     )
     monitor: float | None = _option(
         "SECONDS", "sample the engine's GPUs so often, for the report; default: never", _seconds
     )
-    series: str = _option(
-        "FOLDER", "where those samples are kept; default .benchmarks/series", str, ".benchmarks/series"
-    )
+    series: str = _option("FOLDER", "where those samples are kept", str, ".benchmarks/series")
     calibration: int = _option(
         "PROMPTS",
-        "prompts that the target also decodes one at a time for the noise floor; default 8",
+        "prompts that the target also decodes one at a time for the noise floor",
         _positive,
         8,
         renamed_from="control",
     )
     rate: str = _option(
         "NAME",
-        "of the target's own output, what it rates: sample (default), about 2,000 tokens; or all",
+        "of the target's own output, what it rates: sample, about 2,000 tokens; or all",
         _one_of("sample", "all"),
         "sample",
     )
@@ -263,12 +264,10 @@ class Settings:
         "NAME or URL",
         "what a served engine is compared with: vllm or transformers in a worker, or the URL of a target-only endpoint",
     )
-    load_timeout: float = _option("SECONDS", "limit for loading an engine; default 900", _seconds, 900.0)
-    timeout: float = _option("SECONDS", "limit for one call to an engine; default 600", _seconds, 600.0)
+    load_timeout: float = _option("SECONDS", "limit for loading an engine", _seconds, 900.0)
+    timeout: float = _option("SECONDS", "limit for one call to an engine", _seconds, 600.0)
     cache: str | None = _option("FOLDER", "where made models are kept; default: the user's cache folder")
-    preset: str = _option(
-        "NAME", "quick (default), or thorough for tests marked so too", _one_of("quick", "thorough"), "quick"
-    )
+    preset: str = _option("NAME", "quick, or thorough for tests marked so too", _one_of("quick", "thorough"), "quick")
     require: tuple[str, ...] = _option(
         "NAME[,NAME]",
         "turn skips for want of these into failures: gpu, cpu, multi_gpu, or an engine's name; "
@@ -295,12 +294,10 @@ class Settings:
         (),
     )
     repro: str | None = _option("FOLDER", "for a red gate, write a bug report: a script that stands alone, made small")
-    repro_seconds: float = _option(
-        "SECONDS", "limit for making a bug report's request small; default 120", _seconds, 120.0
-    )
+    repro_seconds: float = _option("SECONDS", "limit for making a bug report's request small", _seconds, 120.0)
     table: str = _option(
         "NAME",
-        "ours (default): of gates the table of verdicts alone, or both: pytest-benchmark's table too",
+        "ours: of gates the table of verdicts alone, or both: pytest-benchmark's table too",
         _one_of("ours", "both"),
         "ours",
     )

@@ -50,8 +50,11 @@ def test_gap_and_floor_are_told(project: Project) -> None:
 
 
 def test_divergence_says_what_to_try(project: Project) -> None:
-    """float32 tells numerics from a fault."""
+    """float32 tells numerics from a fault; it is not advised where it is there."""
     assert "--specdec-dtype float32" in line_with(failure(project, "wrong token"), "what to try:")
+    assert "in float32 numerics explain" in line_with(
+        failure(project, "wrong token", "--specdec-dtype=float32"), "what to try:"
+    )
 
 
 def test_an_early_stop_names_the_end(project: Project) -> None:

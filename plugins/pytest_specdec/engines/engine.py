@@ -112,4 +112,4 @@ def collect(engine: Engine) -> Run:
             f"the baseline drafted {drafted} tokens: the target alone must not speculate; look for speculation in its "
             "options, its checkpoint, its command or the server at its url"
         )
-    return replace(run, speculation=None, drafted_alone=0)
+    return replace(run, speculation=None, counted_alone=True)

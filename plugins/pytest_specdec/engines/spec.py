@@ -23,13 +23,14 @@ class EngineSpec:
 
     `backend`: "vllm", "transformers", or a name that another plugin answers to. `target`, `draft`: a path, a hub id, or
     a model reference such as "constructed:tiny". `method`: "none" decodes with the target only; otherwise the engine's
-    own name of the speculation method. `gamma`: draft tokens a step (vLLM's `num_speculative_tokens`). `options` and
-    `speculative_options` pass through to the engine as they are; `environment` is set before the engine is imported.
-    `python`: the interpreter of the worker; None is the one that runs pytest. `reference_python`: another one for the
-    target-only engine that this one is compared with, so that two versions of an engine stand side by side. `gateway`:
-    an execnet specification of where the worker runs, e.g. "ssh=host"; None is a child process. `server`: for the
-    backend "server", the endpoint or the command that starts one. `reference`: the target-only engine that this one is
-    compared with, where it is another than this one without speculation.
+    own name of the speculation method. `gamma`: draft tokens a step (vLLM's `num_speculative_tokens`). `options`:
+    handed to the engine as they are. `speculative_options`: handed to its speculation as they are. `environment`:
+    variables that are set before the engine is imported. `python`: the interpreter of the worker; None is the one that
+    runs pytest. `reference_python`: another one for the target-only engine that this one is compared with, so that two
+    versions of an engine stand side by side. `gateway`: an execnet specification of where the worker runs, e.g.
+    "ssh=host"; None is a child process. `server`: for the backend "server", the endpoint or the command that starts
+    one. `reference`: the target-only engine that this one is compared with, where it is another than this one without
+    speculation.
     """
 
     backend: str

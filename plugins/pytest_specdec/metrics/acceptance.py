@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from pytest_specdec.generation import Generation, Speculation
+from pytest_specdec.generation import Generation, Speculation, count_steps
 from pytest_specdec.metrics.rounds import Contradiction, Rounds
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import AcceptancePart
@@ -129,7 +129,6 @@ def acceptance_part(rounds: Rounds, gamma: int | None) -> AcceptancePart:
         mean_accepted_length_without_bonus=Figure(rates.mean_accepted_length - 1 if rates else None, why),
         marginal=_by_position(rates, rates.per_position if rates else (), why),
         conditional=_by_position(rates, conditional(counted) if counted else (), why),
-        tokens_per_draft=Figure(counted.draft_tokens / counted.drafts if rates and counted else None, why),
         rate_per_request=_by_request(rounds, NOT_BY_REQUEST if rates else why),
     )
 
@@ -172,20 +171,13 @@ def _delivery_part(rounds: Rounds, counted: Speculation | None, why: str) -> Acc
         delivered_tokens_per_step=Figure(rounds.tokens / steps),
         delivered_tokens_per_step_per_request=Figure(_per_request(rounds)),
         discarded_tokens=Figure(None, why),
-        undrafted_steps=Figure(None, why),
     )
     if counted is None:
         return part
     delivery = Delivery(rounds.tokens, steps, counted.drafts, counted.accepted_tokens)
     if delivery.discarded < 0 or delivery.undrafted_steps < 0:
-        unknown: Figure[int] = Figure(None, _explain(delivery))
-        return replace(part, discarded_tokens=unknown, undrafted_steps=unknown)
-    return replace(
-        part,
-        discarded_tokens=Figure(delivery.discarded),
-        undrafted_steps=Figure(delivery.undrafted_steps),
-        delivered_explained=delivery.in_words(),
-    )
+        return replace(part, discarded_tokens=Figure(None, _explain(delivery)))
+    return replace(part, discarded_tokens=Figure(delivery.discarded), delivered_explained=delivery.in_words())
 
 
 def _explain(delivery: Delivery) -> str:
@@ -199,7 +191,7 @@ def _steps(rounds: Rounds) -> int | None:
     answers = [answer for run in rounds.runs for answer in run.generations]
     if any(answer.token_ids and not answer.chunks for answer in answers):
         return None
-    return sum(len(answer.chunks) for answer in answers) or None
+    return count_steps(answers) or None
 
 
 def _per_request(rounds: Rounds) -> tuple[float | None, ...]:
@@ -208,7 +200,7 @@ def _per_request(rounds: Rounds) -> tuple[float | None, ...]:
 
 
 def _ratio(answers: Sequence[Any]) -> float | None:
-    steps = sum(len(answer.chunks) for answer in answers)
+    steps = count_steps(answers)
     return sum(len(answer.token_ids) for answer in answers) / steps if steps else None
 
 

@@ -45,11 +45,6 @@ class Base:
     order: str
     drift: Drift | None = None
 
-    @property
-    def draft_tokens(self) -> int | None:
-        """Drafted by its own counters: 0, since a baseline that drafts is refused; None where it tells none."""
-        return next((run.drafted_alone for run in self.rounds.runs), None)
-
 
 def base_of(first: Rounds, beside: Rounds | None = None) -> Base:
     """`first`: when the target was measured. `beside`: turn by turn with the other engine."""
@@ -60,7 +55,7 @@ def base_of(first: Rounds, beside: Rounds | None = None) -> Base:
 
 def warnings_of(rounds: Rounds, base: Base | None, keeps_prefix_cache: bool = False) -> list[str]:
     """What a reader of the figures must know before comparing them."""
-    words = [UNCOUNTED] if base is not None and base.draft_tokens is None else []
+    words = [UNCOUNTED] if base is not None and not any(run.counted_alone for run in base.rounds.runs) else []
     ours, theirs = rounds.prefix_cache_hits or 0, (base.rounds.prefix_cache_hits or 0) if base else 0
     if base is not None and bool(ours) != bool(theirs):
         words.append(
@@ -95,7 +90,6 @@ def target_alone_part(base: Base | None) -> TargetAlonePart:
         tokens_per_second=Figure(base.rounds.tokens_per_second, TARGET_NOT_TIMED),
         rounds=base.order,
         drift=Figure(base.drift.ratio if base.drift else None, FEW_FOR_DRIFT),
-        draft_tokens=Figure(base.draft_tokens, UNCOUNTED),
         joules_per_token=energy.joules_per_token,
         energy_flags=energy.flags,
         latency=latency_part(base.rounds),

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from statistics import linear_regression
 from typing import Any
 
-from pytest_specdec.generation import Run
+from pytest_specdec.generation import Run, count_steps
 from pytest_specdec.metrics.acceptance import per_token
 from pytest_specdec.metrics.base import IS_BASELINE, TARGET_NOT_TIMED, with_ratio, without_ratio
 from pytest_specdec.metrics.interval import Drift, ratio_interval
@@ -87,7 +87,7 @@ class Pace:
     def of(cls, rounds: Rounds) -> Pace | None:
         """None where no chunk times are told, or no token came, or no seconds are known."""
         answers = [answer for run in rounds.runs for answer in run.generations]
-        steps = sum(len(answer.chunks) for answer in answers)
+        steps = count_steps(answers)
         seconds = sum(rounds.seconds) if rounds.measured else sum(run.engine_seconds for run in rounds.runs)
         told = steps and seconds > 0 and all(answer.chunks or not answer.token_ids for answer in answers)
         return cls(len(answers), rounds.tokens, steps, seconds) if told else None

@@ -353,10 +353,6 @@ class AcceptancePart:
         Figure[tuple[float | None, ...]], "tokens", "the same for each request"
     ] = NOTHING
     discarded_tokens: Annotated[Figure[int], "tokens", "accepted behind an end and thrown away"] = NOTHING
-    undrafted_steps: Annotated[Figure[int], "", "steps in which nothing was drafted, such as the prompt's own"] = (
-        NOTHING
-    )
-    tokens_per_draft: Annotated[Figure[float], "tokens", "drafted tokens over drafts, to be held against γ"] = NOTHING
     delivered_explained: Annotated[str | None, "", "why delivered tokens a step differ from the accepted length"] = None
 
 
@@ -368,9 +364,6 @@ class TargetAlonePart:
         Figure[float], "tokens/s", "what `throughput.tokens_per_second` is divided by to give `speedup.ratio`"
     ] = NOTHING
     rounds: Annotated[str | None, "", "how its rounds stand to these: alternated, or before; in older runs both"] = None
-    draft_tokens: Annotated[Figure[int], "tokens", "that it drafted itself, by its own counters: 0, or not known"] = (
-        NOTHING
-    )
     drift: Annotated[Figure[float], "", "its last over its first round's rate, by a line through them"] = NOTHING
     joules_per_token: Annotated[Figure[float], "J/token", "what `energy.joules_per_token` is divided by"] = NOTHING
     energy_flags: Annotated[tuple[str, ...], "", "what speaks against that"] = ()

@@ -3,9 +3,8 @@
     write_report(runs, Path("report.html"), "html")
 
 Figures and verdicts are gathered once (`content`) and written in one of four ways, so that all formats say the same.
-Matplotlib and Jinja2 come with the extra `report`; CSV and JSON need neither.
 """
 
-from pytest_specdec.report.write import FORMATS, format_of, need_packages, write_report
+from pytest_specdec.report.write import FORMATS, format_of, write_report
 
-__all__ = ["FORMATS", "format_of", "need_packages", "write_report"]
+__all__ = ["FORMATS", "format_of", "write_report"]

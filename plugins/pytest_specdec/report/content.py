@@ -14,7 +14,7 @@ from pytest_specdec.history.saved import SavedRun
 from pytest_specdec.record import Record
 from pytest_specdec.record.parts import FindingPart
 from pytest_specdec.report.curves import curves, history, power, where_it_pays
-from pytest_specdec.report.decision import Decision, decide, headline
+from pytest_specdec.report.decision import Decision, decide, headline, in_words
 from pytest_specdec.report.drawing import Figure, readable
 from pytest_specdec.report.gates import Gate, by_group, gates_of, grouped, newest, with_predictions
 from pytest_specdec.verdict.words import place_of
@@ -157,11 +157,11 @@ def _words(record: Record) -> tuple[str, ...]:
     return said or ("the test failed after its gate was green: its own assertions say why",)
 
 
-def notes(gates: Sequence[Gate]) -> list[str]:
-    """Why figures are missing and what else a reader must know, each once."""
+def notes(gates: Sequence[Gate], decided: str) -> list[str]:
+    """Why figures are missing and what else a reader must know, each once; not what the decisions say."""
     found: set[str] = set()
     for gate in gates:
-        found |= _reasons(gate) | _cautions(gate)
+        found |= _reasons(gate) | _cautions(gate, decided)
     return sorted(found)
 
 
@@ -178,12 +178,12 @@ def _reasons(gate: Gate) -> set[str]:
     return {f"{name}: {figure.reason}" for name, figure in told.items() if figure.reason and not gate.red}
 
 
-def _cautions(gate: Gate) -> set[str]:
+def _cautions(gate: Gate, decided: str) -> set[str]:
     """A tie with its gap, the flags of an energy reading, and which faults a green verdict would have seen."""
     energy, verdict = gate.record.energy, gate.record.verdict
     flags = "; ".join(energy.flags)
     told = {f"{gate.label}: energy flagged “{flags}”"} if flags else set()
-    if word := gate.record.target_alone.caution:
+    if (word := gate.record.target_alone.caution) not in decided:
         told.add(f"{gate.label}: {word}")
     if verdict.outcome == "tie":
         told.add(f"{gate.label}: tie, {verdict.tie_in_words}")
@@ -266,12 +266,13 @@ def gather(runs: Sequence[SavedRun]) -> Content:
     for group, members in by_group(shown).items():
         figures += [*curves(group, members), power(group, members)]
         figures += [figure for figure in over_runs if figure.group == group]
+    decisions = tuple(decide(shown))
     return Content(
         runs=tuple(map(_name_run, ordered)),
         headline=headline([gate.record for gate in shown]),
-        decisions=tuple(decide(shown)),
+        decisions=decisions,
         rows=tuple(rows(shown)),
-        notes=tuple(notes(shown)),
+        notes=tuple(notes(shown, in_words(decisions))),
         figures=tuple(part for figure in figures for part in readable(figure)),
         environments=tuple((facts, tuple(ids)) for facts, ids in environments(shown).items()),
     )

@@ -377,6 +377,11 @@ def _list(words: Sequence[str]) -> str:
     return "; ".join([*words[:MOST_NAMED], *more])
 
 
+def in_words(decisions: Sequence[Decision]) -> str:
+    """All that they say."""
+    return "\n".join(decision.words for decision in decisions)
+
+
 def write_lines(decisions: Sequence[Decision], width: int) -> Iterator[tuple[str, str]]:
     """(line, outcome of its decision) of each, the place first and the words below it."""
     for decision in decisions:

@@ -6,13 +6,11 @@ dashes.
 
 from __future__ import annotations
 
-import io
 import math
-import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from html import escape
 
 MOST_LINES = 6
 
@@ -104,131 +102,154 @@ def _number_names(lines: list[Line]) -> list[Line]:
     return named
 
 
-WIDTH, PLOT_HEIGHT = 4.8, 2.4  # inches, as all that follow
-LETTER, LINE = 0.062, 0.17
-MARKERS = ("o", "s", "^", "D", "v", "P")
-STAND_INS = {f"#c0de0{index}": f"var(--line-{index})" for index in range(1, 7)} | {
-    "#c0de0a": "currentColor",
-    "#c0de0b": "var(--grid)",
-}
-INK, GRID = "#c0de0a", "#c0de0b"
+WIDTH, PLOT_HEIGHT, ABOVE = 346.0, 173.0, 11.0
+LETTER, ROW = 4.5, 12.2
+LEGEND = ABOVE + PLOT_HEIGHT + 40
+NICE, NICE_WHOLE = (1, 2, 2.5, 5, 10), (1, 2, 5, 10)
+MARKERS = (
+    "m-2.5 0a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0-5 0z",
+    "m-2.5-2.5h5v5h-5z",
+    "m0-2.8l2.8 5h-5.6z",
+    "m0-3.4l3.4 3.4-3.4 3.4-3.4-3.4z",
+    "m0 2.8l2.8-5h-5.6z",
+    "m-1-2.8h2v1.8h1.8v2h-1.8v1.8h-2v-1.8h-1.8v-2h1.8z",
+)
 MOST_MARKERS = 24
 MOST_NUMBERED_MARKS = 9
-STYLE = {
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "font.family": "sans-serif",
-    "font.size": 9,
-    "grid.color": GRID,
-    "legend.frameon": False,
-    "lines.linewidth": 1.6,
-    "lines.markersize": 5,
-    "svg.fonttype": "none",
-    "text.color": INK,
-    "text.parse_math": False,
-    "xtick.color": INK,
-    "ytick.color": INK,
-}
-NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """Values from `low` to `high`, or their logarithms, drawn from `start` to `end`; those at ticks are written."""
+
+    low: float
+    high: float
+    ticks: tuple[tuple[float, str], ...]
+    log: bool = False
+    start: float = 0.0
+    end: float = 0.0
+
+    def at(self, value: float) -> float:
+        """Where a value stands."""
+        share = ((math.log2(value) if self.log else value) - self.low) / (self.high - self.low)
+        return round(self.start + share * (self.end - self.start), 1)
 
 
 def draw_svg(figure: Figure) -> str:
-    """The figure as an `<svg>` element; names in it are escaped. Needs matplotlib."""
-    import matplotlib
-    from matplotlib.figure import Figure as Canvas
-
-    with matplotlib.rc_context({**STYLE, "svg.hashsalt": figure.title}):
-        canvas = Canvas()
-        canvas.patch.set_visible(False)
-        axes = canvas.add_subplot()
-        _plot(axes, figure)
-        _lay_out(canvas, axes, [line.name for line in figure.lines])
-        written = io.StringIO()
-        canvas.savefig(written, format="svg", metadata=NO_METADATA)
-    return _of_the_page(written.getvalue())
+    """The figure as an `<svg>` element; names in it are escaped."""
+    y = _y_axis(figure)
+    x = replace(_x_axis(figure), start=25 + LETTER * max(len(text) for _, text in y.ticks), end=WIDTH - 7)
+    columns, rows = _room([line.name for line in figure.lines])
+    parts = [*_frame(figure, x, y), *_marks(figure, x), *_lines(figure, x, y), *_legend(figure.lines, columns, rows)]
+    size = f'viewBox="0 0 {WIDTH:g} {LEGEND + ROW * rows:g}"'
+    return f'<svg {size} font-size="9" fill="currentColor" aria-hidden="true" focusable="false">{"".join(parts)}</svg>'
 
 
-def _lay_out(canvas: Any, axes: Any, names: list[str]) -> None:
-    """Room by the number of letters: a layout that measures them draws all of it once more."""
-    columns = 2 if len(names) > 2 and 2 * (max(map(len, names)) + 8) * LETTER < WIDTH else 1
-    rows = math.ceil(len(names) / columns) if len(names) > 1 else 0
-    below = 0.45 + (0.1 + rows * LINE if rows else 0)
-    height = PLOT_HEIGHT + below + 0.15
-    ticks = axes.yaxis.get_major_formatter().format_ticks(axes.get_yticks())
-    canvas.set_size_inches(WIDTH, height)
-    left = 0.35 + max(map(len, ticks)) * LETTER
-    canvas.subplots_adjust(left / WIDTH, below / height, 0.98, 1 - 0.15 / height)
-    if rows:
-        canvas.legend(loc="lower center", ncols=columns, fontsize=8)
-
-
-def _plot(axes: Any, figure: Figure) -> None:
-    axes.patch.set_visible(False)
-    axes.grid(True, linewidth=0.6)
-    axes.set_xlabel(figure.x_label)
-    axes.set_ylabel(figure.y_label)
-    hues = list(dict.fromkeys(line.beside or line.name for line in figure.lines))
-    for line in figure.lines:
-        _draw_line(axes, hues.index(line.beside or line.name), line)
-    axes.set_ylim(0, 1.08 * _highest(figure))
-    _ticks(axes, figure)
-    if figure.level is not None:
-        axes.axhline(figure.level, color=INK, linewidth=0.9, linestyle=":")
-    _draw_marks(axes, figure)
-
-
-def _draw_line(axes: Any, index: int, line: Line) -> None:
-    """Labels that begin with an underscore would be left out of the legend, so none does."""
-    y = [float("nan") if value is None else value for value in line.y]
-    axes.plot(
-        line.x,
-        y,
-        color=f"#c0de0{index % 6 + 1}",
-        linestyle="--" if line.modelled else "-",
-        marker=MARKERS[index % 6],
-        markerfacecolor="none" if line.modelled else None,
-        markevery=max(1, len(y) // MOST_MARKERS),
-        label=f" {line.name}" if line.name.startswith("_") else line.name,
-    )
-
-
-def _highest(figure: Figure) -> float:
+def _y_axis(figure: Figure) -> _Axis:
+    """From zero, or lower where a value is, to a little over the highest."""
     values = [value for line in figure.lines for value in line.y if value is not None]
-    return max([*values, figure.level or 0.0]) or 1.0
+    low, high = 1.08 * min([*values, 0.0]), 1.08 * max([*values, figure.level or 0.0])
+    high = high if high > low else 1.0
+    return _Axis(low, high, _ticks(low, high, 5, NICE), start=ABOVE + PLOT_HEIGHT, end=ABOVE)
 
 
-def _ticks(axes: Any, figure: Figure) -> None:
-    from matplotlib.ticker import MaxNLocator
+def _x_axis(figure: Figure) -> _Axis:
+    """From the least to the greatest that is drawn, with some room on both sides."""
+    drawn = [*(x for line in figure.lines for x in line.x), *(x for x, _ in figure.marks)]
+    low, high = (math.log2(x) if figure.x_log else x for x in (min(drawn), max(drawn)))
+    room = 0.05 * (high - low) or 0.5
+    low, high = low - room, high + room
+    return _Axis(low, high, _x_ticks(figure, low, high), log=figure.x_log)
 
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=(1, 2, 2.5, 5, 10)))
+
+def _x_ticks(figure: Figure, low: float, high: float) -> tuple[tuple[float, str], ...]:
     if figure.x_names:
-        axes.set_xticks(range(len(figure.x_names)), figure.x_names)
-    elif figure.x_log:
-        places = sorted({x for line in figure.lines for x in line.x})
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(places, [f"{x:g}" for x in places])
-    elif figure.x_whole:
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8, min_n_ticks=1))
+        return tuple(enumerate(figure.x_names))
+    if figure.x_log:
+        return tuple((x, f"{x:g}") for x in sorted({x for line in figure.lines for x in line.x}))
+    return _ticks(low, high, 8, NICE_WHOLE if figure.x_whole else NICE, int(figure.x_whole))
 
 
-def _draw_marks(axes: Any, figure: Figure) -> None:
+def _ticks(
+    low: float, high: float, most: int, nice: tuple[float, ...], least: float = 0
+) -> tuple[tuple[float, str], ...]:
+    """Round values within, at most one more than `most`, `least` apart or more."""
+    unit = 10.0 ** math.floor(math.log10((high - low) / most))
+    step = max(least, next(unit * each for each in nice if unit * each * most >= high - low))
+    places = range(math.ceil(low / step), math.floor(high / step) + 1)
+    return tuple((place * step, f"{place * step:g}") for place in places)
+
+
+def _frame(figure: Figure, x: _Axis, y: _Axis) -> Iterator[str]:
+    """The grid, the two axes, and what is written on them."""
+    across = "".join(f"M{x.at(value):g} {y.start:g}V{y.end:g}" for value, _ in x.ticks)
+    up = "".join(f"M{x.start:g} {y.at(value):g}H{x.end:g}" for value, _ in y.ticks)
+    yield f'<path d="{across}{up}" stroke="var(--grid)" stroke-width=".6"/>'
+    axes = f"M{x.start:g} {y.end:g}V{y.start:g}H{x.end:g}"
+    yield f'<path d="{axes}" fill="none" stroke="currentColor" stroke-width=".8"/>'
+    yield from (_text(x.at(value), y.start + 12, text) for value, text in x.ticks)
+    yield from (_text(x.start - 5, y.at(value) + 3, text, "end") for value, text in y.ticks)
+    yield _text((x.start + x.end) / 2, y.start + 25, figure.x_label)
+    middle = (y.start + y.end) / 2
+    yield _text(10, middle, figure.y_label, more=f' transform="rotate(-90 10 {middle:g})"')
+
+
+def _marks(figure: Figure, x: _Axis) -> Iterator[str]:
     """Events as upright lines, numbered as the page lists them while there is room for numbers."""
-    for number, (x, _) in enumerate(figure.marks, 1):
-        axes.axvline(x, color=INK, linewidth=0.8, linestyle=(0, (1, 2)))
+    for number, (value, _) in enumerate(figure.marks, 1):
+        yield _dotted(f"M{x.at(value):g} {ABOVE:g}v{PLOT_HEIGHT:g}")
         if len(figure.marks) <= MOST_NUMBERED_MARKS:
-            axes.annotate(str(number), (x, 1), xycoords=("data", "axes fraction"), ha="center", va="bottom", fontsize=7)
+            yield _text(x.at(value), ABOVE - 2, str(number), more=' font-size="7"')
 
 
-def _of_the_page(svg: str) -> str:
-    """The element alone, without identifiers that a second figure has as well, in the page's colours."""
-    element = svg[svg.index("<svg") :]
-    for stand_in, colour in STAND_INS.items():
-        element = element.replace(stand_in, colour)
-    element = re.sub(
-        r' id="(?:figure|axes|patch|text|line2d|[xy]tick|legend|matplotlib|PathCollection)[\w.]*"', "", element
+def _lines(figure: Figure, x: _Axis, y: _Axis) -> Iterator[str]:
+    if figure.level is not None:
+        yield _dotted(f"M{x.start:g} {y.at(figure.level):g}H{x.end:g}")
+    for hue, line in zip(_hues(figure.lines), figure.lines, strict=True):
+        points = [
+            None if value is None else f"{x.at(place):g} {y.at(value):g}"
+            for place, value in zip(line.x, line.y, strict=True)
+        ]
+        yield _drawn(hue, line.modelled, points, max(1, len(points) // MOST_MARKERS))
+
+
+def _hues(lines: Sequence[Line]) -> list[int]:
+    """The colour and marker of each: a line has those of the line that it goes with."""
+    names = list(dict.fromkeys(line.beside or line.name for line in lines))
+    return [names.index(line.beside or line.name) % len(MARKERS) for line in lines]
+
+
+def _drawn(hue: int, modelled: bool, points: Sequence[str | None], every: int = 1) -> str:
+    """A line through the points, broken where one is None, with a marker in every so many of them."""
+    ours = f"var(--line-{hue + 1})"
+    path = "".join(f"{'L' if last else 'M'}{at}" for last, at in zip((None, *points), points, strict=False) if at)
+    markers = "".join(f"M{at}{MARKERS[hue]}" for at in points[every // 2 :: every] if at)
+    dashes, fill = (' stroke-dasharray="6 2.6"', "none") if modelled else ("", ours)
+    return (
+        f'<path d="{path}" fill="none" stroke="{ours}" stroke-width="1.6" stroke-linejoin="round"{dashes}/>'
+        f'<path d="{markers}" fill="{fill}" stroke="{ours}"/>'
     )
-    return re.sub(
-        r'<svg ([^>]*?)width="[^"]*" height="[^"]*"', r'<svg \1 aria-hidden="true" focusable="false"', element, count=1
-    )
+
+
+def _room(names: Sequence[str]) -> tuple[int, int]:
+    """Columns and rows of the legend by the number of letters; one line alone needs none."""
+    columns = 2 if len(names) > 2 and 2 * (max(map(len, names)) + 8) * LETTER < WIDTH else 1
+    return columns, math.ceil(len(names) / columns) if len(names) > 1 else 0
+
+
+def _legend(lines: Sequence[Line], columns: int, rows: int) -> Iterator[str]:
+    """The names below, column after column."""
+    wide = (max(len(line.name) for line in lines) + 8) * LETTER
+    left = max(4.0, (WIDTH - columns * wide) / 2)
+    for number, (hue, line) in enumerate(zip(_hues(lines), lines, strict=True) if rows else ()):
+        x, y = round(left + number // rows * wide, 1), round(LEGEND + ROW * (number % rows), 1)
+        yield _drawn(hue, line.modelled, [f"{x:g} {y:g}", f"{x + 9:g} {y:g}", f"{x + 18:g} {y:g}"], every=2)
+        yield _text(x + 24, y + 3, line.name, "start", ' font-size="8"')
+
+
+def _dotted(path: str) -> str:
+    return f'<path d="{path}" fill="none" stroke="currentColor" stroke-width=".9" stroke-dasharray=".9 1.8"/>'
+
+
+def _text(x: float, y: float, text: str, anchor: str = "middle", more: str = "") -> str:
+    return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}"{more}>{escape(text)}</text>'

@@ -100,8 +100,8 @@ COLUMNS: tuple[Column, ...] = (
     ("J/token", _speed(_joules)),
     ("accepted", _cell(lambda record: record.acceptance.rate.value, ".1%")),
     ("length", _cell(lambda record: record.acceptance.mean_accepted_length.value, ".2f")),
-    ("p95 ITL", _speed(_cell(lambda record: _milliseconds(record.latency.itl_s.p95), ".1f"))),
-    ("p95 TTFT", _speed(_cell(lambda record: _milliseconds(record.latency.ttft_s.p95), ".1f"))),
+    ("p95 ITL ms", _speed(_cell(lambda record: _milliseconds(record.latency.itl_s.p95), ".1f"))),
+    ("p95 TTFT ms", _speed(_cell(lambda record: _milliseconds(record.latency.ttft_s.p95), ".1f"))),
 )
 IDENTITY = ("scenario", "target", "engine", "method", "γ")
 WHERE_THEY_DIFFER: dict[str, tuple[str, ...]] = {
@@ -114,7 +114,7 @@ WHERE_THEY_DIFFER: dict[str, tuple[str, ...]] = {
 }
 """Column → those that must be equal in two rows for it to be needed to tell them apart."""
 DROPPED_FIRST = (
-    *("p95 TTFT", "steady", "p95 ITL", "length", "accepted", "engine", "target", "device", "draft"),
+    *("p95 TTFT ms", "steady", "p95 ITL ms", "length", "accepted", "engine", "target", "device", "draft"),
     *("J/token", "target tok/s", "since baseline", "test"),
 )
 FIGURES = dict(COLUMNS[-9:])
@@ -218,13 +218,16 @@ MEANINGS = {
     f"with its {INTERVAL}",
     "steady": "steady: the same while every place of the load was taken",
     "length": "length: mean accepted length, tokens a step, the bonus token included",
-    "p95 ITL": "ITL, TTFT: ms from token to token and to the first one; the target's stand in its own row",
+    "p95 ITL ms": "ITL, TTFT: from token to token and to the first one; the target's stand in its own row",
 }
 OVER_TARGET = f"J/token: in brackets over target-only's, with its {INTERVAL} where there is one"
 
 
-def footnotes(records: Sequence[Record], shown: Sequence[str]) -> list[str]:
-    """Why figures are missing, and what the columns that are `shown` mean, said once each."""
+def footnotes(records: Sequence[Record], shown: Sequence[str], decided: str = "") -> list[str]:
+    """Why figures are missing, and what the columns that are `shown` mean, said once each.
+
+    `decided`: what the decisions say; what stands there is not said again.
+    """
     judged = [record for record in records if record.judged]
     meanings = [words for title, words in MEANINGS.items() if title in shown]
     over_target = any(record.shows_speed and record.energy.over_target.value is not None for record in records)
@@ -236,7 +239,7 @@ def footnotes(records: Sequence[Record], shown: Sequence[str]) -> list[str]:
     notes += together(
         ("older run", f"{record.asked.scenario}, {_label(record)}", word)
         for record in records
-        if (word := record.target_alone.caution)
+        if (word := record.target_alone.caution) not in decided
     )
     notes += sorted({note for record in records if (note := _versions_note(record))})
     notes += [EMULATED] if _float32_for_want_of_bfloat16(judged) else []

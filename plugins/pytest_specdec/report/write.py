@@ -13,7 +13,6 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -28,7 +27,7 @@ MOST_ROWS = 60
 
 
 def as_html(content: Content) -> str:
-    """One page with its style and drawings inside. Needs Jinja2 and matplotlib."""
+    """One page with its style and drawings inside."""
     from markupsafe import Markup
 
     def draw(figure: Figure) -> Markup:
@@ -38,7 +37,7 @@ def as_html(content: Content) -> str:
 
 
 def as_markdown(content: Content) -> str:
-    """GitHub's Markdown: figures as tables. Needs Jinja2."""
+    """GitHub's Markdown: figures as tables."""
     return _render("report.md.j2", content, autoescape=False)
 
 
@@ -123,10 +122,7 @@ def as_json(content: Content) -> str:
     return json.dumps(to_json(plain), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-FORMATS = ("html", "markdown", "csv", "json")
 BY_SUFFIX = {".html": "html", ".htm": "html", ".md": "markdown", ".csv": "csv", ".json": "json"}
-NEEDS = {"html": ("jinja2", "matplotlib"), "markdown": ("jinja2",), "csv": (), "json": ()}
-INSTALL = "pip install 'pytest-specdec[report]'"
 
 
 def format_of(path: PurePath) -> str:
@@ -138,31 +134,24 @@ def format_of(path: PurePath) -> str:
     return BY_SUFFIX[path.suffix.lower()]
 
 
-def need_packages(format: str) -> None:
-    """Raise ConfigurationError for an unknown format, or with the command that installs what this one needs."""
-    if format not in FORMATS:
-        raise ConfigurationError(f"{format!r} is no format of a report; take one of {', '.join(FORMATS)}")
-    missing = [package for package in NEEDS[format] if find_spec(package) is None]
-    if missing:
-        raise ConfigurationError(f"a report as {format} needs {' and '.join(missing)}: {INSTALL}")
-
-
 WRITERS: dict[str, Callable[[Content], str]] = {
     "html": as_html,
     "markdown": as_markdown,
     "csv": as_csv,
     "json": as_json,
 }
+FORMATS = tuple(WRITERS)
 
 
 def write_report(runs: Sequence[SavedRun], output: Path, format: str) -> None:
     """Write the report over `runs` to `output`, making its folder.
 
     Of every configuration the newest records are shown, and its history over all runs. `format`: "html", "markdown",
-    "csv" or "json". Raises ConfigurationError for another format, a package that is missing, a power series that is no
-    JSON, or a file that cannot be written.
+    "csv" or "json". Raises ConfigurationError for another format, a power series that is no JSON, or a file that cannot
+    be written.
     """
-    need_packages(format)
+    if format not in WRITERS:
+        raise ConfigurationError(f"{format!r} is no format of a report; take one of {', '.join(FORMATS)}")
     text = WRITERS[format](gather(runs))
     try:
         output.parent.mkdir(parents=True, exist_ok=True)

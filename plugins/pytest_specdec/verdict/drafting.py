@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pytest_specdec.engines.spec import EngineSpec
-from pytest_specdec.generation import Run, Speculation
+from pytest_specdec.generation import Run, Speculation, count_steps
 from pytest_specdec.verdict.words import round_name
 from pytest_specdec.workloads.workload import Request
 
@@ -93,7 +93,7 @@ class Drafting:
             answers = {at: each for at, each in enumerate(run.generations) if at not in excused}
             long = [at for at, each in answers.items() if len(each.token_ids) > self._gamma]
             silent = [at for at in long if answers[at].draft_tokens == 0]
-            steps = sum(len(each.chunks) for each in answers.values())
+            steps = count_steps(answers.values())
             if counted is None or not long:
                 continue
             if not counted.drafts:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_specdec.generation import Generation, Run
+from pytest_specdec.generation import Generation, Run, count_steps
 from pytest_specdec.record import Figure
 from pytest_specdec.record.parts import ExercisedPart
 from pytest_specdec.verdict.equivalence import agreement
@@ -100,7 +100,7 @@ def _steps(runs: Sequence[Run], gamma: int | None) -> dict[str, Figure[Any]]:
     if total is None or not total.accepted_per_position or not gamma:
         return dict.fromkeys(("none_accepted", "some_accepted", "all_accepted", "drafted_share"), Figure(None, UNTOLD))
     first, last = total.accepted_per_position[0], (*total.accepted_per_position, *(0,) * gamma)[gamma - 1]
-    steps = sum(len(each.chunks) for run in runs for each in run.generations)
+    steps = sum(count_steps(run.generations) for run in runs)
     return {
         "none_accepted": Figure(total.drafts - first),
         "some_accepted": Figure(first - last),

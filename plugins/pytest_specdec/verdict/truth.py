@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.engines.spec import EngineSpec
-from pytest_specdec.generation import Generation, Run, Speculation
+from pytest_specdec.generation import Generation, Run, Speculation, count_steps
 from pytest_specdec.models import COUNTINGS, ModelError, ends_of, expected_continuation, expected_counters, why_unknown
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import ForetoldPart, KnownTruthPart
@@ -240,7 +240,7 @@ def claim(foretold: Foretold | Reason, runs: Sequence[Run]) -> Foretold | Reason
 
 def _fewer_drafts(foretold: Foretold, run: Run) -> Reason | None:
     """What the engine drafted less than it was asked for, by a full cache or a full batch."""
-    counted, steps = run.speculation, sum(len(each.chunks) for each in run.generations)
+    counted, steps = run.speculation, count_steps(run.generations)
     if counted is None:
         return "the engine gave no counters"
     undrafted = steps - counted.drafts

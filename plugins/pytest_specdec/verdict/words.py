@@ -30,6 +30,7 @@ ADVICE = {
     Outcome.ENGINE_ERROR: "look at what the engine says of the failed requests, and at its log",
     Outcome.UNDECIDABLE: "run the target-only test alone; until its output is stable, nothing can be said",
 }
+IN_FLOAT32 = "try another method, γ or version: in float32 numerics explain no such gap"
 TARGET_WRONG = (
     "look at the target's own KV cache, positions and attention in this engine: target-only decoding is wrong"
 )
@@ -72,13 +73,14 @@ def _sampling(request: Request) -> list[str]:
 
 
 def _step(finding: Finding, at: int) -> list[str]:
-    """Where in its step the token stands, by the chunks in which tokens arrived."""
+    """Where in its step of several tokens the token stands, by the chunks in which tokens arrived."""
     before = 0
     for number, chunk in enumerate(finding.chunks):
-        if at < before + chunk.tokens and chunk.tokens > 1:
-            place = at - before + 1
+        place = at - before + 1
+        if place <= chunk.tokens:
             role = "the target's own token after the accepted drafts" if place == chunk.tokens else "an accepted draft"
-            return [f"token {at} is number {place} of {chunk.tokens} in step {number}: {role}"]
+            said = f"token {at} is number {place} of {chunk.tokens} in step {number}: {role}"
+            return [said] if chunk.tokens > 1 else []
         before += chunk.tokens
     return []
 
@@ -143,7 +145,10 @@ def describe_verdict(verdict: Verdict, workload: str) -> str:
 
 def _advice(verdict: Verdict) -> str:
     first = verdict.findings[0] if verdict.findings else None
-    return TARGET_WRONG if first is not None and first.target_wrong else ADVICE[verdict.outcome]
+    if first is not None and first.target_wrong:
+        return TARGET_WRONG
+    float32 = verdict.outcome is Outcome.DIVERGENT and verdict.floor.dtype == "float32"
+    return IN_FLOAT32 if float32 else ADVICE[verdict.outcome]
 
 
 def round_name(number: int) -> str:

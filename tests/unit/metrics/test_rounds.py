@@ -87,7 +87,7 @@ class Stopwatch:
 
 def of(*seconds: float, warmup: Warmup | None = None, hits: int | None = None) -> Rounds:
     """Rounds of ten tokens each."""
-    run = Run((Generation((1,), tuple(range(10)), "length"),), None, 0.0, hits, drafted_alone=0)
+    run = Run((Generation((1,), tuple(range(10)), "length"),), None, 0.0, hits, counted_alone=True)
     return Rounds((run,) * len(seconds), seconds, warmup=warmup or Warmup())
 
 

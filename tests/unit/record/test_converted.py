@@ -16,6 +16,7 @@ RESULTS = Path(__file__).parents[3] / "docs" / "evidence" / "results"
 SAVED = sorted(RESULTS.glob("*.json"))
 FILES = [path for path in SAVED if '"schema": 2' not in path.read_text("utf-8")]
 OF_TODAY = [path for path in SAVED if path not in FILES]
+FOLLOWED = (("acceptance", "tokens_per_draft"), ("acceptance", "undrafted_steps"), ("target_alone", "draft_tokens"))
 SAID_ELSEWHERE = {key for keys in REASONS.values() for key in keys}
 
 
@@ -109,6 +110,8 @@ def test_a_figure_has_a_value_or_a_reason() -> None:
 
 @pytest.mark.parametrize("path", OF_TODAY, ids=lambda path: path.stem)
 def test_a_saved_run_of_today_is_read_without_loss(path: Path) -> None:
-    """What it tells is told again; keys that came later are null, with a reason."""
+    """What it tells is told again, but for what followed from other keys; keys that came later are null."""
     for old in read_records(path):
+        for part, key in FOLLOWED:
+            old[part].pop(key, None)
         assert agree(old, to_json(from_json(old)))

@@ -319,16 +319,27 @@ def test_three_times_the_runs_are_three_times_the_work(
     assert 2 < lines_executed(lambda: write(many, tmp_path, "json")) / least < 3.5
 
 
-def test_each_figure_is_drawn_once(full: list[SavedRun], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Room is by letters and lines: no trial drawing is made to measure them."""
-    from matplotlib.axes import Axes
+def test_a_line_is_drawn_where_its_axes_say_and_broken_at_a_gap() -> None:
+    """Halves of what is written on an axis are halfway; a value below zero lowers the axis."""
+    drawing = draw_svg(Figure("k", "g", "x", "y", (Line("<a>", (0.0, 2.0, 4.0, 6.0), (0.0, 2.0, None, -2.0)),)))
+    first, second, last = map(point, re.search(r'd="M(\S+ \S+)L(\S+ \S+)M(\S+ \S+)" fill="none"', drawing).groups())
+    zero, two = (float(at) - 3 for at in re.findall(r'y="(\S+)" text-anchor="end">[02]<', drawing))
+    assert (first[1], second[1]) == (zero, two)
+    assert last[1] - zero == pytest.approx(zero - two, abs=0.2)
+    assert last[0] - second[0] == pytest.approx(2 * (second[0] - first[0]), abs=0.2)
 
-    drawn: list[Axes] = []
-    draw = Axes.draw
-    monkeypatch.setattr(Axes, "draw", lambda axes, renderer: drawn.append(axes) or draw(axes, renderer))
-    speed = next(figure for figure in gather(full).figures if figure.kind == "Speed-up against γ")
-    assert "<svg" in draw_svg(speed)
-    assert len(drawn) == 1
+
+def test_doublings_are_equally_far_apart() -> None:
+    """On the axis of concurrency, whose places are those that were measured."""
+    drawing = draw_svg(Figure("k", "g", "x", "y", (Line("a", (1.0, 4.0, 16.0), (1.0, 1.0, 1.0)),), x_log=True))
+    one, four, sixteen = (
+        float(at) for at in re.findall(r'x="(\S+)" y="196" text-anchor="middle">(?:1|4|16)<', drawing)
+    )
+    assert sixteen - four == pytest.approx(four - one, abs=0.2)
+
+
+def point(text: str) -> tuple[float, ...]:
+    return tuple(map(float, text.split()))
 
 
 def test_one_gamma_is_a_whole_number_on_its_axis() -> None:
@@ -529,16 +540,6 @@ def test_a_broken_series_is_named(full: list[SavedRun], tmp_path: Path) -> None:
     (tmp_path / "store/series/one.json").write_text('{"gpus":')
     with pytest.raises(ConfigurationError, match=r"one\.json: not a power series .* delete the file"):
         gather(full)
-
-
-def test_a_missing_package_is_named_with_the_command(
-    full: list[SavedRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The page needs both; plain numbers need nothing."""
-    monkeypatch.setattr(writing, "find_spec", lambda package: None)
-    with pytest.raises(ConfigurationError, match=r"jinja2 and matplotlib: pip install 'pytest-specdec\[report\]'"):
-        write_report(full, tmp_path / "report.html", "html")
-    assert write(full, tmp_path, "csv").startswith("figure,group,line")
 
 
 def test_an_unknown_format_or_suffix_names_the_known_ones(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_what_the_steady_window_and_the_slowest_of_twenty_say_stands_beside() ->
     steady = {"steady_ratio": figure(1.75), "steady_interval": figure([1.6, 1.9])}
     latency = {"itl_s": {"p95": 0.0066, "n": 9}, "ttft_s": {"p95": 0.021, "n": 9}}
     lines = table([record(speedup=steady, latency=latency)], 200)
-    assert any("steady" in line and line.endswith("p95 ITL p95 TTFT") for line in lines)
+    assert any("steady" in line and line.endswith("p95 ITL ms p95 TTFT ms") for line in lines)
     (row,) = [line for line in lines if line.lstrip().startswith("short")]
     assert row.split()[8:11] == ["1.75", "[1.60,", "1.90]"]
     assert row.split()[-2:] == ["6.6", "21.0"]

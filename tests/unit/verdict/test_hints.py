@@ -28,13 +28,15 @@ def test_nothing_stands_near_a_plain_token() -> None:
 @pytest.mark.parametrize(
     ("at", "told"),
     [
-        (2, "token 2 is number 2 of 4 in step 1: an accepted draft"),
-        (4, "token 4 is number 4 of 4 in step 1: the target's own token after the accepted drafts"),
+        (0, ()),
+        (2, ("token 2 is number 2 of 4 in step 1: an accepted draft",)),
+        (4, ("token 4 is number 4 of 4 in step 1: the target's own token after the accepted drafts",)),
     ],
 )
-def test_the_place_within_the_step(at: int, told: str) -> None:
+def test_the_place_within_the_step(at: int, told: tuple[str, ...]) -> None:
+    """A step of one token has no places."""
     chunks = (Chunk(0.1, 1), Chunk(0.2, 4), Chunk(0.3, 3))
-    assert find_hints(finding(at, chunks=chunks), request(), 3, PLAIN) == (told,)
+    assert find_hints(finding(at, chunks=chunks), request(), 3, PLAIN) == told
 
 
 def test_non_default_sampling_fields_are_named() -> None:

@@ -1,6 +1,6 @@
 """docs/record.md, written from the record's types: every key with its unit and meaning, and what schema 1 called it.
 
-`python tests/unit/record/page.py` writes it; a test fails where it is stale.
+`python tests/unit/pages/record.py` writes it; a test fails where it is stale.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ HEAD = """# The record
 
 Each gate leaves one record. The fixture returns it (`record.speedup.ratio.value`), and it lies under
 `extra_info["specdec"]` of pytest-benchmark's JSON and in the test's user properties; JUnit XML carries it, and beside
-it its first figures as plain properties, `specdec.tokens_per_second` and so on. `tests/unit/record/page.py` writes this
-page from the types in `record/parts.py`.
+it its first figures as plain properties, `specdec.tokens_per_second` and so on. `tests/unit/pages/record.py` writes
+this page from the types in `record/parts.py`.
 
 A figure (marked f) is `{"value": 1.5}`, or `{"value": null, "reason": "why"}`: what was not measured is null, never
 zero. A spread has `p50`, `p90`, `p95`, `p99`, their number `n`, how many are `missing`, and a `reason` where there is
