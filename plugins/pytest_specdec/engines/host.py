@@ -109,8 +109,10 @@ class WorkerEngine:
     def rank(
         self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], most: int
     ) -> tuple[tuple[Ranking, ...], ...]:
-        """The `most` highest logits at each emitted token, among the tokens that were permitted there."""
-        return rankings_from_wire(self._call("rank", self._asked(requests, outputs), most))
+        """The `most` highest logits at each emitted token, of all tokens."""
+        pairs = zip(requests, outputs, strict=True)
+        asked = [(list(request.prompt_ids), list(output)) for request, output in pairs]
+        return rankings_from_wire(self._call("rank", asked, most))
 
     def _asked(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> list[Any]:
         return [

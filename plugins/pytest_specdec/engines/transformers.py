@@ -613,22 +613,15 @@ class TransformersBackend:
         told = ((top - chosen).tolist(), top.tolist(), argmax.tolist(), (top - second).tolist())
         return list(map(list, zip(*told)))  # noqa: B905 - Python 3.9
 
-    def rank(
-        self, sequences: Sequence[tuple[Sequence[int], Sequence[int], tuple[int, Sequence[int]]]], most: int
-    ) -> list[list[list[Any]]]:
+    def rank(self, sequences: Sequence[tuple[Sequence[int], Sequence[int]]], most: int) -> list[list[list[Any]]]:
         """As `score`: [the `most` highest logits, their token ids, the output token's place among them, whether all].
 
         Logits and ids are 32-bit numbers in base64. A token that is not among them has no place.
         """
-        return [
-            self._rank(list(prompt), list(output), withheld, most) if output else []
-            for prompt, output, withheld in sequences
-        ]
+        return [self._rank(list(prompt), list(output), most) if output else [] for prompt, output in sequences]
 
-    def _rank(
-        self, prompt: list[int], output: list[int], withheld: tuple[int, Sequence[int]], most: int
-    ) -> list[list[Any]]:
-        rows, tokens = self._logits(prompt, output, withheld)
+    def _rank(self, prompt: list[int], output: list[int], most: int) -> list[list[Any]]:
+        rows, tokens = self._logits(prompt, output)
         logits, ids = rows.topk(min(most, rows.shape[1]), dim=-1)
         there = ids == tokens.unsqueeze(1)
         places, whole = there.int().argmax(dim=-1).tolist(), most >= rows.shape[1]
@@ -638,7 +631,7 @@ class TransformersBackend:
         ]
 
     def _logits(
-        self, prompt: list[int], output: list[int], withheld: tuple[int, Sequence[int]], step: int = 0
+        self, prompt: list[int], output: list[int], withheld: tuple[int, Sequence[int]] = (0, ()), step: int = 0
     ) -> tuple[Any, Any]:
         """A row of logits for each output token, those withheld at minus infinity, and the tokens themselves."""
         import torch

@@ -423,9 +423,11 @@ class VllmBackend:
         Logits and ids are 32-bit numbers in base64. A token that is not among them has no place.
         """
         size = int(self._engine.model_config.get_vocab_size())
-        return [rating.rankings(result, size) for rating, result in self._rate(sequences, min(most, size))]
+        none_withheld: tuple[int, list[int]] = (0, [])
+        rated = self._rate([(*each, none_withheld) for each in sequences], min(most, size))
+        return [rating.rankings(result, size) for rating, result in rated]
 
-    def _rate(self, sequences: list[tuple[list[int], list[int], tuple[int, list[int]]]], most: int) -> Any:
+    def _rate(self, sequences: Sequence[tuple[list[int], list[int], tuple[int, list[int]]]], most: int) -> Any:
         """Each sequence as it was asked, beside vLLM's answer."""
         context = self._engine.model_config.max_model_len
         asked = [_Rating(list(prompt), list(output), withheld, context, most) for prompt, output, withheld in sequences]
@@ -633,8 +635,7 @@ class _Rating:
         return [self._ranking(at, told[1:], vocabulary) for at, told in enumerate(self._told(result))]
 
     def _ranking(self, at: int, best: list[tuple[int, float]], vocabulary: int) -> list[Any]:
-        kept = [(token, logit) for token, logit in best if self._permits(at, token)][: self._most]
-        ids, logits = [token for token, _ in kept], [logit for _, logit in kept]
+        ids, logits = [token for token, _ in best], [logit for _, logit in best]
         place = ids.index(self._output[at]) if self._output[at] in ids else None
         return [_in_base64("f", logits), _in_base64("i", ids), place, self._most >= vocabulary]
 
