@@ -99,12 +99,12 @@ class WorkerEngine:
         return scores_from_wire(self._call("score", self._asked(requests, outputs)))
 
     def score_in_steps(
-        self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], step: int
+        self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], step: int, at_once: int
     ) -> tuple[tuple[Score, ...], ...] | None:
-        """The same in passes over `step` tokens each; None where the backend cannot."""
+        """The same in passes over `step` tokens of each of `at_once` outputs; None where the backend cannot."""
         if not self.description.details.get("rates_in_steps"):
             return None
-        return scores_from_wire(self._call("score", self._asked(requests, outputs), step))
+        return scores_from_wire(self._call("score", self._asked(requests, outputs), step, at_once))
 
     def rank(
         self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], most: int

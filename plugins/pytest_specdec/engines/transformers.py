@@ -590,13 +590,17 @@ class TransformersBackend:
         return [text_after(self._tokenizer, *each) for each in sequences]
 
     def score(
-        self, sequences: Sequence[tuple[Sequence[int], Sequence[int], tuple[int, Sequence[int]]]], step: int = 0
+        self,
+        sequences: Sequence[tuple[Sequence[int], Sequence[int], tuple[int, Sequence[int]]]],
+        step: int = 0,
+        at_once: int = 1,
     ) -> list[list[list[Any]]]:
         """Per (prompt, output, withheld) and output token: [gap to the highest logit, that logit, its id, runner-up].
 
         The runner-up's gap, too, is told. One forward pass of the target over prompt + output, logits in float32; with
-        `step`, passes over that many tokens each, as verification takes them, the first with the prompt. `withheld` is
-        (n, ids): before token n these ids, the ends, are not permitted. Raises ValueError for an empty prompt.
+        `step`, passes over that many tokens each, as verification takes them, the first with the prompt; one sequence
+        after the other, whatever `at_once` is, as assisted decoding does. `withheld` is (n, ids): before token n these
+        ids, the ends, are not permitted. Raises ValueError for an empty prompt.
         """
         return [
             self._rate(list(prompt), list(output), withheld, step) if output else []
