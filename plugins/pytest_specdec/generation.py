@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from base64 import b64decode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import index
 from typing import Any
@@ -185,7 +185,7 @@ def scores_from_wire(wire: Sequence[Sequence[Sequence[Any]]]) -> tuple[tuple[Sco
 
 @dataclass(frozen=True)
 class Ranking:
-    """The target's highest logits at one place of an answer, among the tokens permitted there, from high to low.
+    """The target's highest logits at one place of an answer, from high to low.
 
     `ids`: their tokens. `place`: where among them the emitted token stands; None where it does not. `whole`: whether
     these are all tokens of the model.
@@ -195,6 +195,12 @@ class Ranking:
     ids: Sequence[int]
     place: int | None
     whole: bool
+
+    def without(self, ids: Container[int]) -> Ranking:
+        """The same without these tokens."""
+        kept = [at for at, token in enumerate(self.ids) if token not in ids]
+        place = kept.index(self.place) if self.place in kept else None
+        return Ranking([self.logits[at] for at in kept], [self.ids[at] for at in kept], place, self.whole)
 
 
 def rankings_from_wire(wire: Sequence[Sequence[Sequence[Any]]]) -> tuple[tuple[Ranking, ...], ...]:

@@ -20,8 +20,8 @@ SESSIONS, GATES = 10_000, 200
 
 def tell(title: str, text: str) -> None:
     """Write or replace a section of the page."""
-    sections = PAGE.read_text("utf-8").split("\n## ") if PAGE.exists() else [INTRODUCTION.strip()]
-    kept = [sections[0].rstrip(), *(each.rstrip() for each in sections[1:] if not each.startswith(f"{title}\n"))]
+    sections = PAGE.read_text("utf-8").split("\n## ")
+    kept = [INTRODUCTION.strip(), *(each.rstrip() for each in sections[1:] if not each.startswith(f"{title}\n"))]
     PAGE.write_text("\n\n## ".join([*kept, f"{title}\n\n{text.strip()}"]) + "\n", "utf-8")
 
 
@@ -63,5 +63,6 @@ def test_a_session_keeps_its_level(times: float) -> None:
 INTRODUCTION = """# The greedy verdict, simulated
 
 Tokens, rounding and faults are drawn by the assumptions of `tests/evidence/greedy_simulation.py`; the judgement is the
-product's own. Written by `tox -e evidence`.
+product's own. Written by `tox -e evidence -- -k greedy`, in three minutes on one core; random numbers have fixed seeds.
+What real engines showed: [false-alarms.md](false-alarms.md).
 """

@@ -119,14 +119,25 @@ def test_where_no_difference_would_have_been_found_the_samples_decide(run_fake: 
     assert (trial.outcome, trial.message) == (SURVIVED, "")
 
 
-def test_log_probabilities_are_judged_at_a_temperature_and_tokens_still_rated(run_fake: Try) -> None:
-    """What is wrong names its round, warm-up below 0, beside what the tokens say; the sound engine is green."""
+def test_log_probabilities_are_judged_at_a_temperature_as_tokens_are_rated(
+    run_fake: Try, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is wrong names its round, warm-up below 0, beside what the tokens say; the sound engine is green. Both are
+    told by one pass of the target."""
+    told, ranked = FakeEngine.rank, []
+
+    def rank(self: FakeEngine, requests: Sequence[Request], outputs: Sequence[Sequence[int]], most: int) -> Any:
+        ranked.extend(outputs if most == MOST else ())
+        return told(self, requests, outputs, most)
+
+    monkeypatch.setattr(FakeEngine, "rank", rank)
     logged = {**FEW, "warmup_rounds": 1, "sampling": {"temperature": 1.0, "logprobs": 1}}
     sound, wrong = run_fake(logged), run_fake(logged, "log-probabilities of the token before")
     assert (sound.outcome, sound.record.warnings) == (SURVIVED, ())
     assert (wrong.outcome, wrong.record.verdict.counts) == ("logprobs", {"logprobs": 16})
     assert "where the target has" in wrong.message
     assert wrong.record.verdict.findings[0].round == -1
+    assert (len(ranked), sum(map(len, ranked))) == (32, 1024)
     other = run_fake(logged, "log-probabilities of the token before", logprobs_mode="processed_logprobs")
     assert (other.outcome, other.record.warnings) == (SURVIVED, (OTHER_MODE,))
     for trial in (sound, wrong):

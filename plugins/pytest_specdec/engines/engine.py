@@ -73,13 +73,13 @@ class Engine(Protocol):
         """Rate each emitted token by one forward pass of this engine's model over prompt + output.
 
         Where `min_tokens` withholds an end, tokens are rated among the others. An engine may have `score_in_steps`
-        besides, which takes the number of tokens of a step of verification and rates in such steps.
+        besides, which takes the tokens of a step of verification and how many outputs are under way, and rates so.
         """
 
     def rank(
         self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], most: int
     ) -> tuple[tuple[Ranking, ...], ...] | None:
-        """As `score`, but with the `most` highest logits at each token; None where the engine does not tell them."""
+        """The `most` highest logits at each emitted token, of all tokens; None where the engine does not tell them."""
 
     def park(self) -> None:
         """Give the device's memory up, but stay loaded."""

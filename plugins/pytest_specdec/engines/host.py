@@ -99,18 +99,20 @@ class WorkerEngine:
         return scores_from_wire(self._call("score", self._asked(requests, outputs)))
 
     def score_in_steps(
-        self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], step: int
+        self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], step: int, at_once: int
     ) -> tuple[tuple[Score, ...], ...] | None:
-        """The same in passes over `step` tokens each; None where the backend cannot."""
+        """The same in passes over `step` tokens of each of `at_once` outputs; None where the backend cannot."""
         if not self.description.details.get("rates_in_steps"):
             return None
-        return scores_from_wire(self._call("score", self._asked(requests, outputs), step))
+        return scores_from_wire(self._call("score", self._asked(requests, outputs), step, at_once))
 
     def rank(
         self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], most: int
     ) -> tuple[tuple[Ranking, ...], ...]:
-        """The `most` highest logits at each emitted token, among the tokens that were permitted there."""
-        return rankings_from_wire(self._call("rank", self._asked(requests, outputs), most))
+        """The `most` highest logits at each emitted token, of all tokens."""
+        pairs = zip(requests, outputs, strict=True)
+        asked = [(list(request.prompt_ids), list(output)) for request, output in pairs]
+        return rankings_from_wire(self._call("rank", asked, most))
 
     def _asked(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> list[Any]:
         return [

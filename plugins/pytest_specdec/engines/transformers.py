@@ -590,13 +590,17 @@ class TransformersBackend:
         return [text_after(self._tokenizer, *each) for each in sequences]
 
     def score(
-        self, sequences: Sequence[tuple[Sequence[int], Sequence[int], tuple[int, Sequence[int]]]], step: int = 0
+        self,
+        sequences: Sequence[tuple[Sequence[int], Sequence[int], tuple[int, Sequence[int]]]],
+        step: int = 0,
+        at_once: int = 1,
     ) -> list[list[list[Any]]]:
         """Per (prompt, output, withheld) and output token: [gap to the highest logit, that logit, its id, runner-up].
 
         The runner-up's gap, too, is told. One forward pass of the target over prompt + output, logits in float32; with
-        `step`, passes over that many tokens each, as verification takes them, the first with the prompt. `withheld` is
-        (n, ids): before token n these ids, the ends, are not permitted. Raises ValueError for an empty prompt.
+        `step`, passes over that many tokens each, as verification takes them, the first with the prompt; one sequence
+        after the other, whatever `at_once` is, as assisted decoding does. `withheld` is (n, ids): before token n these
+        ids, the ends, are not permitted. Raises ValueError for an empty prompt.
         """
         return [
             self._rate(list(prompt), list(output), withheld, step) if output else []
@@ -613,22 +617,15 @@ class TransformersBackend:
         told = ((top - chosen).tolist(), top.tolist(), argmax.tolist(), (top - second).tolist())
         return list(map(list, zip(*told)))  # noqa: B905 - Python 3.9
 
-    def rank(
-        self, sequences: Sequence[tuple[Sequence[int], Sequence[int], tuple[int, Sequence[int]]]], most: int
-    ) -> list[list[list[Any]]]:
+    def rank(self, sequences: Sequence[tuple[Sequence[int], Sequence[int]]], most: int) -> list[list[list[Any]]]:
         """As `score`: [the `most` highest logits, their token ids, the output token's place among them, whether all].
 
         Logits and ids are 32-bit numbers in base64. A token that is not among them has no place.
         """
-        return [
-            self._rank(list(prompt), list(output), withheld, most) if output else []
-            for prompt, output, withheld in sequences
-        ]
+        return [self._rank(list(prompt), list(output), most) if output else [] for prompt, output in sequences]
 
-    def _rank(
-        self, prompt: list[int], output: list[int], withheld: tuple[int, Sequence[int]], most: int
-    ) -> list[list[Any]]:
-        rows, tokens = self._logits(prompt, output, withheld)
+    def _rank(self, prompt: list[int], output: list[int], most: int) -> list[list[Any]]:
+        rows, tokens = self._logits(prompt, output)
         logits, ids = rows.topk(min(most, rows.shape[1]), dim=-1)
         there = ids == tokens.unsqueeze(1)
         places, whole = there.int().argmax(dim=-1).tolist(), most >= rows.shape[1]
@@ -638,7 +635,7 @@ class TransformersBackend:
         ]
 
     def _logits(
-        self, prompt: list[int], output: list[int], withheld: tuple[int, Sequence[int]], step: int = 0
+        self, prompt: list[int], output: list[int], withheld: tuple[int, Sequence[int]] = (0, ()), step: int = 0
     ) -> tuple[Any, Any]:
         """A row of logits for each output token, those withheld at minus infinity, and the tokens themselves."""
         import torch

@@ -14,7 +14,8 @@ import sys
 import time
 from array import array
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -237,6 +238,7 @@ class VllmBackend:
             "dtype": str(model.dtype).removeprefix("torch."),
             "eos_token_ids": self._eos_token_ids(),
             "keeps_ends": True,
+            "rates_in_steps": self._can_step() or None,
             "block_size": getattr(cache, "block_size", None),
             "prefix_caching": getattr(cache, "enable_prefix_caching", None),
             "prefill_chunk": getattr(scheduler, "max_num_batched_tokens", None),
@@ -272,9 +274,19 @@ class VllmBackend:
 
     def _kv_cache_bytes(self) -> int | None:
         """As allocated on one device; None where the scheduler lives in another process."""
-        core = getattr(self._engine.engine_core, "engine_core", None)
-        layout = getattr(getattr(core, "scheduler", None), "kv_cache_config", None)
+        layout = getattr(self._scheduler(), "kv_cache_config", None)
         return sum(int(tensor.size) for tensor in layout.kv_cache_tensors) if layout is not None else None
+
+    def _scheduler(self) -> Any:
+        """None where it lives in another process."""
+        return getattr(getattr(self._engine.engine_core, "engine_core", None), "scheduler", None)
+
+    def _can_step(self) -> bool:
+        """Whether the scheduler can be told how to cut prompts: it does cut them, and nothing else says where."""
+        scheduler = self._scheduler()
+        cuts = getattr(getattr(scheduler, "scheduler_config", None), "enable_chunked_prefill", False)
+        others = ("adaptive_long_prefill_threshold", "need_mamba_block_aligned_split")
+        return bool(cuts) and not any(getattr(scheduler, each, False) for each in others)
 
     def _eos_token_ids(self) -> list[int]:
         """EOS of the model's generation settings and of its configuration, as vLLM itself gathers them."""
@@ -412,24 +424,42 @@ class VllmBackend:
                 values[COUNTERS[metric.name]] = list(metric.values) if hasattr(metric, "values") else metric.value
         return values
 
-    def score(self, sequences: list[tuple[list[int], list[int], tuple[int, list[int]]]]) -> list[list[list[Any]]]:
+    def score(
+        self, sequences: list[tuple[list[int], list[int], tuple[int, list[int]]]], step: int = 0, at_once: int = 1
+    ) -> list[list[list[Any]]]:
         """For each emitted token [gap, top logit, argmax, runner-up's gap] by prompt logprobs: one prefill over both.
 
-        The third part of a sequence is (n, ids): before token n these ids, the ends, are not permitted.
+        The third part of a sequence is (n, ids): before token n these ids, the ends, are not permitted. With `step`,
+        prompt and output are computed so many tokens at a time, `at_once` sequences in one pass, as in verification.
         """
-        return [rating.rows(result) for rating, result in self._rate(sequences, 2)]
+        with self._in_steps(step, at_once) if step else nullcontext():
+            rated = self._rate(sequences, 2)
+        return [rating.rows(result, decoding=step > 0) for rating, result in rated]
 
-    def rank(
-        self, sequences: list[tuple[list[int], list[int], tuple[int, list[int]]]], most: int
-    ) -> list[list[list[Any]]]:
+    @contextmanager
+    def _in_steps(self, step: int, at_once: int) -> Iterator[None]:
+        """Have the scheduler give each sequence `step` tokens in one pass, and none to more than `at_once` of them."""
+        scheduler = self._scheduler()
+        settings = scheduler.scheduler_config
+        before = settings.long_prefill_token_threshold, scheduler.max_num_scheduled_tokens
+        try:
+            settings.long_prefill_token_threshold = step
+            scheduler.max_num_scheduled_tokens = min(step * at_once, before[1])
+            yield
+        finally:
+            settings.long_prefill_token_threshold, scheduler.max_num_scheduled_tokens = before
+
+    def rank(self, sequences: list[tuple[list[int], list[int]]], most: int) -> list[list[list[Any]]]:
         """As `score`: [the `most` highest logits, their ids, the emitted token's place among them, whether all].
 
         Logits and ids are 32-bit numbers in base64. A token that is not among them has no place.
         """
         size = int(self._engine.model_config.get_vocab_size())
-        return [rating.rankings(result, size) for rating, result in self._rate(sequences, min(most, size))]
+        none_withheld: tuple[int, list[int]] = (0, [])
+        rated = self._rate([(*each, none_withheld) for each in sequences], min(most, size))
+        return [rating.rankings(result, size) for rating, result in rated]
 
-    def _rate(self, sequences: list[tuple[list[int], list[int], tuple[int, list[int]]]], most: int) -> Any:
+    def _rate(self, sequences: Sequence[tuple[list[int], list[int], tuple[int, list[int]]]], most: int) -> Any:
         """Each sequence as it was asked, beside vLLM's answer."""
         context = self._engine.model_config.max_model_len
         asked = [_Rating(list(prompt), list(output), withheld, context, most) for prompt, output, withheld in sequences]
@@ -611,14 +641,14 @@ class _Rating:
             **forced,
         )
 
-    def rows(self, result: Any) -> list[list[Any]]:
+    def rows(self, result: Any, decoding: bool = False) -> list[list[Any]]:
         """[gap, top logit, argmax, runner-up's gap] for each emitted token."""
-        return [self._row(at, told) for at, told in enumerate(self._told(result))]
+        return [self._row(at, told, decoding) for at, told in enumerate(self._told(result))]
 
-    def _row(self, at: int, told: list[tuple[int, float]]) -> list[Any]:
-        """Of equals the emitted token is the argmax."""
+    def _row(self, at: int, told: list[tuple[int, float]], decoding: bool) -> list[Any]:
+        """Of equals the emitted token is the argmax, or the one with the lowest id, which `decoding` takes."""
         permitted = {token: logit for token, logit in told if self._permits(at, token)}
-        (argmax, best), *others = sorted(permitted.items(), key=lambda item: -item[1])
+        (argmax, best), *others = sorted(permitted.items(), key=lambda item: (-item[1], item[0] if decoding else 0))
         return [best - told[0][1], best, argmax, best - others[0][1] if others else None]
 
     def _permits(self, at: int, token: int) -> bool:
@@ -637,8 +667,7 @@ class _Rating:
         return [self._ranking(at, told[1:], vocabulary) for at, told in enumerate(self._told(result))]
 
     def _ranking(self, at: int, best: list[tuple[int, float]], vocabulary: int) -> list[Any]:
-        kept = [(token, logit) for token, logit in best if self._permits(at, token)][: self._most]
-        ids, logits = [token for token, _ in kept], [logit for _, logit in kept]
+        ids, logits = [token for token, _ in best], [logit for _, logit in best]
         place = ids.index(self._output[at]) if self._output[at] in ids else None
         return [_in_base64("f", logits), _in_base64("i", ids), place, self._most >= vocabulary]
 

@@ -5,15 +5,15 @@ counters against those that a constructed drafter must give. Either way the resu
 passes, what the record says of it, and what a person is told.
 
 By distribution the limits and texts of every answer come first, then every measured token, then one prompt drawn anew,
-and last the log-probabilities that were asked for. Each step needs the one before: an answer of the wrong length or to
-another prompt is no sample, and the thousands of samples that a G-test takes are drawn only where the tokens that were
-measured show nothing.
+and last the log-probabilities that were asked for, which were looked at while tokens were rated. Each step needs the
+one before: an answer of the wrong length or to another prompt is no sample, and the thousands of samples that a G-test
+takes are drawn only where the tokens that were measured show nothing.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -27,13 +27,21 @@ from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.telemetry.spent import LOOK_AGAIN
 from pytest_specdec.verdict.equivalence import Calibration, Case, Finding, Outcome, Verdict, confirm, judge, judge_texts
 from pytest_specdec.verdict.limits import Facts, reshaping_fields
-from pytest_specdec.verdict.logprobs import OTHER_MODE, find_wrong, judge_logprobs
+from pytest_specdec.verdict.logprobs import NOT_RATED, OTHER_MODE, compare_logprobs, judge_logprobs, those_told
 from pytest_specdec.verdict.noise import noise_floor, resolve_dtype
 from pytest_specdec.verdict.part import finding_parts, outcome_part, rated_part, sampling_part
 from pytest_specdec.verdict.reference import Reference, dtype_of
 from pytest_specdec.verdict.sampling.evidence import LEVEL, RatedVerdict
 from pytest_specdec.verdict.sampling.judgement import SamplingOutcome, SamplingVerdict, judge_sampling
-from pytest_specdec.verdict.sampling.rated import can_be_rated, rate_rounds
+from pytest_specdec.verdict.sampling.rated import (
+    Rated,
+    Unrated,
+    answers_of,
+    can_be_rated,
+    rank_answers,
+    rate_answer,
+    rate_rounds,
+)
 from pytest_specdec.verdict.sampling.statistics import SamplingPlan
 from pytest_specdec.verdict.sampling.target import (
     Drawing,
@@ -197,7 +205,7 @@ def _by_what_is_known(
 def _by_distribution(session: Session, arms: Arms, rounds: Rounds, about: Description, detects: Detects) -> Judgement:
     if broken := _broken_limits(session, arms, rounds, about):
         return _with_broken_limits(broken, arms)
-    rated = _rate(session, arms, rounds)
+    rated, wrong, untried = _rate(session, arms, rounds, about)
     if rated is not None and not rated.outcome.passes:
         part = VerdictPart(outcome=rated.outcome.value, sampling=rated_part(None, rated))
         return _sampled(part, [rated.in_words()])
@@ -210,7 +218,10 @@ def _by_distribution(session: Session, arms: Arms, rounds: Rounds, about: Descri
     if arms.spec.speculates and counted is not None and 0 < counted.draft_tokens == counted.accepted_tokens:
         words.append(ALL_ACCEPTED)
     judgement = _sampled(_part(drawn, rated, _outcome(drawn, seeing, detects)), words)
-    return _by_logprobs(session, arms, rounds, about, judgement) if judgement.passes else judgement
+    if not (judgement.passes and wrong):
+        return replace(judgement, warnings=untried if judgement.passes else ())
+    red = _with_broken_limits(wrong, arms)
+    return replace(red, part=replace(red.part, sampling=judgement.part.sampling))
 
 
 def _sampled(part: VerdictPart, words: list[str]) -> Judgement:
@@ -236,18 +247,6 @@ def _broken_limits(session: Session, arms: Arms, rounds: Rounds, about: Descript
     return sorted(findings, key=lambda each: -each.outcome.severity)
 
 
-def _by_logprobs(session: Session, arms: Arms, rounds: Rounds, about: Description, judgement: Judgement) -> Judgement:
-    """A judgement that passes, red where log-probabilities that came with the answers are wrong."""
-    if _another_mode(arms):
-        return replace(judgement, warnings=(OTHER_MODE,))
-    rank, dtype = partial(session.rank, arms), _dtype(session, arms)
-    wrong, untried = find_wrong(arms.workload, rounds.judged, rank, dtype, about.vocabulary)
-    if not wrong:
-        return replace(judgement, warnings=untried)
-    red = _with_broken_limits([replace(each, round=each.round - rounds.warmup.rounds) for each in wrong], arms)
-    return replace(red, part=replace(red.part, sampling=judgement.part.sampling))
-
-
 def _compare_logprobs(
     session: Session, arms: Arms, rounds: Rounds, about: Description, verdict: Verdict
 ) -> tuple[Verdict, tuple[str, ...]]:
@@ -262,12 +261,6 @@ def _another_mode(arms: Arms) -> bool:
     return asked and arms.spec.options.get("logprobs_mode", RAW) != RAW
 
 
-def _dtype(session: Session, arms: Arms) -> str:
-    """The one that the target computes in, which options of the engine may have set."""
-    with session.pool.using(arms.target) as engine:
-        return resolve_dtype(dtype_of(engine)[0])[0]
-
-
 def _with_broken_limits(findings: list[Finding], arms: Arms) -> Judgement:
     worst = findings[0].outcome
     counts = Counter(finding.outcome.value for finding in findings)
@@ -279,21 +272,41 @@ def _with_broken_limits(findings: list[Finding], arms: Arms) -> Judgement:
     return _sampled(part, ["\n".join(lines)])
 
 
-def _rate(session: Session, arms: Arms, rounds: Rounds) -> RatedVerdict | None:
-    """What all tokens say, warm-up's too; None where they cannot be rated. A conviction is tried on the target."""
-    requests, rank = arms.workload.requests, partial(session.rank, arms)
-    if not all(is_sampled(request) and can_be_rated(request) for request in requests):
-        return None
+def _rate(
+    session: Session, arms: Arms, rounds: Rounds, about: Description
+) -> tuple[RatedVerdict | None, list[Finding], tuple[str, ...]]:
+    """What one pass of the target over all answers, warm-up's too, says of their tokens, None where they cannot be
+    rated; what is wrong with the log-probabilities that came with them; and a word on what of these was not compared.
+    """
+    requests, (ends, dtype) = arms.workload.requests, _ends_and_dtype(session, arms)
+    answers = answers_of(requests, rounds.judged, -rounds.warmup.rounds)
+    told, untried = ([], (OTHER_MODE,)) if _another_mode(arms) else those_told(answers)
+    sampled = all(is_sampled(request) and can_be_rated(request) for request in requests)
+    tokens: list[Rated | Unrated] = []
+    wrong: list[Finding] = []
+    for answer, rankings in rank_answers(partial(session.rank, arms), answers if sampled else told):
+        if rankings is None:
+            return None, [], (*untried, NOT_RATED) if told else untried
+        tokens += rate_answer(answer, rankings, dtype, ends) if sampled else []
+        wrong += compare_logprobs(answer, rankings, dtype, about.vocabulary) if answer in told else []
+    return _of_tokens(session, arms, rounds, tokens) if sampled else None, wrong, untried
+
+
+def _of_tokens(session: Session, arms: Arms, rounds: Rounds, tokens: Sequence[Rated | Unrated]) -> RatedVerdict:
+    """What all tokens say. A conviction is tried on the target."""
+    requests, (ends, dtype) = arms.workload.requests, _ends_and_dtype(session, arms)
     repeats = any("seed" in request.sampling for request in requests)
-    counted = rounds.speculation
-    tokens = rate_rounds(rank, requests, rounds.judged, _dtype(session, arms), -rounds.warmup.rounds)
-    if tokens is None:
-        return None
-    verdict = RatedVerdict.of(tokens, repeats, _rejected(counted))
+    verdict = RatedVerdict.of(tokens, repeats, _rejected(rounds.speculation))
     if verdict.outcome.passes or not arms.spec.speculates:
         return verdict
-    own = rate_rounds(rank, requests, session.target_runs(arms), arms.spec.dtype)
+    own = rate_rounds(partial(session.rank, arms), requests, session.target_runs(arms), dtype, ends)
     return replace(verdict, target_strays=not RatedVerdict.of(own or [], repeats).outcome.passes)
+
+
+def _ends_and_dtype(session: Session, arms: Arms) -> tuple[frozenset[int], str]:
+    """The target's EOS tokens, and the dtype that it computes in, which options of the engine may have set."""
+    with session.pool.using(arms.target) as engine:
+        return Facts.of(engine.description).eos_token_ids, resolve_dtype(dtype_of(engine)[0])[0]
 
 
 def _rejected(counted: Speculation | None) -> float | None:

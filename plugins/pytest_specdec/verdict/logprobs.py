@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import TypeAlias
 
 from pytest_specdec.generation import Generation, Ranking, Run
 from pytest_specdec.verdict.equivalence import Finding, Outcome, Verdict, verdict_of
 from pytest_specdec.verdict.noise import SANE_ULPS, ulp
-from pytest_specdec.verdict.sampling.rated import Rank, in_batches
-from pytest_specdec.workloads.workload import Request, Workload
+from pytest_specdec.verdict.sampling.rated import Answer, Rank, answers_of, rank_answers
+from pytest_specdec.workloads.workload import Workload
 
 NOT_TOLD = "log-probabilities were asked for, and this engine tells none of its answers"
 NOT_RATED = "log-probabilities were not compared: the target's engine does not tell its logits"
 OTHER_MODE = "log-probabilities were not compared: the options' logprobs_mode is not raw_logprobs, and those are rated"
 UNDER_A_GRAMMAR = "log-probabilities were not compared under structured_outputs: they are taken after its mask"
-Answer: TypeAlias = tuple[int, int, Request, Generation]  # round, number, request and answer
 
 
 def judge_logprobs(
@@ -41,50 +38,29 @@ def find_wrong(
     workload: Workload, runs: Sequence[Run], rank: Rank, dtype: str, vocabulary: int
 ) -> tuple[list[Finding], tuple[str, ...]]:
     """Answers whose log-probabilities are wrong; and a word on what was not compared."""
-    asked = _asked(workload, runs)
-    raw = [each for each in asked if not each[2].sampling.get("structured_outputs")]
-    untried = (UNDER_A_GRAMMAR,) if len(raw) < len(asked) else ()
-    told = [each for each in raw if each[3].logprobs is not None]
-    if not told:
-        return [], (*untried, NOT_TOLD) if raw else untried
-    wrong = _rate(told, rank, dtype, vocabulary)
-    return ([], (*untried, NOT_RATED)) if wrong is None else (wrong, untried)
-
-
-def _asked(workload: Workload, runs: Sequence[Run]) -> list[Answer]:
-    """The answers for which they were asked."""
-    return [
-        (round_, index, request, answer)
-        for round_, run in enumerate(runs)
-        for index, (request, answer) in enumerate(zip(workload.requests, run.generations, strict=True))
-        if request.sampling.get("logprobs") is not None
-    ]
-
-
-def _rate(told: Sequence[Answer], rank: Rank, dtype: str, vocabulary: int) -> list[Finding] | None:
-    """What is wrong, each distinct answer rated once, a few at a time; None where the target tells no logits.
-
-    An end that `min_tokens` withholds has its share of a raw log-probability.
-    """
-    same: dict[tuple[Request, tuple[int, ...]], list[Answer]] = {}
-    for answer in told:
-        same.setdefault((answer[2], answer[3].token_ids), []).append(answer)
+    told, untried = those_told(answers_of(workload.requests, runs))
     found = []
-    for batch in in_batches(same, lambda pair: len(pair[0].prompt_ids) + len(pair[1])):
-        rows = rank([replace(request, min_tokens=0) for request, _ in batch], [ids for _, ids in batch])
-        if rows is None:
-            return None
-        for pair, row in zip(batch, rows, strict=True):
-            found += [each for answer in same[pair] if (each := _finding(answer, row, dtype, vocabulary)) is not None]
-    return found
+    for answer, rankings in rank_answers(rank, told):
+        if rankings is None:
+            return [], (*untried, NOT_RATED)
+        found += compare_logprobs(answer, rankings, dtype, vocabulary)
+    return found, untried
 
 
-def _finding(answer: Answer, rated: Sequence[Ranking], dtype: str, vocabulary: int) -> Finding | None:
+def those_told(answers: Sequence[Answer]) -> tuple[list[Answer], tuple[str, ...]]:
+    """The answers whose log-probabilities can be compared; and a word on what cannot."""
+    asked = [each for each in answers if each[2].sampling.get("logprobs") is not None]
+    raw = [each for each in asked if not each[2].sampling.get("structured_outputs")]
+    told = [each for each in raw if each[3].logprobs is not None]
+    untried = [UNDER_A_GRAMMAR] if len(raw) < len(asked) else []
+    return told, (*untried, *([NOT_TOLD] if raw and not told else []))
+
+
+def compare_logprobs(answer: Answer, rankings: Sequence[Ranking], dtype: str, vocabulary: int) -> list[Finding]:
+    """What is wrong with those of one answer."""
     round_, index, _, seen = answer
-    words = wrong_logprobs(seen, rated, dtype, vocabulary)
-    if words is None:
-        return None
-    return Finding(Outcome.LOGPROBS, round_, index, words, seen=seen.token_ids, chunks=seen.chunks)
+    words = wrong_logprobs(seen, rankings, dtype, vocabulary)
+    return [Finding(Outcome.LOGPROBS, round_, index, words, seen=seen.token_ids, chunks=seen.chunks)] if words else []
 
 
 def wrong_logprobs(generation: Generation, rated: Sequence[Ranking], dtype: str, vocabulary: int) -> str | None:

@@ -106,7 +106,7 @@ def _in_steps(
     pairs = [(request, each) for request, each in zip(workload.requests, certified, strict=True) if each is not None]
     requests, outputs = [request for request, _ in pairs], [each.generation.token_ids for _, each in pairs]
     rate = getattr(engine, "score_in_steps", None)
-    rows = rate(requests, outputs, step) if rate is not None and pairs else None
+    rows = rate(requests, outputs, step, workload.concurrency) if rate is not None and pairs else None
     if rows is None:
         return None
     chosen = [

@@ -418,7 +418,7 @@ class TestRank:
         ids = tokens(engine)
         replaced = [*ids[:4], (ids[4] + 1) % VOCABULARY]
         logits = engine._target(torch.tensor([PROMPT + ids[:4]])).logits[0, -1].detach()
-        told = rankings_from_wire(engine.rank([(PROMPT, replaced, FREE), (PROMPT, [], FREE)], VOCABULARY))
+        told = rankings_from_wire(engine.rank([(PROMPT, replaced), (PROMPT, [])], VOCABULARY))
         assert [each.place for each in told[0][:4]] == [0] * 4
         assert list(told[0][4].ids) == logits.argsort(descending=True).tolist()
         assert list(told[0][4].logits) == pytest.approx(logits.sort(descending=True).values.tolist(), abs=1e-4)
@@ -427,7 +427,7 @@ class TestRank:
     def test_has_no_place_for_a_token_that_is_not_among_them(self, load: Any) -> None:
         engine = load("random")
         ids = tokens(engine)
-        (told,) = rankings_from_wire(engine.rank([(PROMPT, [(ids[0] + 1) % VOCABULARY], FREE)], 1))
+        (told,) = rankings_from_wire(engine.rank([(PROMPT, [(ids[0] + 1) % VOCABULARY])], 1))
         assert (list(told[0].ids), told[0].place, told[0].whole) == ([ids[0]], None, False)
 
 

@@ -80,15 +80,10 @@ def test_each_token_has_its_place_among_the_best() -> None:
     ]
 
 
-def test_an_end_that_is_withheld_is_not_among_the_best() -> None:
-    """It is asked for, so that as many others are left; and all of the vocabulary are told as all."""
-    asked = _Rating([1], [5, 5], (1, [EOS]), context=64, most=2)
-    best = [(EOS, 12.0), (5, 9.0), (6, 8.0)]
-    answer = result(flat([], [(5, 9.0), *best], [(5, 9.0), *best]))
-    assert rankings(asked, answer, vocabulary=2) == [
-        [[9.0, 8.0], [5, 6], 0, True],
-        [[12.0, 9.0], [EOS, 5], 1, True],
-    ]
+def test_all_of_the_vocabulary_are_told_as_all() -> None:
+    asked = _Rating([1], [5], FREE, context=64, most=2)
+    answer = result(flat([], [(5, 9.0), (6, 9.5), (5, 9.0)]))
+    assert rankings(asked, answer, vocabulary=2) == [[[9.5, 9.0], [6, 5], 1, True]]
 
 
 def test_the_place_of_a_token_that_fills_the_context_is_read_where_it_is_generated() -> None:

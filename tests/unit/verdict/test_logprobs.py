@@ -75,13 +75,8 @@ TELLS = {"logprobs": 1}
 
 
 def rank(requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> list[list[Ranking]]:
-    """Of a target that has these logits everywhere; what min_tokens withholds is left out."""
-    ends = [range(4) if not each.min_tokens else range(1, 4) for each in requests]
-    places = zip(ends, outputs, strict=True)
-    return [
-        [Ranking([VOCABULARY[each] for each in ids], ids, ids.index(token), len(ids) == 4) for token in output]
-        for ids, output in places
-    ]
+    """Of a target that has these logits everywhere."""
+    return [[Ranking(VOCABULARY, range(4), token, True) for token in output] for output in outputs]
 
 
 def wrong(request: Request, value: float) -> tuple[list[str], tuple[str, ...]]:

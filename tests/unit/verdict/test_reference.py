@@ -46,7 +46,7 @@ def test_plain_decoding_that_never_rounds_shows_what_verification_does() -> None
     """Steps alone have noise: the null has it, and plain decoding has not."""
 
     class NoisySteps(FakeEngine):
-        def score_in_steps(self, requests, outputs, step):  # type: ignore[no-untyped-def]
+        def score_in_steps(self, requests, outputs, step, at_once):  # type: ignore[no-untyped-def]
             rows = self.score(requests, outputs)
             return tuple(
                 tuple(replace(each, argmax=each.argmax + (at == 1)) for at, each in enumerate(row)) for row in rows

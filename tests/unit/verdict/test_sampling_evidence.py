@@ -28,6 +28,7 @@ from pytest_specdec.verdict.sampling.rated import (
     can_be_rated,
     permitted,
     rate,
+    rate_answer,
     rate_rounds,
 )
 from pytest_specdec.workloads.workload import Request
@@ -124,8 +125,17 @@ def test_places_are_settled_before_the_token_is_drawn() -> None:
     assert found is not None
     assert [each.place.burst for each in found] == [0, 1, 2, 3, 1] * 2
     assert [each.place.round for each in found] == [0] * 5 + [1] * 5
-    assert asked == [2]
+    assert asked == [1]  # equal answers are ranked once
     assert rate_rounds(lambda requests, outputs: None, [request], [Run((answer,), None, 1.0)], "float32") is None
+
+
+def test_an_end_that_min_tokens_withholds_has_no_probability() -> None:
+    """The first token of the answer is the likeliest of the others, the second is not."""
+    request = Request((7,), 2, min_tokens=1, ignore_eos=False, sampling=SAMPLED)
+    answer = Generation((7,), (1, 1), "length", (Chunk(0.1, 1), Chunk(0.2, 1)))
+    first, second = rate_answer((0, 0, request, answer), [ranking(1)] * 2, "float32", eos_token_ids={0})
+    assert first == rate(first.place, ranking(0, LOGITS[1:]), SAMPLED, "float32")
+    assert second == rate(second.place, ranking(1), SAMPLED, "float32")
 
 
 def test_fields_that_reshape_logits_are_not_rated() -> None:

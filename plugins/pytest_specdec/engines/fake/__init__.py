@@ -185,7 +185,7 @@ class FakeEngine:
         return tuple(self._decoder.rate(request, output) for request, output in zip(requests, outputs, strict=True))
 
     def score_in_steps(
-        self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], step: int
+        self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], step: int, at_once: int
     ) -> tuple[tuple[Score, ...], ...]:
         """The same as steps of verification compute it, with the rounding of that shape."""
         pairs = zip(requests, outputs, strict=True)

@@ -291,9 +291,9 @@ class Decoder:
         return tuple(self._score(token, *logits) for token, logits in zip(output, both, strict=True))
 
     def rank(self, request: Request, output: Sequence[int], most: int) -> tuple[Ranking, ...]:
-        """The `most` highest raw logits among permitted tokens at each token."""
-        permitted = (masked for _, masked in self._both_logits(request, output))
-        return tuple(_rank(token, logits, most) for token, logits in zip(output, permitted, strict=True))
+        """The `most` highest raw logits at each token."""
+        raw = (logits for logits, _ in self._both_logits(request, output))
+        return tuple(_rank(token, logits, most) for token, logits in zip(output, raw, strict=True))
 
     def _both_logits(
         self, request: Request, output: Sequence[int], shape: str | None = None

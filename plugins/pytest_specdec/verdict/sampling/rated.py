@@ -9,9 +9,9 @@ left out.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pytest_specdec.generation import Chunk, Generation, Ranking, Run
 from pytest_specdec.verdict.limits import reshaping_fields
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[float64]
 
-Value = TypeVar("Value")
 MOST = 1024  # logits that are told for each token
 BATCH = 8192  # tokens, prompts among them
 EDGES = (0.5, 0.9, 0.99, 0.9999, 0.999999)
@@ -69,7 +68,8 @@ class Unrated:
 
 
 Rank: TypeAlias = Callable[[Sequence[Request], Sequence[Sequence[int]]], Sequence[Sequence[Ranking]] | None]
-Answer: TypeAlias = tuple[Request, Generation, list[Place]]
+Answer: TypeAlias = tuple[int, int, Request, Generation]  # round, number, request and answer
+Output: TypeAlias = tuple[Request, tuple[int, ...]]
 
 
 def can_be_rated(request: Request) -> bool:
@@ -77,48 +77,68 @@ def can_be_rated(request: Request) -> bool:
     return not reshaping_fields(request)
 
 
-def rate_rounds(
-    rank: Rank, requests: Sequence[Request], runs: Sequence[Run], dtype: str, first: int = 0
-) -> list[Rated | Unrated] | None:
-    """Rate every token of all rounds, a few answers at a time; None where the target's engine tells no logits.
+def answers_of(requests: Sequence[Request], runs: Sequence[Run], first: int = 0) -> list[Answer]:
+    """The answers of all rounds, `first` the number of the first round."""
+    return [
+        (turn, at, request, answer)
+        for turn, run in enumerate(runs, first)
+        for at, (request, answer) in enumerate(zip(requests, run.generations, strict=True))
+    ]
 
-    `first`: the number of the first round.
+
+def rank_answers(rank: Rank, answers: Iterable[Answer]) -> Iterator[tuple[Answer, Sequence[Ranking] | None]]:
+    """Each answer with the target's highest logits at its tokens, equal ones ranked once, a few at a time.
+
+    None in their place where the target's engine tells no logits.
     """
-    found: list[Rated | Unrated] = []
-    for batch in in_batches(_answers(requests, runs, first), _tokens):
-        rows = rank([request for request, _, _ in batch], [answer.token_ids for _, answer, _ in batch])
-        if rows is None:
-            return None
-        for (request, _, places), row in zip(batch, rows, strict=True):
-            found += [rate(*each, request.sampling, dtype) for each in zip(places, row, strict=True)]
-    return found
-
-
-def _answers(requests: Sequence[Request], runs: Sequence[Run], first: int) -> Iterator[Answer]:
-    """The answers of all rounds with the places of their tokens."""
-    for turn, run in enumerate(runs, first):
-        for at, (request, answer) in enumerate(zip(requests, run.generations, strict=True)):
-            bursts = enumerate(_in_bursts(answer.chunks, len(answer.token_ids)))
-            yield request, answer, [Place(turn, at, token, burst) for token, burst in bursts]
-
-
-def in_batches(answers: Iterable[Value], tokens: Callable[[Value], int]) -> Iterator[list[Value]]:
-    """The same in batches whose rankings fit into memory and one message; `tokens`: of prompt and answer together."""
-    batch: list[Value] = []
-    size = 0
+    same: dict[Output, list[Answer]] = {}
     for answer in answers:
-        if batch and size + tokens(answer) > BATCH:
+        same.setdefault((answer[2], answer[3].token_ids), []).append(answer)
+    for batch in _batches(same):
+        told = rank([request for request, _ in batch], [tokens for _, tokens in batch])
+        rows: Sequence[Sequence[Ranking] | None] = [None] * len(batch) if told is None else told
+        for output, row in zip(batch, rows, strict=True):
+            yield from ((answer, row) for answer in same[output])
+
+
+def _batches(outputs: Iterable[Output]) -> Iterator[list[Output]]:
+    """The same in batches whose rankings fit into memory and one message."""
+    batch: list[Output] = []
+    size = 0
+    for request, tokens in outputs:
+        more = len(request.prompt_ids) + len(tokens)
+        if batch and size + more > BATCH:
             yield batch
             batch, size = [], 0
-        batch.append(answer)
-        size += tokens(answer)
+        batch.append((request, tokens))
+        size += more
     if batch:
         yield batch
 
 
-def _tokens(answer: Answer) -> int:
-    request, seen, _ = answer
-    return len(request.prompt_ids) + len(seen.token_ids)
+def rate_rounds(
+    rank: Rank, requests: Sequence[Request], runs: Sequence[Run], dtype: str, eos_token_ids: Collection[int] = ()
+) -> list[Rated | Unrated] | None:
+    """Rate every token of all rounds; None where the target's engine tells no logits."""
+    found: list[Rated | Unrated] = []
+    for answer, rankings in rank_answers(rank, answers_of(requests, runs)):
+        if rankings is None:
+            return None
+        found += rate_answer(answer, rankings, dtype, eos_token_ids)
+    return found
+
+
+def rate_answer(
+    answer: Answer, rankings: Sequence[Ranking], dtype: str, eos_token_ids: Collection[int] = ()
+) -> list[Rated | Unrated]:
+    """Rate every token of one answer, among those that `min_tokens` does not withhold."""
+    turn, at, request, seen = answer
+    ends = request.stop_tokens(eos_token_ids)
+    places = [Place(turn, at, *each) for each in enumerate(_in_bursts(seen.chunks, len(seen.token_ids)))]
+    permitted = (
+        ranking.without(ends) if token < request.min_tokens else ranking for token, ranking in enumerate(rankings)
+    )
+    return [rate(*each, request.sampling, dtype) for each in zip(places, permitted, strict=True)]
 
 
 def _in_bursts(chunks: Sequence[Chunk], tokens: int) -> list[int]:

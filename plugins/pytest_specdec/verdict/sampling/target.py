@@ -72,7 +72,7 @@ def rescore(enter: Enter, request: Request, vocabulary: int) -> NextToken:
 
     `enter` gives the target-only engine. The temperature is the request's.
     """
-    temperature, request = float(request.sampling["temperature"]), replace(request, min_tokens=0)
+    temperature = float(request.sampling["temperature"])
 
     def next_token(prefix: Prefix) -> list[float]:
         with enter() as engine:

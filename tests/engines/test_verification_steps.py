@@ -1,0 +1,63 @@
+"""The target's own output, rated in steps of verification: vLLM's scheduler is told to take a few tokens at a time."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from pytest_specdec.engines.engine import one_pass
+from pytest_specdec.engines.host import WorkerEngine, backend_source
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.models import resolve
+from pytest_specdec.run.session import Session
+from pytest_specdec.workloads.workload import Request, Workload
+
+WATCHED = """
+def load(config, load=load):
+    backend = load(config)
+    scheduler = backend._scheduler()
+    schedule, passes = scheduler.schedule, []
+
+    def watched(*args, **kwargs):
+        planned = schedule(*args, **kwargs)
+        passes.append(sorted(planned.num_scheduled_tokens.values()))
+        return planned
+
+    def take_passes():
+        taken = [each for each in passes if each]
+        passes.clear()
+        return taken
+
+    scheduler.schedule, backend.take_passes = watched, take_passes
+    return backend
+"""
+STEP, AT_ONCE = 5, 2
+REQUESTS = tuple(Request((5, 9, *range(at, at + 6)), 12) for at in range(3, 7))
+
+
+@pytest.mark.cpu
+@pytest.mark.specdec(target="constructed:tiny", max_model_len=64, environment={"OMP_NUM_THREADS": "1"})
+def test_vllm_takes_the_tokens_of_a_step_of_each_sequence_under_way(
+    specdec_session: Session, vllm_ar: EngineSpec
+) -> None:
+    """Never more in one pass, prompts too; the choices are those of one pass, and the next rating is one again."""
+    settings = specdec_session.settings
+    find, source = partial(resolve, cache=settings.cache), backend_source("vllm") + WATCHED
+    engine = WorkerEngine(vllm_ar, settings.load_timeout, settings.timeout, find, source)
+    try:
+        outputs = [each.token_ids for each in one_pass(engine, Workload("w", REQUESTS, AT_ONCE)).generations]
+        engine._call("take_passes")
+        in_steps = engine.score_in_steps(REQUESTS, outputs, STEP, AT_ONCE)
+        passes = engine._call("take_passes")
+        at_once = engine.score(REQUESTS, outputs)
+        whole = engine._call("take_passes")
+    finally:
+        engine.close()
+    assert passes[0] == [STEP] * AT_ONCE
+    assert max(map(max, passes)) == STEP
+    assert max(map(sum, passes)) == STEP * AT_ONCE
+    assert sum(map(sum, passes)) == sum(map(sum, whole)) == 80
+    assert whole == [[20] * 4]
+    assert in_steps is not None
+    assert [[each.argmax for each in row] for row in in_steps] == [[each.argmax for each in row] for row in at_once]
