@@ -536,6 +536,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     records = _records(terminalreporter)
     if records:
         _tell_gates(terminalreporter, config, records)
+    if resumed := _resumed(terminalreporter):
+        terminalreporter.write_line(_tell_resumed(len(resumed), config))
     _tell_skips(terminalreporter, config)
     if ended := config.stash[INTERRUPTION].describe(len(records)):
         terminalreporter.write_line(f"partial: {ended}" if _partial(config, records) else ended, yellow=True)
@@ -562,8 +564,22 @@ def _our_skips(terminalreporter: Any) -> list[Any]:
 def _all_skipped(terminalreporter: Any) -> bool:
     """Whether nothing ran, now or, as a gate that is resumed, before."""
     ran = ("passed", "failed", "error", "xfailed", "xpassed")
-    resumed = any(RESUMED in each.longrepr[2] for each in _our_skips(terminalreporter))
-    return not (resumed or any(terminalreporter.stats.get(kind) for kind in ran))
+    return not (_resumed(terminalreporter) or any(terminalreporter.stats.get(kind) for kind in ran))
+
+
+def _resumed(terminalreporter: Any) -> list[Any]:
+    """The gates that are green in a saved run."""
+    return [each for each in _our_skips(terminalreporter) if RESUMED in each.longrepr[2]]
+
+
+def _tell_resumed(gates: int, config: pytest.Config) -> str:
+    """Table and decisions are of the gates that ran: which command decides on the others too."""
+    from pytest_specdec.history.saved import storage_folder
+    from pytest_specdec.progress import count
+
+    storage = storage_folder(str(config.getoption("benchmark_storage")))
+    told = f"{count(gates, 'gate')} of saved runs, not in the table and the decisions of this session"
+    return f"resumed: {told}; on all that is saved: pytest-specdec decide {storage}"
 
 
 def _fails_empty(config: pytest.Config) -> bool:

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.specdec(
     gamma=4,
     max_model_len=256,
     environment={"OMP_NUM_THREADS": "1"},
-    options={"enable_prefix_caching": True, "max_num_batched_tokens": 64, "max_num_seqs": 8},
+    options={"enable_prefix_caching": True, "max_num_batched_tokens": 48, "max_num_seqs": 8},
     scenario="scenarios/edges.toml",
 )
 
@@ -28,7 +28,8 @@ def test_a_drafter_near_the_end_of_the_context(specdec, vllm_spec, scenario):
     assert record.throughput.prefix_cache_hits.value == whole_blocks_found_again(record)
     assert len(record.acceptance.rate_per_request.value) == 2
     assert record.engine.details["prefix_caching"] is True
-    assert record.engine.details["prefill_chunk"] == 64
+    assert record.engine.details["prefill_chunk"] == 48
+    assert record.coverage.exercised.chunk_edges.value > 0  # at 240 of 256 tokens
 
 
 @pytest.mark.specdec(scenario="scenarios/cold.toml")

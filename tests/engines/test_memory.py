@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
+from tests.engines.test_sampling import changed
 
 from pytest_specdec.engines.engine import one_pass
 from pytest_specdec.engines.spec import EngineSpec
@@ -151,3 +152,48 @@ def test_vllm_stops_at_a_text_within_a_step(specdec_session: Session, vllm_spec:
     assert [(each.token_ids, each.finish_reason) for each in answers] == [(ids, "stop") for ids in right]
     assert list(read) == [words(ids) for ids in right]
     assert [each.text for each in answers] == [text.partition(stop)[0] for text, stop in zip(read, stops, strict=True)]
+
+
+COUNTS_DRAFTS = """
+def load_stock(config, load=load):
+    return load(config)
+
+def load(config):
+    from vllm.v1.sample.logits_processor.builtin import MinTokensLogitsProcessor
+    from vllm.v1.sample.rejection_sampler import RejectionSampler
+
+    drafted, stock = [], RejectionSampler.forward
+
+    def forward(self, metadata, *rest, **named):
+        drafted[:] = metadata.num_draft_tokens
+        output = stock(self, metadata, *rest, **named)
+        drafted.clear()
+        return output
+
+    def apply(self, logits):
+        for row, (least, before, ends, _) in self.min_toks.items():
+            if len(before) + (drafted[row] if drafted else 0) < least:
+                logits[row, list(ends)] = float("-inf")
+        return logits
+
+    RejectionSampler.forward, MinTokensLogitsProcessor.apply = forward, apply
+    return load_stock(config)
+"""
+COUNTS_NONE = "vLLM 0.32: min_tokens withholds an end from a bonus token without counting the drafts before it"
+
+
+@pytest.mark.parametrize(
+    "repair",
+    [pytest.param("", marks=pytest.mark.xfail(strict=True, raises=AssertionError, reason=COUNTS_NONE)), COUNTS_DRAFTS],
+    ids=["as it is", "repaired"],
+)
+@pytest.mark.specdec(draft=f"{DRAFT.partition('&')[0]}&alpha=1", dtype="float32")
+def test_vllm_permits_an_end_from_min_tokens_on(specdec_session: Session, vllm_spec: EngineSpec, repair: str) -> None:
+    """Also to a bonus token: where every draft is right, the sixth step has 21 tokens before it and a 26th as bonus."""
+    prompts = random_prompts([REACH + 1] * 4)
+    right = [tuple(expected_continuation(TARGET, ids, 26)) for ids in prompts]
+    ends = [(tuple(ids), answer[-1]) for ids, answer in zip(prompts, right, strict=True)]
+    asked = [Request(ids, TOKENS, min_tokens=24, stop_token_ids=(end,)) for ids, end in ends]
+    with changed(specdec_session, vllm_spec, repair) as engine:
+        answers = one_pass(engine, Workload("late", tuple(asked), concurrency=4)).generations
+    assert [answer.token_ids for answer in answers] == right

@@ -20,6 +20,12 @@ BURST = 3
 SURE = 10.0
 MODEL = "t"
 COUNTERS = ("drafts", "draft_tokens", "accepted_tokens")
+REFUSAL = "logit_bias is not supported with speculative decoding"
+STATUSES: dict[str | None, tuple[int, str]] = {
+    "503": (503, "overloaded"),
+    "refusal": (400, REFUSAL),
+    "wrong field": (400, "no such field"),
+}
 
 
 def following(token: int) -> int:
@@ -33,6 +39,7 @@ class FakeServer:
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
         self._counted = dict.fromkeys(COUNTERS, 0)
+        self._preempted = 0  # each request, once
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, request after request."""
@@ -68,14 +75,17 @@ class FakeServer:
             f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{position="{at}"}} {positions}' for at in range(2)
         ]
         lines += ['vllm:spec_decode_num_drafts_created{engine="0"} 1.7e9', "vllm:prefix_cache_hits_total 0.0"]
+        lines += [f"vllm:num_preemptions_total {self._preempted}"]
         return "" if self._options.fault == "no counters" else "\n".join(lines)
 
     async def _complete(self, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         hit = self._options.only is None or body["prompt"][0] == self._options.only
         fault = self._options.fault if hit else None
-        if fault == "503":
-            whole(writer, 503, json.dumps({"error": {"message": "overloaded"}}))
+        if fault in STATUSES:
+            status, message = STATUSES[fault]
+            whole(writer, status, json.dumps({"error": {"message": message}}))
             return
+        self._preempted += 1
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
         async for event in self._events(body, fault):
             writer.write(b"%x\r\n%b\r\n" % (len(event), event))
@@ -90,6 +100,9 @@ class FakeServer:
         tokens = decode(body["prompt"][-1], body["max_tokens"])
         if fault == "wrong token":
             tokens[3] = tokens[3] - 1 if tokens[3] > 3 else tokens[3] + 1
+        if fault == "refusal in the stream":
+            yield event({"error": {"message": REFUSAL, "code": 400}})
+            return
         burst = BURST if self._options.drafts else 1
         for at in range(0, len(tokens), burst):
             if at > 0:
@@ -101,9 +114,8 @@ class FakeServer:
                 return
             yield self._chunk(body, tokens[at : at + burst], at, len(tokens), fault)
         counted = len(tokens) + (fault == "usage")
-        yield event(
-            {"model": body["model"], "choices": [], "usage": {"completion_tokens": counted, "prompt_tokens": 0}}
-        )
+        usage = {"completion_tokens": counted, "prompt_tokens": 0, "prompt_tokens_details": {"cached_tokens": 1}}
+        yield event({"model": body["model"], "choices": [], "usage": usage})
         yield b"data: [DONE]\n\n"
 
     async def _misbehave(self, fault: str | None) -> None:

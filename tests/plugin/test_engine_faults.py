@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.plugin.conftest import SCENARIO
 from tests.plugin.gates import gate
 
 if TYPE_CHECKING:
@@ -103,6 +104,16 @@ def test_an_engine_that_dies_fails_that_test_only(project: Project) -> None:
     result.assert_outcomes(passed=3, failed=1)
     result.stdout.fnmatch_lines(["FAILED test_it.py::test_first*"])
     assert project.loads() == ["t-target", "t-draft_model-g3", "t-draft_model-g3", "t-draft_model-g5"]
+
+
+def test_no_turn_follows_an_answer_that_was_cut_off(project: Project) -> None:
+    """The target's own, on which the next prompt is built: its words are told, and no gate goes on without the turn."""
+    project.scenario(SCENARIO + "follow_ups = [[5]]\n")
+    cut_off = {"fault": "cut off, says abort", "model": "context", "near_tie_rate": 1.0}
+    project.tests(gate(options=cut_off, gamma=3))
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*no turn can follow request 0 of short: the engine ended it by 'abort' after *"])
 
 
 def test_an_engine_that_refuses_a_request_skips_with_its_reason(project: Project) -> None:

@@ -192,6 +192,16 @@ def test_init_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert f"{tmp_path / 'prompts.toml'} is a file: name a folder" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", [["demo"], ["init", "--engine", "vllm", *MODELS]], ids=["demo", "init"])
+def test_a_folder_that_cannot_be_written_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    """Below a file there is none."""
+    (tmp_path / "file").write_text("mine")
+    assert main([*command, str(tmp_path / "file" / "tests")]) == 2
+    assert re.search(r"file/tests\S* cannot be written: Not a directory", capsys.readouterr().err)
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [

@@ -41,6 +41,8 @@ def test_a_session_takes_up_what_earlier_ones_lack(map_: Project) -> None:
     second = map_.run(*SAVED, "-k", "g2")
     second.assert_outcomes(passed=1, skipped=1, deselected=2)
     assert resumed(second) == [f"{gates[0]} 0001"]
+    told = "resumed: 1 gate of saved runs, not in *: pytest-specdec decide .benchmarks"
+    second.stdout.fnmatch_lines(["decision: *", told])
     third = map_.run(*SAVED)
     third.assert_outcomes(passed=2, skipped=2)
     assert resumed(third) == [f"{gates[0]} 0001", f"{gates[1]} 0002"]

@@ -17,7 +17,7 @@ from pytest_specdec.engines.server import client
 from pytest_specdec.engines.server import engine as server_engine
 from pytest_specdec.engines.server.engine import ServedEngine
 from pytest_specdec.engines.spec import EngineSpec
-from pytest_specdec.errors import EngineDied, EngineError
+from pytest_specdec.errors import EngineDied, EngineError, Unsupported
 from pytest_specdec.generation import Run, Score, Speculation
 from pytest_specdec.workloads.workload import Request, Workload
 
@@ -74,9 +74,9 @@ def test_an_answer_has_ids_times_and_counters(start: Start) -> None:
     assert answer.prompt_ids == SOUND.prompt_ids
     assert answer.finish_reason == "length"
     assert [chunk.tokens for chunk in answer.chunks] == [3, 3, 2]
-    assert answer.error is None
+    assert (answer.error, answer.cached_tokens) == (None, 1)
     assert run.speculation == Speculation(4, 8, 8, (4, 4))
-    assert run.prefix_cache_hits == 0
+    assert (run.prefix_cache_hits, run.preemptions) == (0, 2)
 
 
 def test_the_target_alone_is_the_same_command_without_speculation(start: Start) -> None:
@@ -158,6 +158,15 @@ def test_if_every_request_fails_there_is_nothing_to_judge(start: Start) -> None:
     """The error counts them and tells the first one's."""
     with pytest.raises(EngineError, match="2 of 2 requests failed; the first: HTTP 503: overloaded"):
         decode(start("--fault", "503"), BOTH)
+
+
+@pytest.mark.parametrize(("fault", "way"), [("refusal", "HTTP 400"), ("refusal in the stream", "the server broke off")])
+def test_what_the_server_refuses_by_vetted_words_is_no_fault(start: Start, fault: str, way: str) -> None:
+    """As in a worker, if it refuses one request too; a request that is wrong, under the same status, is a fault."""
+    with pytest.raises(Unsupported, match=f"refuses: {way}: logit_bias is not supported with speculative decoding"):
+        decode(start("--fault", fault, "--only", str(MARKED)), BOTH)
+    with pytest.raises(EngineError, match="2 of 2 requests failed; the first: HTTP 400: no such field"):
+        decode(start("--fault", "wrong field"), BOTH)
 
 
 def test_a_target_alone_that_misses_one_answer_is_no_reference(start: Start) -> None:

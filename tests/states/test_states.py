@@ -24,6 +24,7 @@ from pytest_specdec.workloads.scenario import Scenario
 REACH = 12
 TARGET = f"constructed:tiny?memory={REACH}&ends=24"
 CROWDED = {"preempted": {"num_gpu_blocks_override": 13}}
+OF_VLLM = ("vllm", "server")
 UNMET = (" was demanded and did not happen", " is below min_acceptance_rate")
 Reach: TypeAlias = Callable[[EngineSpec], None]
 
@@ -59,7 +60,7 @@ def reach(request: pytest.FixtureRequest, specdec: Gate, scenario: Scenario) -> 
 
     def run(spec: EngineSpec) -> None:
         row = _row(request.node.originalname)
-        crowded = CROWDED.get(scenario.name, {}) if spec.backend == "vllm" else {}
+        crowded = CROWDED.get(scenario.name, {}) if spec.backend in OF_VLLM else {}
         words = outcome_of(specdec, replace(spec, options={**spec.options, **crowded}), scenario)
         rewrite_if_asked(scenario.name, row, words, engines())
         told = read()[scenario.name, row]

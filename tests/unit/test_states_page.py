@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.states.page import NOT_TRIED, PAGE, page, read
+from tests.states.page import FAULTS, NOT_TRIED, PAGE, page, read
 from tests.states.test_states import engines, kind, outcome_of
 
-UNTRIED = 44
+UNTRIED = 11
 
 
 def test_the_page_has_every_state_on_every_engine() -> None:
@@ -19,6 +19,11 @@ def test_the_page_has_every_state_on_every_engine() -> None:
 def test_no_more_rows_are_untried_than_were() -> None:
     """A row that was tried is not given up."""
     assert PAGE.read_text("utf-8").count(NOT_TRIED) - 1 <= UNTRIED
+
+
+def test_of_each_red_row_the_fault_is_told() -> None:
+    """And of no state that has none."""
+    assert {state for (state, _), words in read().items() if words.startswith("red: ")} == FAULTS.keys()
 
 
 def test_a_judged_row_holds_what_was_exercised() -> None:

@@ -62,6 +62,7 @@ REFUSALS = (
     r"Transformers takes no stop text here",
     r"sampling: Transformers has no '",
 )
+SPELLED_FOR_STOPS = "abcdef"  # StopStringCriteria writes it before each token, to see what that one adds to a text
 OF_OTHERS = ("frequency_penalty", "presence_penalty", "logit_bias", "logprobs", "structured_outputs")
 
 
@@ -512,8 +513,9 @@ class TransformersBackend:
         if not request["stop"]:
             return
         self._need_tokenizer(f"request {index}: stop text")
-        if self._draft is not None or not knows_stop_text():
-            raise ValueError(f"request {index}: Transformers takes no stop text here; use stop_token_ids")
+        if self._draft is not None or not knows_stop_text() or not spells(self._tokenizer, SPELLED_FOR_STOPS):
+            told = f"beside a draft, or with a tokenizer that cannot spell {SPELLED_FOR_STOPS!r}"
+            raise ValueError(f"request {index}: Transformers takes no stop text here, {told}; use stop_token_ids")
 
     def _generation_config(self, request: Mapping[str, Any], stop_ids: list[int]) -> Any:
         from transformers import GenerationConfig
@@ -748,6 +750,11 @@ def knows_stop_text() -> bool:
     from transformers import GenerationConfig
 
     return hasattr(GenerationConfig(), "stop_strings")
+
+
+def spells(tokenizer: Any, text: str) -> bool:
+    """Whether this text survives being encoded and decoded."""
+    return text in tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def finish_reason(planned: Planned, token_ids: Sequence[int], text: str) -> str | None:

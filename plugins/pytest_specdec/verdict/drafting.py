@@ -49,12 +49,18 @@ class Drafting:
 
     @property
     def warnings(self) -> list[str]:
-        """Silence that may be the text's or a grammar's, and drafts that a grammar may have cut short."""
+        """Silence that may be the text's or a grammar's, and drafts that a grammar may have cut short.
+
+        What is red already, as nothing drafted at all, is not told again.
+        """
+        if not self._counted:
+            return []
         if self.spec.method in LOOKUP:
             return [*self._silent()][:1] + self._risen()
         if not self._masked:
             return []
-        return [each for each in self._silent() if each not in self.failures][:1] + self._short()
+        others = frozenset(range(len(self.requests))) - self._masked
+        return [each for each in self._silent(others) if each not in self.failures][:1] + self._short()
 
     @property
     def _masked(self) -> frozenset[int]:

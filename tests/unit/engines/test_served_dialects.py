@@ -176,7 +176,7 @@ def test_the_target_alone_is_vllm_without_speculation_and_with_raw_logits() -> N
     drafting = ["--speculative-config", '{"method": "ngram", "num_speculative_tokens": 3}']
     assert speculative[-2:] == drafting
     assert [part for part in alone if part not in ("--logprobs-mode", "raw_logits")] == speculative[:-2]
-    assert "--no-enforce-eager" in alone
+    assert {"--no-enforce-eager", "--enable-prompt-tokens-details"} <= set(alone)
 
 
 def test_a_served_engine_is_another_engine_and_others_keep_their_keys() -> None:

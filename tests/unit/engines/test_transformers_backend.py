@@ -83,7 +83,7 @@ def follower(table: Table) -> Any:
 def write_tokenizer(folder: Path, names: Mapping[int, str]) -> None:
     """A tokenizer of words w3, w4, …, with other names for the ids in `names`.
 
-    The word "abcdef" is there because Transformers spells it to learn how a tokenizer joins words.
+    The word "abcdef" is there because Transformers spells it to learn how a tokenizer joins words; `names` may lack it.
     """
     from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -106,13 +106,15 @@ def _one_thread() -> Iterator[None]:
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with all models of this file, by name."""
     folder = tmp_path_factory.mktemp("models")
-    tables = {"counts": next_word, "ends": ends_after_20, "half": half_right, "worded": next_word, "renamed": next_word}
+    tables = {"counts": next_word, "ends": ends_after_20, "half": half_right}
+    tables |= dict.fromkeys(("worded", "renamed", "unspelled"), next_word)
     for name, table in tables.items():
         follower(table).save_pretrained(folder / name)
     tiny_llama(seed=1).save_pretrained(folder / "random")
     tiny_llama(seed=2).save_pretrained(folder / "other_random")
     tiny_llama(seed=3, vocabulary=VOCABULARY + 8).save_pretrained(folder / "padded")
     write_tokenizer(folder / "worded", {})
+    write_tokenizer(folder / "unspelled", {1: "w1"})
     write_tokenizer(folder / "renamed", {30: "thirty", 50: "fifty"})
     return folder
 
@@ -505,8 +507,12 @@ class TestRefusal:
             load("counts").prepare([request(), request(**fields)], concurrency=1)
 
     def test_of_stop_text_beside_a_draft(self, load: Any) -> None:
-        with pytest.raises(ValueError, match="no stop text here; use stop_token_ids"):
+        with pytest.raises(ValueError, match=r"no stop text here, beside a draft.*; use stop_token_ids"):
             load("worded", "worded").prepare([request(stop=["w18"])], concurrency=1)
+
+    def test_of_stop_text_where_transformers_cannot_read_the_tokenizer(self, load: Any) -> None:
+        with pytest.raises(ValueError, match=r"no stop text here.* cannot spell 'abcdef'; use stop_token_ids"):
+            load("unspelled").prepare([request(stop=["w18"])], concurrency=1)
 
     def test_of_text_without_a_tokenizer(self, load: Any) -> None:
         with pytest.raises(ValueError, match="text needs a tokenizer"):

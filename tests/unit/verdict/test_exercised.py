@@ -18,11 +18,11 @@ RUN = Run((ANSWER,), Speculation(3, 9, 4, (2, 1, 1)), 0.0, prefix_cache_hits=8)
 
 
 def test_steps_ends_and_edges_are_counted() -> None:
-    """A block of 16 is left within the second step, the answer ends in the fourth, two tokens below the context."""
-    part = exercised_part([REQUEST], [RUN], {"block_size": 16}, 24, 3)
+    """The second step leaves a block of 16 and a chunk of 3, the fourth a chunk, two tokens below the context."""
+    part = exercised_part([REQUEST], [RUN], {"block_size": 16, "prefill_chunk": 3}, 24, 3)
     assert (part.none_accepted, part.some_accepted, part.all_accepted) == (Figure(1), Figure(1), Figure(1))
     assert (part.drafted_share, part.ends_in_burst) == (Figure(0.75), 1)
-    assert (part.block_edges, part.chunk_edges, part.context_edges) == (Figure(1), Figure(None, NO_SIZE), 1)
+    assert (part.block_edges, part.chunk_edges, part.context_edges) == (Figure(1), Figure(2), 1)
     assert (part.longest_prompt, part.longest_output) == (14, 8)
     assert (part.cached_tokens, part.preemptions) == (Figure(8), Figure(None, UNTOLD))
     assert part.fields == ("eos", "min_tokens")
@@ -33,6 +33,7 @@ def test_a_step_of_one_token_crosses_nothing() -> None:
     alone = Generation(REQUEST.prompt_ids, (6,) * 8, "stop", tuple(Chunk(float(at), 1) for at in range(8)))
     part = exercised_part([REQUEST], [Run((alone,), None, 0.0)], {"block_size": 16}, 24, None)
     assert (part.block_edges, part.context_edges, part.ends_in_burst) == (Figure(0), 0, 0)
+    assert part.chunk_edges == Figure(None, NO_SIZE)
 
 
 def test_what_did_not_happen_is_told_with_what_to_change() -> None:

@@ -87,6 +87,7 @@ class Answer:
     finish_reason: str | None = None
     counted: int | None = None
     counted_prompt: int | None = None
+    cached: int | None = None
     told: tuple[int, int, int] | None = None
     error: str | None = None
     _done: bool = False
@@ -116,6 +117,7 @@ class Answer:
             started_s=None if exchange.sent is None else exchange.sent - self.began,
             scheduled_s=exchange.due,
             error=self.error,
+            cached_tokens=self.cached,
         )
 
     def _take(self, event: Event) -> None:
@@ -174,6 +176,8 @@ class Answer:
         self.counted = self.counted if counted is None else int(counted)
         prompt = found_at(value, self.dialect.prompt_tokens_at)
         self.counted_prompt = self.counted_prompt if prompt is None else int(prompt)
+        cached = found_at(value, self.dialect.cached_tokens_at)
+        self.cached = self.cached if cached is None else int(cached)
         told = self.dialect.told
         if told is not None:
             paths: Sequence[Path] = (told.drafts, told.draft_tokens, told.accepted_tokens)
@@ -286,6 +290,7 @@ class Counted:
     accepted_tokens: int | None = None
     per_position: tuple[int, ...] = field(default=())
     prefix_cache_hits: int | None = None
+    preemptions: int | None = None
 
     @classmethod
     def read(cls, page: str, names: Counters) -> Counted:
@@ -297,6 +302,7 @@ class Counted:
             accepted_tokens=_total(samples, names.accepted_tokens),
             per_position=_by_position(samples, names.per_position),
             prefix_cache_hits=_total(samples, names.prefix_cache_hits),
+            preemptions=_total(samples, names.preemptions),
         )
 
     def since(self, before: Counted) -> Speculation | None:
@@ -318,6 +324,10 @@ class Counted:
     def hits_since(self, before: Counted) -> int | None:
         """Prompt tokens found in the prefix cache between two readings."""
         return _difference(self.prefix_cache_hits, before.prefix_cache_hits)
+
+    def preemptions_since(self, before: Counted) -> int | None:
+        """Requests that gave up their place in the cache between two readings."""
+        return _difference(self.preemptions, before.preemptions)
 
 
 def _samples(page: str) -> list[Sample]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from pytest_specdec.engines.vllm import REFUSALS
 from pytest_specdec.workloads.workload import Request
 
 Path = tuple[str | int, ...]
@@ -29,6 +30,7 @@ class Counters:
     accepted_tokens: tuple[str, ...] = ()
     per_position: tuple[str, ...] = ()
     prefix_cache_hits: tuple[str, ...] = ()
+    preemptions: tuple[str, ...] = ()
     path: str = "/metrics"
 
 
@@ -59,6 +61,7 @@ class Dialect:
     finish reasons under other names. `keeps_ends`: whether the EOS or stop token that ends an answer is among its ids.
     `rates`: whether /v1/completions answers to `prompt_logprobs`. `tokenize`: whether /tokenize and /detokenize are
     there. `reset`: where its prefix cache is emptied, if it lets one. `environment`: of a server that is started here.
+    `refusals`: patterns of the words by which it refuses a request that it cannot serve.
     """
 
     name: str
@@ -73,6 +76,7 @@ class Dialect:
     keeps_ends: bool = True
     completion_tokens_at: Path = ("usage", "completion_tokens")
     prompt_tokens_at: Path = ("usage", "prompt_tokens")
+    cached_tokens_at: Path = ("usage", "prompt_tokens_details", "cached_tokens")
     ends_with_done: bool = True
     counters: Counters = field(default_factory=Counters)
     told: Told | None = None
@@ -82,6 +86,7 @@ class Dialect:
     tokenize: bool = False
     reset: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    refusals: tuple[str, ...] = ()
 
 
 GREEDY: Mapping[str, Any] = MappingProxyType(
@@ -93,6 +98,7 @@ VLLM_COUNTERS = Counters(
     accepted_tokens=("vllm:spec_decode_num_accepted_tokens_total",),
     per_position=("vllm:spec_decode_num_accepted_tokens_per_pos_total",),
     prefix_cache_hits=("vllm:prefix_cache_hits_total",),
+    preemptions=("vllm:num_preemptions_total",),
 )
 VLLM = Dialect(
     "vllm",
@@ -105,6 +111,7 @@ VLLM = Dialect(
     tokenize=True,
     reset="/reset_prefix_cache",
     environment={"VLLM_SERVER_DEV_MODE": "1"},  # else it has no such path
+    refusals=REFUSALS,
 )
 SGLANG = Dialect(
     "sglang",

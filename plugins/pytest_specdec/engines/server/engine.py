@@ -8,6 +8,7 @@ what leaves nothing to judge: the server's end, all requests failed, or a target
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,7 +21,7 @@ from pytest_specdec.engines.server.dialects import Asking
 from pytest_specdec.engines.server.plan import ServerPlan
 from pytest_specdec.engines.server.process import HOST, ServerProcess, command_line, fill, free_port
 from pytest_specdec.engines.spec import CPU_ENVIRONMENT, EngineSpec
-from pytest_specdec.errors import EngineError
+from pytest_specdec.errors import EngineError, Unsupported
 from pytest_specdec.generation import Generation, Run, Score, Speculation
 from pytest_specdec.hardware import gpus
 from pytest_specdec.workloads.workload import Request, Workload
@@ -203,7 +204,7 @@ class ServedEngine:
             self._process.refuse_dead("decoding", DYING_SECONDS if failed else 0.0)
 
     def collect(self) -> Run:
-        """Read the answers. Raises EngineError if there is nothing to judge."""
+        """Read the answers. Raises EngineError if there is nothing to judge, Unsupported if the server refuses."""
         began, ended = self._span
         answers = self._answers()
         self._refuse_failure(answers)
@@ -214,6 +215,7 @@ class ServedEngine:
             ended - began,
             after.hits_since(self._before),
             sent_apart=True,
+            preemptions=after.preemptions_since(self._before),
         )
 
     def _answers(self) -> list[Answer]:
@@ -223,9 +225,16 @@ class ServedEngine:
         return [Answer(request, each, began, asking.model, asking.dialect).read() for request, each in pairs]
 
     def _refuse_failure(self, answers: Sequence[Answer]) -> None:
-        failed = sum(answer.error is not None for answer in answers)
+        errors = [answer.error for answer in answers if answer.error is not None]
+        if refused := [each for each in errors if self._is_refusal(each)]:
+            raise Unsupported(f"server {self.spec.label} refuses: {refused[0]}")
+        failed = len(errors)
         if failed == len(answers) or (failed and not self.spec.speculates):
             raise EngineError(f"server {self.spec.label} at {self._client.url}: {_failures(answers)}")
+
+    def _is_refusal(self, error: str) -> bool:
+        """Whether the server says that it cannot do this, in words that are vetted; else it is a fault."""
+        return any(re.search(each, error) for each in self._plan.dialect.refusals)
 
     def drop(self, workload: Workload, after_pieces: int = 1) -> tuple[Generation, ...]:
         """Send these requests and break each off in flight, after so many pieces of its answer."""

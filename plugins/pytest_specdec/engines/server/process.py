@@ -48,6 +48,7 @@ def _vllm_options(plan: ServerPlan, spec: EngineSpec, ours: bool, on_cpu: bool) 
     options: dict[str, Any] = {} if spec.speculates else {"logprobs_mode": "raw_logits"}
     if ours:
         options |= {"dtype": spec.dtype, "seed": 0, "enable_prefix_caching": False}
+        options |= {"enable_prompt_tokens_details": True}  # how many of them were cached
         options |= {"max_model_len": spec.max_model_len} if spec.max_model_len else {}
         options |= {"enforce_eager": True} if on_cpu else {}
         options |= {"chat_template": AS_IT_IS_WRITTEN} if plan.by_chat else {}
