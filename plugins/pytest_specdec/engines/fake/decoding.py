@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
 from math import log
-from operator import eq
 from random import Random
 from typing import Any
 
@@ -122,8 +120,12 @@ class Decoder:
 
     def cached(self, prompt: tuple[int, ...]) -> int:
         """How many tokens of the prompt are in whole blocks of the prefix cache; the last one never is."""
-        shared = (sum(takewhile(bool, map(eq, prompt[:-1], each))) for each in self._cache)
-        return max(shared, default=0) // BLOCK * BLOCK
+        whole = range(BLOCK, len(prompt), BLOCK)
+        return max((length for length in whole if prompt[:length] in self._cache), default=0)
+
+    def _keep(self, ids: tuple[int, ...]) -> None:
+        """Put whole blocks into the prefix cache, each with all tokens before it."""
+        self._cache.update(ids[:length] for length in range(BLOCK, len(ids) + 1, BLOCK))
 
     def prompt(self, request: Request) -> tuple[Sequence[int], Sequence[int]]:
         """The prompt as it is reported, and as the model reads it."""
@@ -149,7 +151,7 @@ class Decoder:
         while progress.reason is None:
             self.burst(progress, start)
         self._decoded.add(request.prompt_ids)
-        self._cache.add((*request.prompt_ids, *progress.output))
+        self._keep((*request.prompt_ids, *progress.output))
         return self.answer(progress, tuple(reported)), progress.counted
 
     def burst(self, progress: Progress, start: float) -> None:

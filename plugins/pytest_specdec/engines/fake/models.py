@@ -178,13 +178,13 @@ class ContextModel:
 def two_highest(logits: Sequence[float]) -> tuple[int, int]:
     """The argmax and the runner-up; of equals, the lower id first."""
     first = argmax(logits)
-    second = max((token for token in range(len(logits)) if token != first), key=logits.__getitem__)
-    return first, second
+    second = argmax([*logits[:first], *logits[first + 1 :]])
+    return first, second + (second >= first)
 
 
 def argmax(logits: Sequence[float]) -> int:
     """The id of the highest logit; of equals, the lowest."""
-    return max(range(len(logits)), key=logits.__getitem__)
+    return logits.index(max(logits))
 
 
 def swap_two_highest(logits: Sequence[float]) -> Logits:
@@ -238,10 +238,11 @@ def mask_tokens(logits: list[float], ends: Iterable[int]) -> list[float]:
 
 def probabilities(logits: Sequence[float], temperature: float) -> list[float]:
     """Softmax at a temperature; at 0, all on the argmax."""
-    top = argmax(logits)
     if temperature == 0:
+        top = argmax(logits)
         return [float(token == top) for token in range(len(logits))]
-    weights = [math.exp((logit - logits[top]) / temperature) for logit in logits]
+    highest = max(logits)
+    weights = [math.exp((logit - highest) / temperature) for logit in logits]
     total = sum(weights)
     return [weight / total for weight in weights]
 
