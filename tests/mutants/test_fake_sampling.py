@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,11 @@ from pytest_specdec.engines.fake import FakeEngine, clock
 from pytest_specdec.run.session import Session
 from pytest_specdec.verdict.logprobs import OTHER_MODE
 from pytest_specdec.verdict.sampling.rated import MOST
-from pytest_specdec.verdict.sampling.statistics import SamplingPlan
 from pytest_specdec.workloads.scenario import load_scenario
 from pytest_specdec.workloads.workload import Request
 
 Try = Callable[..., Trial]
 FEW = {**SAMPLED, "count": 8, "max_tokens": 32, "rounds": 1}
-
-
-@pytest.fixture(autouse=True)
-def few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of each gate's first prompt as many are drawn anew as show a total variation of 0.4, no more."""
-    monkeypatch.setattr(SamplingPlan, "for_gamma", staticmethod(partial(SamplingPlan.for_gamma, samples=800)))
 
 
 @pytest.fixture
