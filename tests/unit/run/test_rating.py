@@ -22,7 +22,13 @@ from pytest_specdec.workloads.scenario import load_scenario
 from pytest_specdec.workloads.workload import Request
 
 TOKENS = 48 * 64
-LARGE = 'source = { format = "random", length = 4 }\ncount = 48\nmax_tokens = 64\nconcurrency = 4\nrounds = 2\n'
+LARGE = """source = { format = "random", length = 4 }
+count = 48
+max_tokens = 64
+concurrency = 4
+rounds = 1
+warmup_rounds = 0
+"""
 PAIR = {"target": "constructed:tiny?memory=6&vocab=64", "draft": "constructed:tiny:draft?memory=6&vocab=64&alpha=0.7"}
 
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from functools import cache
-
 import pytest
-from made import TOKENS, figure, record, seconds
+from made import figure, record, seconds, timed
 
 from pytest_specdec.history.compare import (
     ALARM_LEVEL,
@@ -22,7 +18,7 @@ from pytest_specdec.record import Record
 from pytest_specdec.record.parts import ChangePart
 from pytest_specdec.thresholds import METRICS, SHOWN, Threshold
 
-REPEATS = 1000
+REPEATS = 400
 SPREAD = 0.03
 ROUNDS = 16
 
@@ -149,20 +145,6 @@ def of_spread(seed: int, slowdown: float, threshold: str, rounds: int) -> Change
     """Of two runs with the scatter of a real machine, 3 % a round."""
     now = seconds(1 / (1 - slowdown), SPREAD, rounds, 2 * seed)
     return change(timed(now), timed(seconds(1.0, SPREAD, rounds, 2 * seed + 1)), threshold)
-
-
-def timed(took: Sequence[float]) -> Record:
-    """A record over these round times, made from one that was read: reading takes longer than comparing."""
-    made = record_of(len(took))
-    rate = replace(made.throughput.tokens_per_second, value=TOKENS * len(took) / sum(took))
-    rounds = replace(made.throughput.per_round, seconds=tuple(took))
-    return replace(made, throughput=replace(made.throughput, tokens_per_second=rate, per_round=rounds))
-
-
-@cache
-def record_of(rounds: int) -> Record:
-    """A record over so many rounds."""
-    return record([1.0] * rounds)
 
 
 @pytest.mark.parametrize("rounds", [4, 8])

@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 import pytest
-from made import figure, record, seconds
+from made import figure, record, seconds, timed
 
 from pytest_specdec.history.compare import LOAD_SETS, Outcome, compare_figure, in_words
 from pytest_specdec.metrics.interval import sessions_differ
@@ -38,8 +38,8 @@ def alarms(slowdown: float, earlier: int) -> int:
         return seconds(mean * math.exp(SCATTER * draw.gauss(0, 1)), 0.01, 6, draw.randrange(10**9))
 
     def told() -> str:
-        then, *before = (record(session()) for _ in range(earlier))
-        found = compare_figure(record(session(1 / (1 - slowdown))), then, THRESHOLD, before)
+        then, *before = (timed(session()) for _ in range(earlier))
+        found = compare_figure(timed(session(1 / (1 - slowdown))), then, THRESHOLD, before)
         assert found is not None
         return "worse" if found.outcome == Outcome.WORSE or found.wanted is not None else found.outcome
 

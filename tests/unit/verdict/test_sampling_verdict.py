@@ -190,7 +190,7 @@ class Independent:
 
 
 HALF = (0.5, 0.3, 0.2)
-RUNS = 2000
+RUNS = 500
 
 
 def gates(shares: Sequence[float], power: float, samples: int) -> list[SamplingVerdict]:
@@ -208,7 +208,7 @@ def gates(shares: Sequence[float], power: float, samples: int) -> list[SamplingV
 
 
 def test_false_alarms_stay_below_the_level_over_all_looks_and_positions() -> None:
-    """2,000 faultless engines, all four looks taken; without the corrections, far more would be called different."""
+    """500 faultless engines, all four looks taken; without the corrections, far more would be called different."""
     verdicts = gates(HALF, power=0.9999, samples=240)
     alarms = sum(verdict.outcome is SamplingOutcome.DIFFERENT for verdict in verdicts)
     assert max(verdict.look for verdict in verdicts) == 4

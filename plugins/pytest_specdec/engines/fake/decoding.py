@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
+from functools import cached_property
 from math import log
-from operator import eq
 from random import Random
 from typing import Any
 
@@ -63,10 +62,10 @@ class Progress:
 
     `index`: the request's place in the workload. `concurrency`: of the workload. `shape`: of the batches. `warm`:
     whether this prompt was decoded before. `context`: prompt and tokens as the model has read them. `output`: what is
-    handed out. `longest`: how many drafts the present burst may verify. `started_s`: seconds after the run began at
-    which this answer was begun; `scheduled_s`: at which it was due. `rejected`: the draft that ended the burst before,
-    None if none was rejected. `struck`: whether a fault that strikes once has struck. `cached`: tokens of the prompt
-    that come from the prefix cache.
+    handed out. `steps`: γ of each burst, and how many drafts it accepted. `longest`: how many drafts the present burst
+    may verify. `started_s`: seconds after the run began at which this answer was begun; `scheduled_s`: at which it was
+    due. `rejected`: the draft that ended the burst before, None if none was rejected. `struck`: whether a fault that
+    strikes once has struck. `cached`: tokens of the prompt that come from the prefix cache.
     """
 
     request: Request
@@ -78,7 +77,7 @@ class Progress:
     context: list[int]
     output: list[int] = field(default_factory=list)
     chunks: list[Chunk] = field(default_factory=list)
-    counted: Speculation = field(default_factory=lambda: Speculation(0, 0, 0, ()))
+    steps: list[tuple[int, int]] = field(default_factory=list)
     longest: int = 0
     started_s: float = 0.0
     scheduled_s: float | None = None
@@ -87,10 +86,17 @@ class Progress:
     struck: bool = False
     cached: int = 0
 
-    @property
+    @cached_property
     def temperature(self) -> float:
         """0 is greedy."""
         return float(self.request.sampling.get("temperature", 0.0))
+
+    @property
+    def counted(self) -> Speculation:
+        """What was speculated so far."""
+        drafted, accepted = zip(*self.steps, strict=True)
+        positions = tuple(sum(position < each for each in accepted) for position in range(max(drafted)))
+        return Speculation(sum(map(bool, drafted)), sum(drafted), sum(accepted), positions)
 
     def position(self, burst: Sequence[int]) -> int:
         """The index in the output of the token after this burst."""
@@ -122,8 +128,12 @@ class Decoder:
 
     def cached(self, prompt: tuple[int, ...]) -> int:
         """How many tokens of the prompt are in whole blocks of the prefix cache; the last one never is."""
-        shared = (sum(takewhile(bool, map(eq, prompt[:-1], each))) for each in self._cache)
-        return max(shared, default=0) // BLOCK * BLOCK
+        whole = range(BLOCK, len(prompt), BLOCK)
+        return max((length for length in whole if prompt[:length] in self._cache), default=0)
+
+    def _keep(self, ids: tuple[int, ...]) -> None:
+        """Put whole blocks into the prefix cache, each with all tokens before it."""
+        self._cache.update(ids[:length] for length in range(BLOCK, len(ids) + 1, BLOCK))
 
     def prompt(self, request: Request) -> tuple[Sequence[int], Sequence[int]]:
         """The prompt as it is reported, and as the model reads it."""
@@ -149,7 +159,7 @@ class Decoder:
         while progress.reason is None:
             self.burst(progress, start)
         self._decoded.add(request.prompt_ids)
-        self._cache.add((*request.prompt_ids, *progress.output))
+        self._keep((*request.prompt_ids, *progress.output))
         return self.answer(progress, tuple(reported)), progress.counted
 
     def burst(self, progress: Progress, start: float) -> None:
@@ -157,7 +167,7 @@ class Decoder:
         TIME.advance(float(self._options["step_seconds"]) + self.gamma * float(self._options["draft_seconds"]))
         progress.longest = max(0, min(self.gamma, self.room(progress) - 1))
         burst, accepted, rejected = self.draft_and_verify(progress)
-        self._count(progress, accepted)
+        progress.steps.append((self.gamma, accepted))
         tokens, reason = self.cut(progress, self.hand_out(burst, rejected is None))
         tokens = tokens if self.keeps_ends else self.without_end(progress.request, tokens, reason)
         progress.context += burst
@@ -215,7 +225,7 @@ class Decoder:
         sampling = progress.request.sampling
         logits = add_bias(self.model.logits(self.read(progress, burst), progress.shape), self.bias(progress, burst))
         penalties = float(sampling.get("frequency_penalty", 0.0)), float(sampling.get("presence_penalty", 0.0))
-        logits = penalise(logits, self.history(progress, burst), *penalties)
+        logits = penalise(logits, self.history(progress, burst), *penalties) if any(penalties) else logits
         ends = () if self.may_end(progress, burst) else self.stop_tokens(progress.request)
         return mask_tokens(logits, ends)
 
@@ -258,8 +268,10 @@ class Decoder:
         """Whether the last of these tokens, after the output so far, ends the answer by id or by text."""
         if progress.position(tokens) < progress.request.min_tokens:
             return False
-        said, stops = [*progress.output, *tokens], progress.request.stop
-        return tokens[-1] in self.stop_tokens(progress.request) or any(stop in text_of(said) for stop in stops)
+        if tokens[-1] in self.stop_tokens(progress.request):
+            return True
+        said = text_of([*progress.output, *tokens]) if progress.request.stop else ""
+        return any(stop in said for stop in progress.request.stop)
 
     def answer(self, progress: Progress, prompt: tuple[int, ...]) -> Generation:
         """The finished answer; text only where a stop text was asked for, and without it."""
@@ -308,10 +320,6 @@ class Decoder:
         best, second = two_highest(permitted)
         rated = logits[token] if token < len(logits) else PADDED_LOGIT
         return Score(logits[best] - rated, logits[best], best, logits[best] - logits[second])
-
-    def _count(self, progress: Progress, accepted: int) -> None:
-        positions = tuple(int(position < accepted) for position in range(self.gamma))
-        progress.counted += Speculation(int(self.gamma > 0), self.gamma, accepted, positions)
 
 
 def _rank(token: int, logits: Sequence[float], most: int) -> Ranking:

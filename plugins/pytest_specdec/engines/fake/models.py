@@ -166,7 +166,7 @@ class ContextModel:
         gap = self._gap(draw)
         logits[second] = TOP - ULP * gap
         scale = 2.0 ** int(chance("binade", prefix) * self.binades)
-        return tuple(scale * logit for logit in logits), gap == NEAR
+        return tuple(logits if scale == 1.0 else [scale * logit for logit in logits]), gap == NEAR
 
     def _gap(self, draw: Random) -> int:
         """ULPs between the argmax and the runner-up."""
@@ -178,13 +178,13 @@ class ContextModel:
 def two_highest(logits: Sequence[float]) -> tuple[int, int]:
     """The argmax and the runner-up; of equals, the lower id first."""
     first = argmax(logits)
-    second = max((token for token in range(len(logits)) if token != first), key=logits.__getitem__)
-    return first, second
+    second = argmax([*logits[:first], *logits[first + 1 :]])
+    return first, second + (second >= first)
 
 
 def argmax(logits: Sequence[float]) -> int:
     """The id of the highest logit; of equals, the lowest."""
-    return max(range(len(logits)), key=logits.__getitem__)
+    return logits.index(max(logits))
 
 
 def swap_two_highest(logits: Sequence[float]) -> Logits:
@@ -224,7 +224,7 @@ def add_bias(logits: Sequence[float], bias: Mapping[int, float]) -> list[float]:
 
 def penalise(logits: list[float], history: Iterable[int], frequency: float, presence: float) -> list[float]:
     """Each token of the history lowered by `frequency` for each time it was given, and by `presence` once."""
-    for token, times in Counter(history).items() if frequency or presence else ():
+    for token, times in Counter(history).items():
         logits[token] -= frequency * times + presence
     return logits
 
@@ -238,10 +238,12 @@ def mask_tokens(logits: list[float], ends: Iterable[int]) -> list[float]:
 
 def probabilities(logits: Sequence[float], temperature: float) -> list[float]:
     """Softmax at a temperature; at 0, all on the argmax."""
-    top = argmax(logits)
     if temperature == 0:
-        return [float(token == top) for token in range(len(logits))]
-    weights = [math.exp((logit - logits[top]) / temperature) for logit in logits]
+        weights = [0.0] * len(logits)
+        weights[argmax(logits)] = 1.0
+        return weights
+    highest = max(logits)
+    weights = [math.exp((logit - highest) / temperature) for logit in logits]
     total = sum(weights)
     return [weight / total for weight in weights]
 

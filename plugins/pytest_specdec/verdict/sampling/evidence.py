@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from math import exp, log, sqrt
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ ODDS = (1 / 16, 1 / 4, 1 / 2, 1 / 1.25, 1 / 1.06, 1.06, 1.25, 2.0, 4.0, 64.0, 1e
 LEVEL = 5e-4  # half of what a gate may spend; the other half is the G-test's
 POWER = 0.95
 PLANTED = 100
+MAY_BE_MISSED = round((1 - POWER) * PLANTED)
 HALVINGS = 8
 LEAST = 1e-3  # of the largest total variation there can be, where the search for the least begins
 FAMILIES: dict[str, Callable[[Place], int]] = {
@@ -133,20 +135,20 @@ class Evidence:
         """
         high = 0.999 * self.largest
         low = LEAST * high
-        if not high or self._found(high) < POWER:
+        if not high or not self._finds(high):
             return None
         for _ in range(HALVINGS):
             middle = sqrt(low * high)
-            low, high = (low, middle) if self._found(middle) >= POWER else (middle, high)
+            low, high = (low, middle) if self._finds(middle) else (middle, high)
         return high
 
-    def _found(self, total_variation: float) -> float:
-        """The share of planted samples that are found."""
+    def _finds(self, total_variation: float) -> bool:
+        """Whether enough planted samples are found; no more are drawn than settle it."""
         import numpy
 
         edges, random = self._shifted(total_variation).cumsum(axis=1), numpy.random.default_rng(0)
-        found = (self._log_e(_drawn(edges, random)) >= -log(LEVEL) for _ in range(PLANTED))
-        return sum(found) / PLANTED
+        missed = (each for each in range(PLANTED) if self._log_e(_drawn(edges, random)) < -log(LEVEL))
+        return next(islice(missed, MAY_BE_MISSED, None), None) is None
 
     def _shifted(self, total_variation: float) -> Array:
         """The cells' probabilities with that much less on the likeliest token, on average."""
