@@ -79,6 +79,7 @@ class Answer:
     began: float
     model: str
     dialect: Dialect
+    streamed: bool = True
     token_ids: list[int] = field(default_factory=list)
     chunks: list[Chunk] = field(default_factory=list)
     prompt_ids: tuple[int, ...] | None = None
@@ -92,16 +93,23 @@ class Answer:
     _done: bool = False
 
     def read(self) -> Answer:
-        """Go through the stream. Returns itself."""
+        """Go through what came. Returns itself."""
         if self.exchange.status not in (None, GOOD):
             self.error = f"HTTP {self.exchange.status}: {_message(self.exchange.answer)}"
             return self
-        for event in events(self.exchange.pieces):
+        for event in self._events():
             self._take(event)
         self.error = self.error or self.exchange.fault or self._missing()
         if self.exchange.fault and self.error == self.exchange.fault:
             self.error = f"{self.error} after {len(self.token_ids)} tokens"
         return self
+
+    def _events(self) -> Iterable[Event]:
+        """The stream's; a whole answer is one event, unless it was broken off."""
+        if self.streamed:
+            return events(self.exchange.pieces)
+        whole = [] if self.exchange.fault else self.exchange.pieces[-1:]
+        return [Event(at_s, None, self.exchange.answer.decode("utf-8", "replace")) for at_s, _ in whole]
 
     def generation(self) -> Generation:
         """As the rest of the package knows it; times are seconds since the run began."""
@@ -186,14 +194,15 @@ class Answer:
     def _missing(self) -> str | None:
         """What a whole answer would have had."""
         arrived = len(self.token_ids)
-        if self.finish_reason is None or (self.dialect.ends_with_done and not self._done):
+        if self.finish_reason is None or (self.streamed and self.dialect.ends_with_done and not self._done):
             return f"the stream was cut off after {arrived} tokens: no end was said"
         if not arrived and self.counted:
             return f"no token ids in an answer of {self.counted} tokens: the server must tell them ({self._question()})"
         if self.counted is None:
             return "the server did not count its tokens (usage)"
         if self.counted != arrived:
-            return f"{arrived} token ids arrived, but the server counts {self.counted} (usage)"
+            remedy = "; if its stream leaves some out, say server['stream'] = False" if arrived < self.counted else ""
+            return f"{arrived} token ids arrived, but the server counts {self.counted} (usage){remedy}"
         if self.prompt_ids is None and self.counted_prompt not in (None, len(self.request.prompt_ids)):
             return f"{len(self.request.prompt_ids)} prompt tokens were sent, the server counts {self.counted_prompt}"
         return None
