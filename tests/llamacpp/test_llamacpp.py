@@ -1,6 +1,7 @@
 """llama.cpp's own server against what must follow, and against Transformers, at equal weights in float32.
 
-Needs the package xllamacpp: `tox -e llamacpp`. Checkpoints are written as GGUF when a server starts.
+Then llama.cpp as the engine of another package, which has the hook alone: examples/another-engine. What both need is
+installed by `tox -e llamacpp`.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ import pytest
 
 from pytest_specdec.engines.engine import one_pass
 from pytest_specdec.engines.server.engine import ServedEngine
-from pytest_specdec.engines.spec import NO_SPECULATION
+from pytest_specdec.engines.spec import NO_SPECULATION, EngineSpec
 from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Speculation
-from pytest_specdec.models import expected_counters
+from pytest_specdec.models import expected_counters, resolve
 from pytest_specdec.models.truth import Counting, Step
 from pytest_specdec.workloads.workload import Request, Workload
 
@@ -137,3 +138,25 @@ def test_characters_of_several_tokens_want_whole_answers(specdec_session, openai
         with pytest.raises(EngineError, match=r"\d token ids arrived, but the server counts 9 .*server\['stream'\]"):
             one_pass(streaming, workload)
         streaming.close()
+
+
+@pytest.fixture(params=[("draft-simple", DRAFT), ("ngram-simple", None)], ids=["draft-simple", "ngram-simple"])
+def another_engine(request, tmp_path):
+    """The other package's engine, with its models as GGUF files."""
+    from tests.llamacpp.as_gguf import write_gguf
+
+    method, draft = request.param
+    files = {model: str(tmp_path / f"{at}.gguf") for at, model in enumerate(filter(None, (TARGET, draft)))}
+    for model, file in files.items():
+        write_gguf(Path(resolve(model)), Path(file))
+    known = {"target": TARGET, "draft": draft, "method": method, "gamma": GAMMA, "dtype": "float32"}
+    return EngineSpec(backend="xllamacpp", options={"gguf": files}, **known)
+
+
+@pytest.mark.skipif(find_spec("pytest_specdec_xllamacpp") is None, reason="another-engine is not installed")
+def test_another_engine(specdec, specdec_session, another_engine, walks):
+    """Both arms are its own; every token is the known one, and every counter."""
+    record = specdec(another_engine, walks)
+    assert (record.verdict.outcome, record.verdict.known_truth.wrong.value) == ("identical", 0)
+    drafter, rounds = another_engine.draft or TARGET, record.throughput.rounds
+    assert counted_in(record) == expected_of(specdec_session, another_engine, walks, drafter, rounds)

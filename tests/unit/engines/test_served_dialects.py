@@ -39,8 +39,8 @@ SPOKEN: dict[str, list[dict[str, Any] | str]] = {
         "[DONE]",
     ],
     "llamacpp": [
-        {"content": "a", "tokens": [7, 8], "stop": False},
-        {"content": "b", "tokens": [4], "stop": False},
+        {"content": "a", "tokens": [7, 8], "stop": False, "timings": {"predicted_ms": 1.5}},
+        {"content": "b", "tokens": [4], "stop": False, "timings": {"predicted_ms": 2.5}},
         {"content": "", "tokens": [], "stop": True, "stop_type": "limit", "tokens_predicted": 3, "tokens_evaluated": 2},
     ],
     "dynamo": [
@@ -127,11 +127,18 @@ def read_whole(fault: str | None = None) -> Answer:
     return Answer(ASKED, exchange, 10.0, "m", DIALECTS["llamacpp"], streamed=False).read()
 
 
-def test_a_whole_answer_has_the_time_of_its_last_byte() -> None:
-    """All of its tokens."""
+def test_a_whole_answer_does_not_tell_when_its_tokens_came() -> None:
+    """It has all of them."""
     answer = read_whole()
     assert answer.error is None
-    assert (answer.generation().token_ids, answer.generation().chunks) == ((7, 8, 4), (Chunk(2.0, 3),))
+    assert (answer.generation().token_ids, answer.generation().chunks) == ((7, 8, 4), ())
+
+
+def test_tokens_of_one_step_are_one_chunk() -> None:
+    """llama.cpp streams each in an event of its own; its clock stands still within a step."""
+    times = (0.1, 0.1, 1.5, 1.5, 1.5, 2.5)
+    spoken: list[dict[str, Any] | str] = [{"tokens": [7], "timings": {"predicted_ms": at}} for at in times]
+    assert read("llamacpp", spoken).generation().chunks == (Chunk(2.0, 2), Chunk(5.0, 3), Chunk(6.0, 1))
 
 
 def test_a_whole_answer_that_was_broken_off_is_an_error() -> None:

@@ -91,6 +91,7 @@ class Answer:
     told: tuple[int, int, int] | None = None
     error: str | None = None
     _done: bool = False
+    _step: Any = None
 
     def read(self) -> Answer:
         """Go through what came. Returns itself."""
@@ -149,7 +150,7 @@ class Answer:
         ids = found_at(value, self.dialect.ids_at)
         if ids:
             self.token_ids += ids
-            self.chunks.append(Chunk(at_s - self.began, len(ids)))
+            self._take_chunk(at_s, len(ids), found_at(value, self.dialect.step_at or ("no step",)))
         self._take_text(found_at(value, (*CHOICE, "text")), value.get("content"))
         self._take_channels(found_at(value, (*CHOICE, "delta")) or {})
         reason = found_at(value, self.dialect.finish_at)
@@ -160,6 +161,13 @@ class Answer:
     def _take_prompt(self, ids: Any) -> None:
         if ids and self.prompt_ids is None:
             self.prompt_ids = tuple(ids)
+
+    def _take_chunk(self, at_s: float, tokens: int, step: Any) -> None:
+        """When tokens came; those of one step are one chunk. A whole answer does not tell."""
+        if step is not None and step == self._step:
+            tokens += self.chunks.pop().tokens
+        self._step = step
+        self.chunks += [Chunk(at_s - self.began, tokens)] if self.streamed else []
 
     def _take_text(self, *places: Any) -> None:
         """Chat has none that is plain: a parser may have taken a part of it."""

@@ -55,6 +55,7 @@ class Dialect:
     """One kind of server.
 
     `asks`: fields that make it tell token ids. `neutral`: greedy decoding, whatever the model's own settings say.
+    `step_at`: what is the same in all events of one step, where a step's tokens come in several.
     `prompt_ids_at`: paths of which the first that is there counts; none where the server does not tell. `renamed`:
     finish reasons under other names. `keeps_ends`: whether the EOS or stop token that ends an answer is among its ids.
     `rates`: whether /v1/completions answers to `prompt_logprobs`. `tokenize`: whether /tokenize and /detokenize are
@@ -68,6 +69,7 @@ class Dialect:
     asks: Mapping[str, Any] = field(default_factory=dict)
     neutral: Mapping[str, Any] = field(default_factory=dict)
     ids_at: Path = (*CHOICE, "token_ids")
+    step_at: Path | None = None
     prompt_ids_at: tuple[Path, ...] = ()
     finish_at: Path = (*CHOICE, "finish_reason")
     renamed: Mapping[str, str] = field(default_factory=dict)
@@ -135,9 +137,10 @@ LLAMA_CPP = Dialect(
     "llamacpp",
     completions=Route("/completion", limit="n_predict"),
     chat=None,
-    asks={"return_tokens": True, "cache_prompt": False},
+    asks={"return_tokens": True, "timings_per_token": True, "cache_prompt": False},
     neutral={**GREEDY, "top_k": 1, "min_p": 0.0, "repeat_penalty": 1.0, "samplers": ["top_k"]},
     ids_at=("tokens",),
+    step_at=("timings", "predicted_ms"),
     finish_at=("stop_type",),
     renamed={"limit": "length", "eos": "stop", "word": "stop"},
     completion_tokens_at=("tokens_predicted",),
