@@ -301,6 +301,7 @@ def _what_is_told_of(fault: str, printed: str) -> str:
         ({"url": "127.0.0.1:8000"}, "it must begin with http:// or https://"),
         ({"command": "serve"}, "server['command'] is 'serve': 'str' instances are not allowed"),
         ({"protocol": "sglang", "endpoint": "chat"}, "sglang streams no token ids by chat"),
+        ({"stream": False, "endpoint": "chat"}, "a server is asked by chat in streams only"),
     ],
 )
 def test_a_wrong_mark_is_refused_when_tests_are_collected(

@@ -35,6 +35,6 @@ def _assigns_marks(node: ast.Assign) -> bool:
     return ast.unparse(node.targets[0]) == "pytestmark"
 
 
-@pytest.mark.parametrize("room", ["gate", "engines"])
+@pytest.mark.parametrize("room", ["gate", "engines", "llamacpp"])
 def test_each_test_of_a_real_engine_has_its_row(room: str) -> None:
     assert rows_of(room) == dict(list_tests(room))

@@ -39,8 +39,8 @@ SPOKEN: dict[str, list[dict[str, Any] | str]] = {
         "[DONE]",
     ],
     "llamacpp": [
-        {"content": "a", "tokens": [7, 8], "stop": False},
-        {"content": "b", "tokens": [4], "stop": False},
+        {"content": "a", "tokens": [7, 8], "stop": False, "timings": {"predicted_ms": 1.5}},
+        {"content": "b", "tokens": [4], "stop": False, "timings": {"predicted_ms": 2.5}},
         {"content": "", "tokens": [], "stop": True, "stop_type": "limit", "tokens_predicted": 3, "tokens_evaluated": 2},
     ],
     "dynamo": [
@@ -116,6 +116,43 @@ def test_an_answer_without_its_end_is_an_error(dialect: str) -> None:
     assert "cut off after 2 tokens" in str(read(dialect, SPOKEN[dialect][:1]).error)
 
 
+WHOLE = {"tokens": [7, 8, 4], "stop_type": "limit", "tokens_predicted": 3, "tokens_evaluated": 2}
+
+
+def read_whole(fault: str | None = None) -> Answer:
+    """An answer that was not asked for piece by piece, though it came in two."""
+    spoken = json.dumps(WHOLE).encode()
+    came = [(11.0, spoken[:9]), (12.0, spoken[9:])]
+    exchange = Exchange(sent=10.5, status=200, pieces=came, fault=fault)
+    return Answer(ASKED, exchange, 10.0, "m", DIALECTS["llamacpp"], streamed=False).read()
+
+
+def test_a_whole_answer_does_not_tell_when_its_tokens_came() -> None:
+    """It has all of them."""
+    answer = read_whole()
+    assert answer.error is None
+    assert (answer.generation().token_ids, answer.generation().chunks) == ((7, 8, 4), ())
+
+
+def test_tokens_of_one_step_are_one_chunk() -> None:
+    """llama.cpp streams each in an event of its own; its clock stands still within a step."""
+    times = (0.1, 0.1, 1.5, 1.5, 1.5, 2.5)
+    spoken: list[dict[str, Any] | str] = [{"tokens": [7], "timings": {"predicted_ms": at}} for at in times]
+    assert read("llamacpp", spoken).generation().chunks == (Chunk(2.0, 2), Chunk(5.0, 3), Chunk(6.0, 1))
+
+
+def test_a_whole_answer_that_was_broken_off_is_an_error() -> None:
+    """Nothing is read of it."""
+    assert read_whole("the connection was lost").error == "the connection was lost after 0 tokens"
+
+
+def test_a_stream_that_leaves_ids_out_is_told_with_the_remedy() -> None:
+    """llama.cpp streams of each character the last token alone."""
+    spoken: list[dict[str, Any] | str] = [{"tokens": [4]}, {**WHOLE, "tokens": []}]
+    missing = "1 token ids arrived, but the server counts 3 (usage)"
+    assert read("llamacpp", spoken).error == f"{missing}; if its stream leaves some out, say server['stream'] = False"
+
+
 def test_what_was_drafted_for_an_answer_is_told_with_it() -> None:
     """SGLang's counts come with the answer."""
     assert read("sglang", SPOKEN["sglang"]).told == (1, 3, 1)
@@ -165,6 +202,12 @@ def test_a_request_is_greedy_whatever_the_model_says() -> None:
     assert body["prompt"] == [5]
     assert body["ignore_eos"] is True
     assert body["return_token_ids"] is True
+
+
+def test_a_whole_answer_is_asked_for_without_a_stream() -> None:
+    """vLLM refuses stream options then."""
+    body = Asking(VLLM, "m", streams=False).body(Request((5,), 4), None)
+    assert body.keys() & {"stream", "stream_options"} == set()
 
 
 def test_the_target_alone_is_vllm_without_speculation_and_with_raw_logits() -> None:

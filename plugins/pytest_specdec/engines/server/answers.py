@@ -79,6 +79,7 @@ class Answer:
     began: float
     model: str
     dialect: Dialect
+    streamed: bool = True
     token_ids: list[int] = field(default_factory=list)
     chunks: list[Chunk] = field(default_factory=list)
     prompt_ids: tuple[int, ...] | None = None
@@ -91,18 +92,26 @@ class Answer:
     told: tuple[int, int, int] | None = None
     error: str | None = None
     _done: bool = False
+    _step: Any = None
 
     def read(self) -> Answer:
-        """Go through the stream. Returns itself."""
+        """Go through what came. Returns itself."""
         if self.exchange.status not in (None, GOOD):
             self.error = f"HTTP {self.exchange.status}: {_message(self.exchange.answer)}"
             return self
-        for event in events(self.exchange.pieces):
+        for event in self._events():
             self._take(event)
         self.error = self.error or self.exchange.fault or self._missing()
         if self.exchange.fault and self.error == self.exchange.fault:
             self.error = f"{self.error} after {len(self.token_ids)} tokens"
         return self
+
+    def _events(self) -> Iterable[Event]:
+        """The stream's; a whole answer is one event, unless it was broken off."""
+        if self.streamed:
+            return events(self.exchange.pieces)
+        whole = [] if self.exchange.fault else self.exchange.pieces[-1:]
+        return [Event(at_s, None, self.exchange.answer.decode("utf-8", "replace")) for at_s, _ in whole]
 
     def generation(self) -> Generation:
         """As the rest of the package knows it; times are seconds since the run began."""
@@ -143,7 +152,7 @@ class Answer:
         ids = found_at(value, self.dialect.ids_at)
         if ids:
             self.token_ids += ids
-            self.chunks.append(Chunk(at_s - self.began, len(ids)))
+            self._take_chunk(at_s, len(ids), found_at(value, self.dialect.step_at or ("no step",)))
         self._take_text(found_at(value, (*CHOICE, "text")), value.get("content"))
         self._take_channels(found_at(value, (*CHOICE, "delta")) or {})
         reason = found_at(value, self.dialect.finish_at)
@@ -154,6 +163,13 @@ class Answer:
     def _take_prompt(self, ids: Any) -> None:
         if ids and self.prompt_ids is None:
             self.prompt_ids = tuple(ids)
+
+    def _take_chunk(self, at_s: float, tokens: int, step: Any) -> None:
+        """When tokens came; those of one step are one chunk. A whole answer does not tell."""
+        if step is not None and step == self._step:
+            tokens += self.chunks.pop().tokens
+        self._step = step
+        self.chunks += [Chunk(at_s - self.began, tokens)] if self.streamed else []
 
     def _take_text(self, *places: Any) -> None:
         """Chat has none that is plain: a parser may have taken a part of it."""
@@ -190,14 +206,15 @@ class Answer:
     def _missing(self) -> str | None:
         """What a whole answer would have had."""
         arrived = len(self.token_ids)
-        if self.finish_reason is None or (self.dialect.ends_with_done and not self._done):
+        if self.finish_reason is None or (self.streamed and self.dialect.ends_with_done and not self._done):
             return f"the stream was cut off after {arrived} tokens: no end was said"
         if not arrived and self.counted:
             return f"no token ids in an answer of {self.counted} tokens: the server must tell them ({self._question()})"
         if self.counted is None:
             return "the server did not count its tokens (usage)"
         if self.counted != arrived:
-            return f"{arrived} token ids arrived, but the server counts {self.counted} (usage)"
+            remedy = "; if its stream leaves some out, say server['stream'] = False" if arrived < self.counted else ""
+            return f"{arrived} token ids arrived, but the server counts {self.counted} (usage){remedy}"
         if self.prompt_ids is None and self.counted_prompt not in (None, len(self.request.prompt_ids)):
             return f"{len(self.request.prompt_ids)} prompt tokens were sent, the server counts {self.counted_prompt}"
         return None

@@ -4,7 +4,7 @@ A path is a sequence of keys and indices into one event of the stream, or into t
 Prometheus's, under their exact names. Where a server tells what it counted with each answer, the paths to it stand
 under `told`. Sources: vLLM, vllm/entrypoints/openai/completion/protocol.py and vllm/v1/metrics/loggers.py; SGLang,
 sgl-project/sglang pull requests 30917 and 33518; TensorRT-LLM, tensorrt_llm/serve/openai_protocol.py and its metrics
-page; llama.cpp, tools/server/README.md and pull requests 12603 and 26389; NVIDIA Dynamo, its page on `nvext`.
+page; llama.cpp, its server as it answers; NVIDIA Dynamo, its page on `nvext`.
 """
 
 from __future__ import annotations
@@ -57,11 +57,13 @@ class Dialect:
     """One kind of server.
 
     `asks`: fields that make it tell token ids. `neutral`: greedy decoding, whatever the model's own settings say.
+    `step_at`: what is the same in all events of one step, where a step's tokens come in several.
     `prompt_ids_at`: paths of which the first that is there counts; none where the server does not tell. `renamed`:
     finish reasons under other names. `keeps_ends`: whether the EOS or stop token that ends an answer is among its ids.
     `rates`: whether /v1/completions answers to `prompt_logprobs`. `tokenize`: whether /tokenize and /detokenize are
-    there. `reset`: where its prefix cache is emptied, if it lets one. `environment`: of a server that is started here.
-    `refusals`: patterns of the words by which it refuses a request that it cannot serve.
+    there. `version`: path and key of its own version. `reset`: where its prefix cache is emptied, if it lets one.
+    `environment`: of a server that is started here. `refusals`: patterns of the words by which it refuses a request
+    that it cannot serve.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Dialect:
     asks: Mapping[str, Any] = field(default_factory=dict)
     neutral: Mapping[str, Any] = field(default_factory=dict)
     ids_at: Path = (*CHOICE, "token_ids")
+    step_at: Path | None = None
     prompt_ids_at: tuple[Path, ...] = ()
     finish_at: Path = (*CHOICE, "finish_reason")
     renamed: Mapping[str, str] = field(default_factory=dict)
@@ -81,7 +84,7 @@ class Dialect:
     counters: Counters = field(default_factory=Counters)
     told: Told | None = None
     ready: str = "/health"
-    version: str | None = None
+    version: tuple[str, str] | None = None
     rates: bool = False
     tokenize: bool = False
     reset: str | None = None
@@ -106,7 +109,7 @@ VLLM = Dialect(
     neutral={**GREEDY, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0},
     prompt_ids_at=((*CHOICE, "prompt_token_ids"), ("prompt_token_ids",)),
     counters=VLLM_COUNTERS,
-    version="/version",
+    version=("/version", "version"),
     rates=True,
     tokenize=True,
     reset="/reset_prefix_cache",
@@ -135,7 +138,7 @@ TENSORRT_LLM = Dialect(
         accepted_tokens=("trtllm_spec_decode_num_accepted_tokens_total",),
         path="/prometheus/metrics",
     ),
-    version="/version",
+    version=("/version", "version"),
 )
 LLAMA_CPP = Dialect(
     "llamacpp",
@@ -144,6 +147,7 @@ LLAMA_CPP = Dialect(
     asks={"return_tokens": True, "timings_per_token": True, "cache_prompt": False},
     neutral={**GREEDY, "top_k": 1, "min_p": 0.0, "repeat_penalty": 1.0, "samplers": ["top_k"]},
     ids_at=("tokens",),
+    step_at=("timings", "predicted_ms"),
     finish_at=("stop_type",),
     renamed={"limit": "length", "eos": "stop", "word": "stop"},
     completion_tokens_at=("tokens_predicted",),
@@ -157,7 +161,9 @@ LLAMA_CPP = Dialect(
             "llamacpp:spec_decode_num_accepted_tokens_per_pos_total",
             "llamacpp:spec_decode_num_accepted_tokens_per_pos",
         ),
+        prefix_cache_hits=("llamacpp:prompt_tokens_cached_total",),
     ),
+    version=("/props", "build_info"),
 )
 DYNAMO = Dialect(
     "dynamo",
@@ -185,13 +191,14 @@ def found_at(event: Any, path: Path) -> Any:
 class Asking:
     """How this server is asked: its dialect, the model's name there, and whether by chat.
 
-    `as_text`: prompts go as text, which the server encodes itself.
+    `as_text`: prompts go as text, which the server encodes itself. `streams`: answers come piece by piece.
     """
 
     dialect: Dialect
     model: str
     chat: bool = False
     as_text: bool = False
+    streams: bool = True
 
     @property
     def route(self) -> Route:
@@ -199,14 +206,13 @@ class Asking:
         return self.dialect.chat if self.chat and self.dialect.chat else self.dialect.completions
 
     def body(self, request: Request, text: str | None) -> dict[str, Any]:
-        """The JSON of a streamed request; `text` is the prompt as text where it goes as text."""
+        """The JSON of a request; `text` is the prompt as text where it goes as text."""
         route, dialect = self.route, self.dialect
         return {
             "model": self.model,
             route.prompt: self._prompt(request, text),
             route.limit: request.max_tokens,
-            "stream": True,
-            "stream_options": {"include_usage": True},
+            **({"stream": True, "stream_options": {"include_usage": True}} if self.streams else {}),
             **dialect.neutral,
             **dialect.asks,
             **_limits(request),

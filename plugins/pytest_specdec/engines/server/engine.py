@@ -17,7 +17,7 @@ from pytest_specdec.engines.engine import Description
 from pytest_specdec.engines.model_files import ModelFacts
 from pytest_specdec.engines.server.answers import NO_RATING, Answer, Counted, Rating
 from pytest_specdec.engines.server.client import Client, Exchange
-from pytest_specdec.engines.server.dialects import Asking
+from pytest_specdec.engines.server.dialects import Asking, found_at
 from pytest_specdec.engines.server.plan import ServerPlan
 from pytest_specdec.engines.server.process import HOST, ServerProcess, command_line, fill, free_port
 from pytest_specdec.engines.spec import CPU_ENVIRONMENT, EngineSpec
@@ -62,7 +62,8 @@ class ServedEngine:
     def _open(self, places: Mapping[str, object], load_timeout: float) -> None:
         if self._plan.url is None:
             self._start(places, load_timeout)
-        self._asking = Asking(self._plan.dialect, self._model(), self._plan.by_chat, self._plan.as_text)
+        plan = self._plan
+        self._asking = Asking(plan.dialect, self._model(), plan.by_chat, plan.as_text, plan.stream)
         self.description = self._describe()
         self._before = self._read_counters()
 
@@ -107,7 +108,8 @@ class ServedEngine:
     def _describe(self) -> Description:
         listed = next(each for each in self._models(READY_SECONDS) if each["id"] == self._asking.model)
         facts = ModelFacts.of(self.folder, self._plan.model_dump())
-        context = self._plan.context or listed.get("max_model_len") or self.spec.max_model_len
+        told = listed.get("max_model_len") or found_at(listed, ("meta", "n_ctx"))
+        context = self._plan.context or told or self.spec.max_model_len
         if not self.spec.speculates and facts.vocabulary is None:
             raise EngineError(
                 f"{self.spec.target} is no folder with a config.json, so the number of its token ids is not known: "
@@ -146,8 +148,8 @@ class ServedEngine:
     def _versions(self) -> dict[str, str]:
         dialect = self._plan.dialect
         try:
-            told = self._client.json(dialect.version)["version"] if dialect.version else None
-        except (EngineError, KeyError, TypeError):
+            told = found_at(self._client.json(dialect.version[0]), dialect.version[1:]) if dialect.version else None
+        except EngineError:
             told = None
         return {dialect.name: str(told)} if told else {}
 
@@ -222,7 +224,8 @@ class ServedEngine:
         assert self._workload is not None, "collect() before run()"
         pairs = zip(self._workload.requests, self._exchanges, strict=True)
         began, asking = self._span[0], self._asking
-        return [Answer(request, each, began, asking.model, asking.dialect).read() for request, each in pairs]
+        known = (began, asking.model, asking.dialect, asking.streams)
+        return [Answer(request, each, *known).read() for request, each in pairs]
 
     def _refuse_failure(self, answers: Sequence[Answer]) -> None:
         errors = [answer.error for answer in answers if answer.error is not None]

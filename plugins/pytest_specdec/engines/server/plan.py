@@ -42,6 +42,7 @@ class ServerPlan(BaseModel):
     metrics: str | None = None
     endpoint: Literal["completions", "chat"] = "completions"
     prompt: Literal["ids", "text"] = "ids"
+    stream: bool = True
     model: str | None = None
     api_key_from: str | None = None
     request_timeout: float | None = None
@@ -71,6 +72,8 @@ class ServerPlan(BaseModel):
             raise invalid("a server has a url (it runs) or a command (it is started here), not both")
         if self.by_chat and self.dialect.chat is None:
             raise invalid(f"{self.protocol} streams no token ids by chat: leave server['endpoint'] out")
+        if self.by_chat and not self.stream:
+            raise invalid("a server is asked by chat in streams only: leave server['stream'] out")
         return self
 
     @property

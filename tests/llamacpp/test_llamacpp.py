@@ -1,0 +1,162 @@
+"""llama.cpp's own server against what must follow, and against Transformers, at equal weights in float32.
+
+Then llama.cpp as the engine of another package, which has the hook alone: examples/another-engine. What both need is
+installed by `tox -e llamacpp`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from pytest_specdec.engines.engine import one_pass
+from pytest_specdec.engines.server.engine import ServedEngine
+from pytest_specdec.engines.spec import NO_SPECULATION, EngineSpec
+from pytest_specdec.errors import EngineError
+from pytest_specdec.generation import Speculation
+from pytest_specdec.models import expected_counters, resolve
+from pytest_specdec.models.truth import Counting, Step
+from pytest_specdec.workloads.workload import Request, Workload
+
+TARGET = "constructed:tiny?memory=24&dtype=float32"
+DRAFT = "constructed:tiny:draft?memory=24&dtype=float32"
+SMOLLM2 = "smollm2?dtype=float32"
+SMILES = (10813, 38887) * 8  # one character in two tokens; what follows are others of two or three
+GAMMA = 4
+TOKENS = 65
+CONTEXT = 512
+PLACES = ("--port", "{port}", "--model", "{model}", "--context", str(CONTEXT))
+SERVER = {
+    "protocol": "llamacpp",
+    "command": [sys.executable, str(Path(__file__).with_name("serve.py")), *PLACES],
+}
+LOOKUP = ["--method", "{method}", "--gamma", "{gamma}"]
+DRAFTER = [*LOOKUP, "--draft", "{draft}"]
+
+pytestmark = [
+    pytest.mark.cpu,
+    pytest.mark.skipif(find_spec("xllamacpp") is None, reason="xllamacpp is not installed; run tox -e llamacpp"),
+    pytest.mark.specdec(target=TARGET, draft=None, gamma=GAMMA, dtype="float32", reference="transformers"),
+]
+ngram = pytest.mark.specdec(method="ngram-simple", server={**SERVER, "speculation": LOOKUP})
+draft_model = pytest.mark.specdec(method="draft-simple", draft=DRAFT, server={**SERVER, "speculation": DRAFTER})
+synthetic = pytest.mark.specdec(
+    method="draft-simple", draft=DRAFT, server={**SERVER, "speculation": [*DRAFTER, "--accept", "0.9,0.8,0.7,0.6"]}
+)
+real_text = pytest.mark.specdec(
+    target=SMOLLM2,
+    method="ngram-simple",
+    server={**SERVER, "speculation": LOOKUP, "stream": False},
+    scenario="scenarios/prose.toml",
+)
+
+
+@pytest.fixture
+def walks(walks_of):
+    """Six prompts, in which lookup finds what comes next; four answers at once, two rounds."""
+    return walks_of(TARGET, (7, 90, 311, 555, 702, 960), TOKENS, concurrency=4, rounds=2)
+
+
+def steps_of_llamacpp(agrees: Sequence[bool], n: int, gamma: int) -> Iterator[Step]:
+    """llama.cpp takes the first token from the prompt's own pass, and drafts no more than the answer still wants."""
+    emitted = 1
+    while emitted < n:
+        drafted = min(gamma, n - emitted - 1)
+        accepted = next((at for at in range(drafted) if not agrees[emitted + at]), drafted)
+        if drafted:
+            yield drafted, accepted
+        emitted += accepted + 1
+
+
+def expected_of(session, engine, scenario, draft, rounds) -> Speculation:
+    """What llama.cpp counts in so many rounds of a constructed pair."""
+    asked = [(request.prompt_ids, TOKENS) for request in session.workload(engine, scenario).requests]
+    return expected_counters(Counting(steps_of_llamacpp, whole=False), (TARGET, draft), asked * rounds, GAMMA)
+
+
+def counted_in(record) -> Speculation:
+    """What the server counted in the rounds that were measured."""
+    told = record.acceptance
+    counts = (told.drafts, told.draft_tokens, told.accepted_tokens)
+    return Speculation(*(each.value for each in counts), told.accepted_per_position.value)
+
+
+@ngram
+def test_target_only(specdec, openai_server, walks):
+    """The same command without speculation: every token is the known one, and no prompt was in the cache."""
+    record = specdec(replace(openai_server, method=NO_SPECULATION, gamma=None), walks)
+    assert record.verdict.known_truth.wrong.value == 0
+    assert record.throughput.prefix_cache_hits.value == 0
+
+
+@draft_model
+def test_draft_model(specdec, specdec_session, openai_server, walks):
+    """Every token is the known one, and every counter of the server."""
+    record = specdec(openai_server, walks)
+    assert record.verdict.known_truth.wrong.value == 0
+    rounds = record.throughput.rounds
+    assert counted_in(record) == expected_of(specdec_session, openai_server, walks, DRAFT, rounds)
+
+
+@ngram
+def test_ngram(specdec, specdec_session, openai_server, walks):
+    """What is looked up is always right."""
+    record = specdec(openai_server, walks)
+    assert record.verdict.known_truth.wrong.value == 0
+    rounds = record.throughput.rounds
+    assert counted_in(record) == expected_of(specdec_session, openai_server, walks, TARGET, rounds)
+
+
+@synthetic
+def test_synthetic_acceptance_is_red(specdec, openai_server, walks):
+    """Drafts are accepted by chance, whatever the target says."""
+    with pytest.raises(pytest.fail.Exception, match=r"(?s)divergent.*from the known truth, this arm alone"):
+        specdec(openai_server, walks)
+
+
+@real_text
+def test_real_text(specdec, openai_server, scenario):
+    """SmolLM2 on English, against Transformers in float32."""
+    assert set(specdec(openai_server, scenario).verdict.counts) == {"identical"}
+
+
+@real_text
+def test_characters_of_several_tokens_want_whole_answers(specdec_session, openai_server):
+    """llama.cpp streams a character's last token alone: that is an error with its remedy, and the remedy helps."""
+    workload = Workload("smiles", (Request(SMILES, 9),), 1)
+    with specdec_session.pool.using(openai_server) as engine:
+        (whole,) = one_pass(engine, workload).generations
+        assert (len(whole.token_ids), whole.error) == (9, None)
+        assert engine.description.context == CONTEXT
+        spec = replace(openai_server, server={"url": engine.url, "protocol": "llamacpp"})
+        streaming = ServedEngine(spec, 600, 600, lambda reference: engine.folder)
+        with pytest.raises(EngineError, match=r"\d token ids arrived, but the server counts 9 .*server\['stream'\]"):
+            one_pass(streaming, workload)
+        streaming.close()
+
+
+@pytest.fixture(params=[("draft-simple", DRAFT), ("ngram-simple", None)], ids=["draft-simple", "ngram-simple"])
+def another_engine(request, tmp_path):
+    """The other package's engine, with its models as GGUF files."""
+    from tests.llamacpp.as_gguf import write_gguf
+
+    method, draft = request.param
+    files = {model: str(tmp_path / f"{at}.gguf") for at, model in enumerate(filter(None, (TARGET, draft)))}
+    for model, file in files.items():
+        write_gguf(Path(resolve(model)), Path(file))
+    known = {"target": TARGET, "draft": draft, "method": method, "gamma": GAMMA, "dtype": "float32"}
+    return EngineSpec(backend="xllamacpp", options={"gguf": files}, **known)
+
+
+@pytest.mark.skipif(find_spec("pytest_specdec_xllamacpp") is None, reason="another-engine is not installed")
+def test_another_engine(specdec, specdec_session, another_engine, walks):
+    """Both arms are its own; every token is the known one, and every counter."""
+    record = specdec(another_engine, walks)
+    assert (record.verdict.outcome, record.verdict.known_truth.wrong.value) == ("identical", 0)
+    drafter, rounds = another_engine.draft or TARGET, record.throughput.rounds
+    assert counted_in(record) == expected_of(specdec_session, another_engine, walks, drafter, rounds)
