@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
 ROOT = Path(__file__).parents[2]
-EXAMPLE, README = ROOT / "examples", ROOT / "README.md"
-SHOWN = re.compile(r"<!-- output of pytest-specdec demo -->\n```text\n(.*?)```", re.DOTALL)
+EXAMPLE = ROOT / "examples"
 TO_FILE = '#!/bin/sh\nprintf %s "$1" > "$(dirname "$0")/opened"\n'
 
 
@@ -116,16 +114,6 @@ def test_what_the_demo_names_is_there(demo: Demo) -> None:
     (script,) = (line.rpartition(": python ")[2] for line in demo.lines if ": python " in line)
     assert subprocess.run([sys.executable, script], capture_output=True, check=False).returncode == 1
     assert not (demo.folder.parent / "summary").exists()
-
-
-def test_readme_shows_what_the_demo_prints(demo: Demo) -> None:
-    """Line for line; […] stands for lines that are left out."""
-    block = SHOWN.findall(README.read_text("utf-8"))
-    assert len(block) == 1
-    printed = "\n".join(demo.lines)
-    pieces = block[0].split("[…]\n")
-    assert [piece for piece in pieces if piece not in printed] == []
-    assert [printed.find(piece) for piece in pieces] == sorted(printed.find(piece) for piece in pieces)
 
 
 def test_the_demo_s_project_is_the_example(demo: Demo) -> None:

@@ -1,4 +1,4 @@
-"""What the documentation leads to is there: links that stay in this repository, and files that CONTRIBUTING names."""
+"""What the documentation leads to is there: links that stay in this repository, quotes, files that are named."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "evidence" / "results"
 ELSEWHERE = ("http://", "https://", "mailto:", "#")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+QUOTE = re.compile(r"^<!-- quoted from (\S+) -->\n```text\n(.*?)```", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
 
@@ -32,6 +33,32 @@ def find_broken(page: Path) -> list[str]:
 def test_no_link_is_broken(page: Path) -> None:
     """A page that moves takes its links along, and those that lead to it."""
     assert find_broken(page) == []
+
+
+def find_misquoted(text: str, root: Path = ROOT) -> list[str]:
+    """What is not in the file that it is quoted from, line for line and in order; […] stands for lines left out."""
+    wrong = []
+    for file, quote in QUOTE.findall(text):
+        rest = (root / file).read_text("utf-8")
+        for piece in quote.split("[…]\n"):
+            _, found, rest = rest.partition(piece)
+            wrong += [] if found else [piece]
+    return wrong
+
+
+def test_what_readme_quotes_stands_there() -> None:
+    """The red verdict of a release with a real fault, as it was printed."""
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert (len(QUOTE.findall(text)), find_misquoted(text)) == (1, [])
+
+
+def test_a_wrong_quote_is_found(tmp_path: Path) -> None:
+    """Changed, or in another order."""
+    (tmp_path / "a.txt").write_text("one\ntwo\nthree\n")
+    quotes = (
+        f"<!-- quoted from a.txt -->\n```text\n{text}```" for text in ("one\n[…]\nthree\n", "two\n[…]\none\n", "TWO\n")
+    )
+    assert [find_misquoted(quote, tmp_path) for quote in quotes] == [[], ["one\n"], ["TWO\n"]]
 
 
 def test_a_broken_link_is_found(tmp_path: Path) -> None:
