@@ -12,6 +12,8 @@ RESULTS = ROOT / "docs" / "evidence" / "results"
 ELSEWHERE = ("http://", "https://", "mailto:", "#")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 QUOTE = re.compile(r"^<!-- quoted from (\S+) -->\n```text\n(.*?)```", re.MULTILINE | re.DOTALL)
+NAMED = re.compile(r"`([\w.-]*/[\w./-]*|\w+\.(?:py|md|toml|txt))`")
+OF_A_NEW_ENGINE = "engines/NAME.py"
 CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
 
@@ -71,3 +73,21 @@ def test_a_broken_link_is_found(tmp_path: Path) -> None:
         "[a](page.md#part) [b](gone.md#part) ![c](gone.png) [d](https://example.org) [e](.) `[f](g)`", "utf-8"
     )
     assert find_broken(page) == ["gone.md#part", "gone.png", "."]
+
+
+def find_absent(text: str) -> list[str]:
+    """The files and folders that are named and are neither in the repository nor in the package."""
+    places = (ROOT, ROOT / "plugins" / "pytest_specdec")
+    named = set(NAMED.findall(text)) - {OF_A_NEW_ENGINE}
+    return sorted(name for name in named if not any((place / name).exists() for place in places))
+
+
+def test_a_contributor_finds_every_file_that_is_named() -> None:
+    """A room that moves takes its name in CONTRIBUTING along."""
+    assert find_absent((ROOT / "CONTRIBUTING.md").read_text("utf-8")) == []
+
+
+def test_a_file_that_has_gone_is_found() -> None:
+    """Whether it is named from the root, within the package, or alone."""
+    named = "`tests/unit`, `run/gate.py`, `settings.py`, `tests/gone`, `run/gone.py`, `gone.py`"
+    assert find_absent(named) == ["gone.py", "run/gone.py", "tests/gone"]
