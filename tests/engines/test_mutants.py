@@ -22,7 +22,7 @@ from pytest_specdec.run.session import Session
 from pytest_specdec.verdict.equivalence import Outcome
 from pytest_specdec.workloads.scenario import load_scenario
 
-pytestmark = [pytest.mark.thorough, pytest.mark.engine("transformers"), pytest.mark.xdist_group("mutants")]
+pytestmark = [pytest.mark.thorough, pytest.mark.engine("transformers")]
 
 TITLE = "On Transformers"
 VOCABULARY, CONTEXT, GAMMA = 96, 320, 3

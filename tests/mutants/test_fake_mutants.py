@@ -20,7 +20,6 @@ from pytest_specdec.run.session import Session
 from pytest_specdec.verdict.equivalence import Outcome
 from pytest_specdec.workloads.scenario import Scenario, discover, load_scenario
 
-pytestmark = pytest.mark.xdist_group("mutants")  # each is tried once, by one worker
 TITLE = "On the fake engine"
 NOT_THE_GATES = {"does not load", "unsupported"}
 # No shipped scenario samples past 256 tokens or has a third round without a first: a greedy one calls them divergent.

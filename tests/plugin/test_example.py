@@ -42,7 +42,7 @@ def read_records(example: Project) -> list[dict[str, Any]]:
 
 def test_a_sound_engine_is_green(example: Project) -> None:
     """With figures that pytest-benchmark keeps."""
-    result = example.run_afresh("test_exact.py", "--benchmark-json=out.json")
+    result = example.run_apart("test_exact.py", "--benchmark-json=out.json")
     result.assert_outcomes(passed=1)
     assert result.ret == pytest.ExitCode.OK
     assert [(each["gate"], each["verdict"]["outcome"], each["asked"]["gamma"]) for each in read_records(example)] == [

@@ -244,6 +244,7 @@ FAULTY_TEST = """
 def test_{name}(specdec, openai_server, scenario):
     specdec(openai_server, scenario)
 """
+AT_ONCE = ("--specdec-warmup=0", "--specdec-rounds=2")
 FAULTS = {
     "wrong token": "divergent",
     "503": "2 of 2 requests failed; the first: HTTP 503: overloaded",
@@ -278,7 +279,7 @@ def are_red_beside_a_sound_one(project: Project, faults: dict[str, str]) -> None
     project.conftest(SOON_GIVEN_UP)
     faulty = [FAULTY_TEST.format(fault=fault, name=fault.replace(" ", "_")) for fault in faults]
     project.tests("".join([*faulty, SOUND_TEST]), header=MARK)
-    result = project.run("--benchmark-json=out.json", "--benchmark-timer=time.perf_counter", "--specdec-rounds=2")
+    result = project.run("--benchmark-json=out.json", "--benchmark-timer=time.perf_counter", *AT_ONCE)
     result.assert_outcomes(passed=1, failed=len(faults))
     told = {fault: _what_is_told_of(fault, result.stdout.str()) for fault in faults}
     assert {fault: faults[fault] in words for fault, words in told.items()} == dict.fromkeys(faults, True)

@@ -162,6 +162,7 @@ class WorkerEngine:
             )
 
     def _call(self, command: str, *arguments: Any) -> Any:
+        self._busy = True  # from here on, not from the wait on: an interruption may come between
         try:
             self._channel.send((command, arguments))
         except OSError as error:

@@ -60,6 +60,14 @@ def log_to(path: str | None) -> None:
     sys.stdout = sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
 
 
+def set_environment(environment: dict[str, str]) -> None:
+    """Before the engine is imported; a torch that was, by a fork server, is told how many threads it has."""
+    os.environ.update(environment)
+    threads = environment.get("OMP_NUM_THREADS", "")
+    if "torch" in sys.modules and threads.isdecimal() and int(threads):
+        sys.modules["torch"].set_num_threads(int(threads))
+
+
 def backend_from(source: str, name: str) -> Any:
     """The backend as a module made from its source text, with tracebacks that name its file."""
     module = types.ModuleType(f"{BACKEND}{name}")
@@ -103,7 +111,7 @@ def serve(channel: Any) -> None:
     parent = os.getppid()
     lead_own_process_group()
     log_to(start["log"])
-    os.environ.update(start["environment"])
+    set_environment(start["environment"])
     threading.Thread(target=follow_parent, args=(parent,), daemon=True).start()
     dismissed = False
     try:

@@ -76,6 +76,16 @@ def test_another_environment_is_imported_anew(preloaded: Path) -> None:
     assert imports(preloaded) == [(first, "None"), (second, "blue")]
 
 
+def test_threads_are_set_after_the_import(preloaded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines that differ by OMP_NUM_THREADS alone share one import, and torch has as many threads in each."""
+    pytest.importorskip("torch")
+    told = host.backend_source("vllm").replace("def preload():", "import torch\n\ndef preload():")
+    told = told.replace("str(os.getppid())", "str(torch.get_num_threads())")
+    monkeypatch.setattr(host, "backend_source", lambda backend: told)
+    threads = [parent_of_a_worker(OMP_NUM_THREADS=number) for number in ("3", "5", "3")]
+    assert (threads, len(imports(preloaded))) == ([3, 5, 3], 1)
+
+
 def test_a_server_whose_place_was_taken_ends_after_its_last_worker(preloaded: Path) -> None:
     """The engine that it had forked lives on, as the reference beside another interpreter or environment."""
     reference = worker()

@@ -217,6 +217,20 @@ def interrupted_by_sigusr1() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("interrupted_by_sigusr1")
+def test_one_that_is_interrupted_before_it_waits_is_busy(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It decodes and would not answer: it is ended without being asked to close."""
+    engine = start()
+    engine.prepare(workload(8))
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(engine, "_receive", lambda *_: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            engine.run()
+    asked: list[object] = []
+    monkeypatch.setattr(engine._channel, "send", asked.append)
+    engine.close()
+    assert (asked, live_members(group(engine))) == ([], [])
+
+
 def test_an_end_that_is_interrupted_is_an_end(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """First while the worker takes leave, and again while its child has SIGTERM: then SIGKILL, without a wait."""
     engine = start("interrupts", environment={"PYTEST_PID": str(os.getpid())})

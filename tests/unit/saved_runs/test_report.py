@@ -31,7 +31,6 @@ EVIL = "</td><script>alert('γ')</script><img src=x onerror=alert(1)>|**a**`b`[c
 SUFFIXES = {"html": "html", "markdown": "md", "csv": "csv", "json": "json"}
 PERCENTILES = {"p50": 0.01, "p90": 0.02, "p95": 0.03, "p99": 0.04, "n": 9, "missing": 0}
 VOID = {"meta", "br", "link", "img"}
-OF_THE_PAGE = pytest.mark.xdist_group("the page")  # one worker writes it
 
 
 def record(gamma: int, **changed: Any) -> Record:
@@ -174,7 +173,6 @@ class Outline(HTMLParser):
         return [text for tag, text in self.texts if tag in tags]
 
 
-@OF_THE_PAGE
 def test_the_page_has_this_structure(page: str) -> None:
     """Verdicts first, then what red gates say, figures by what may be compared, environments."""
     outline = Outline(page)
@@ -218,7 +216,6 @@ def test_the_decision_stands_at_the_top(tmp_path: Path) -> None:
     assert [row.gate for row in gather(runs).rows] == ["green", "slower", "green"]
 
 
-@OF_THE_PAGE
 def test_a_red_gate_shows_both_sides_around_the_difference(full: list[SavedRun], page: str) -> None:
     """The tokens that differ are marked, and its speed is not shown."""
     assert re.findall(r"<mark>(\d+)</mark>", page) == ["9", "3"]
@@ -227,7 +224,6 @@ def test_a_red_gate_shows_both_sides_around_the_difference(full: list[SavedRun],
     assert {name for name, text in row.cells if text != "–"} == {"accepted", "length"}
 
 
-@OF_THE_PAGE
 def test_the_page_needs_nothing_else(page: str) -> None:
     """No script, no link but to its own parts, nothing fetched; and its own policy forbids all of it."""
     outline = Outline(page)
@@ -238,7 +234,6 @@ def test_the_page_needs_nothing_else(page: str) -> None:
     assert str(policy).startswith("default-src 'none'")
 
 
-@OF_THE_PAGE
 def test_every_drawing_has_a_text_in_its_place(page: str) -> None:
     """A name with the units of both axes, and a table with the values."""
     outline = Outline(page)
@@ -278,7 +273,6 @@ def test_a_spreadsheet_takes_no_name_for_a_formula(tmp_path: Path) -> None:
     }
 
 
-@OF_THE_PAGE
 def test_all_formats_have_the_same_figures(full: list[SavedRun], page: str, tmp_path: Path) -> None:
     """Every point of the JSON is a line of the CSV, and every figure is in Markdown and on the page."""
     figures = json.loads(write(full, tmp_path, "json"))["figures"]

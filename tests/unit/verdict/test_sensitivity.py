@@ -28,14 +28,9 @@ def limits_of(scores: Sequence[Score]) -> Sensitivity:
     return find_limits(scores, floor.for_gate(len(scores), floor.level), len(scores))
 
 
-def plant(scores: Sequence[Score], count: int, draw: random.Random, within: Sensitivity | None = None) -> list[Score]:
-    """So many tokens replaced by their runner-ups, only by those within the floor where one is given."""
+def plant(scores: Sequence[Score], count: int, draw: random.Random, where: Sequence[int]) -> list[Score]:
+    """So many of the tokens at these places replaced by their runner-ups."""
     planted = list(scores)
-    where = [
-        at
-        for at, score in enumerate(scores)
-        if within is None or not within.floor.is_beyond(replace(score, gap=score.runner_up or 0.0))
-    ]
     for at in draw.sample(where, count):
         planted[at] = replace(scores[at], gap=scores[at].runner_up or 0.0)
     return planted
@@ -45,13 +40,15 @@ def test_planted_near_ties_are_too_many_from_the_limit_on() -> None:
     """With the limit's number, give or take what chance does to it, in 95 of 100; with half of it in none."""
     limits, draw = limits_of(sample()), random.Random(7)
     assert limits.near_ties is not None
+    runner_ups = [replace(score, gap=score.runner_up or 0.0) for score in sample()]
+    within = [at for at, runner_up in enumerate(runner_ups) if not limits.floor.is_beyond(runner_up)]
     counts = [sum(draw.random() < limits.near_ties / TOKENS for _ in range(TOKENS)) for _ in range(100)]
     found = [
-        compare_near_ties(limits.floor, count_near_ties(plant(sample(), count, draw, limits)), TOKENS).too_many
+        compare_near_ties(limits.floor, count_near_ties(plant(sample(), count, draw, within)), TOKENS).too_many
         for count in counts
     ]
     assert sum(found) >= 92
-    few = plant(sample(), limits.near_ties // 2, draw, limits)
+    few = plant(sample(), limits.near_ties // 2, draw, within)
     assert not compare_near_ties(limits.floor, count_near_ties(few), TOKENS).too_many
 
 
@@ -59,7 +56,7 @@ def test_planted_runner_ups_are_beyond_the_floor_from_the_limit_on() -> None:
     """At least one of so many in 95 of 100; of one fewer, less often than that."""
     limits, draw = limits_of(sample()), random.Random(3)
     assert limits.lossy is not None
-    found = [any(map(limits.floor.is_beyond, plant(sample(), limits.lossy, draw))) for _ in range(100)]
+    found = [any(map(limits.floor.is_beyond, plant(sample(), limits.lossy, draw, range(TOKENS)))) for _ in range(100)]
     assert sum(found) >= 92
     assert (limits.candidates / TOKENS) ** (limits.lossy - 1) > 0.05
 
