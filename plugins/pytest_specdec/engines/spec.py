@@ -23,7 +23,8 @@ class EngineSpec:
 
     `backend`: "vllm", "transformers", or a name that another plugin answers to. `target`, `draft`: a path, a hub id, or
     a model reference such as "constructed:tiny". `method`: "none" decodes with the target only; otherwise the engine's
-    own name of the speculation method. `gamma`: draft tokens a step (vLLM's `num_speculative_tokens`). `options`:
+    own name of the speculation method. `named_method`: how it was named, by an alias for example, or None where the
+    draft's checkpoint told it. `gamma`: draft tokens a step (vLLM's `num_speculative_tokens`). `options`:
     handed to the engine as they are. `speculative_options`: handed to its speculation as they are. `environment`:
     variables that are set before the engine is imported. `python`: the interpreter of the worker; None is the one that
     runs pytest. `reference_python`: another one for the target-only engine that this one is compared with, so that two
@@ -48,6 +49,7 @@ class EngineSpec:
     gateway: str | None = None
     server: Mapping[str, Any] = field(default_factory=dict, hash=False)
     reference: EngineSpec | None = None
+    named_method: str | None = field(default=None, compare=False)
 
     @property
     def speculates(self) -> bool:
@@ -61,6 +63,7 @@ class EngineSpec:
         return replace(
             self,
             method=NO_SPECULATION,
+            named_method=None,
             draft=None,
             gamma=None,
             speculative_options={},
@@ -84,7 +87,8 @@ class EngineSpec:
 
         What only a served engine has is left out where it is empty, so that other engines keep the keys they had.
         """
-        said = {name: value for name, value in asdict(self).items() if value or name not in ("server", "reference")}
+        fields = {name: value for name, value in asdict(self).items() if name != "named_method"}
+        said = {name: value for name, value in fields.items() if value or name not in ("server", "reference")}
         canonical = json.dumps(said, sort_keys=True, default=str)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 

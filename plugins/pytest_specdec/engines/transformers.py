@@ -413,7 +413,7 @@ class TransformersBackend:
             "rates_in_steps": True,
             "model_vocabulary": vocabulary_of(self._target),
             "draft_context": context_of(self._draft) if self._draft is not None else None,
-            "counting": counting(self._config),
+            "counting": "transformers",
             "attention": getattr(self._target.config, "_attn_implementation", None),
             "eos_token_ids": list(self._eos_ids),
             "keeps_ends": True,
@@ -701,12 +701,6 @@ class TransformersBackend:
         self._target = self._draft = None
         self._planned, self._decoded = [], []
         self._free()
-
-
-def counting(config: Mapping[str, Any]) -> str | None:
-    """The name of how steps are counted here; None where drafts follow from more than the drafter and γ."""
-    foretold = config["method"] == "draft_model" and not config.get("speculative_options")
-    return "transformers" if foretold else None
 
 
 def no_second_bos(text: str, bos: str | None) -> dict[str, bool]:

@@ -188,6 +188,7 @@ def asked_part(spec: EngineSpec, scenario: Scenario) -> AskedPart:
         target=spec.target,
         draft=spec.draft,
         method=spec.method,
+        named_method=spec.named_method,
         gamma=spec.gamma,
         dtype=spec.dtype,
         parallelism=spec.parallelism,
