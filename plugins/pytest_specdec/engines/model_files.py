@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_specdec.engines.methods import DRAFT_MODEL, METHODS, Method, method_of
-from pytest_specdec.engines.spec import IN_WORKERS, EngineSpec
+from pytest_specdec.engines.spec import IN_WORKERS, OTHER_VOCABULARY, EngineSpec
 from pytest_specdec.errors import ConfigurationError, EngineError
 from pytest_specdec.models import SmolLM2Recipe, parse, where
 
@@ -70,9 +70,15 @@ def compare_tokenizers(target: str, draft: str) -> Tokenizers:
     return Tokenizers("identical" if sizes[0] == sizes[1] else f"padded only: {sizes[0]} and {sizes[1]} logits")
 
 
-def refuse_other_tokenizer(target: str, draft: str) -> str:
-    """What the comparison says. Raises EngineError, naming both, where an id has two meanings."""
+def refuse_other_tokenizer(target: str, draft: str, asked: bool = False) -> str:
+    """What the comparison says. Raises EngineError, naming both, where an id has two meanings.
+
+    Unless another vocabulary was `asked` for: then it says how many tokens the two have in common.
+    """
     compared = compare_tokenizers(target, draft)
+    if compared.fatal and asked:
+        ours, theirs = (set(_tokens(model).values()) for model in (target, draft))
+        return f"another vocabulary: {len(ours & theirs)} tokens in common, of {len(ours)} and {len(theirs)}"
     if compared.fatal:
         raise EngineError(_another_tokenizer(compared.told, target, draft))
     return compared.told
@@ -81,7 +87,7 @@ def refuse_other_tokenizer(target: str, draft: str) -> str:
 def _another_tokenizer(told: str, target: str, draft: str) -> str:
     return (
         f"the draft has another tokenizer than the target: {told} (target {target}, draft {draft}); "
-        "choose a draft of the target's own family"
+        f"choose a draft of the target's own family, or ask for it: speculative_options={{{OTHER_VOCABULARY!r}: True}}"
     )
 
 
@@ -96,7 +102,7 @@ def refuse_wrong_models(spec: EngineSpec, cache: str | None) -> None:
         if spec.backend in IN_WORKERS and spec.gateway is None and _is_missing_path(model):
             remedy = "name a folder, a hub id, or a reference such as constructed:tiny"
             raise ConfigurationError(f"{model}: no such model: {remedy}")
-    if spec.draft is not None and spec.gateway is None:
+    if spec.draft is not None and spec.gateway is None and not spec.other_vocabulary:
         _refuse_other_tokenizer_unmade(spec.target, spec.draft, cache)
 
 

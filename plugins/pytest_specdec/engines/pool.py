@@ -86,7 +86,7 @@ def _draft_tokenizer(spec: EngineSpec, find: Callable[[str], str]) -> str | None
     """How the draft's tokenizer compares with the target's; None without a draft model on this machine."""
     if spec.draft is None or spec.gateway is not None:
         return None
-    return refuse_other_tokenizer(find(spec.target), find(spec.draft))
+    return refuse_other_tokenizer(find(spec.target), find(spec.draft), spec.other_vocabulary)
 
 
 Start = Callable[[EngineSpec], Engine]

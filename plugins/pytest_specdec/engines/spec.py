@@ -13,6 +13,7 @@ from typing import Any
 NO_SPECULATION = "none"
 LONGEST_LABEL = 100
 CPU_ENVIRONMENT = {"TORCH_COMPILE_DISABLE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+OTHER_VOCABULARY = "use_heterogeneous_vocab"
 IN_WORKERS = ("vllm", "transformers")
 PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 
@@ -55,6 +56,16 @@ class EngineSpec:
     def speculates(self) -> bool:
         """Whether anything is drafted at all."""
         return self.method != NO_SPECULATION
+
+    @property
+    def other_vocabulary(self) -> bool:
+        """Whether the draft may have another tokenizer: vLLM's own option, which the Transformers backend knows too."""
+        return bool(self.speculative_options.get(OTHER_VOCABULARY))
+
+    @property
+    def most_drafted(self) -> int | None:
+        """The most tokens of a draft; None where Transformers encodes the text of γ tokens by another tokenizer."""
+        return None if self.other_vocabulary and self.backend == "transformers" else self.gamma
 
     def target_only(self) -> EngineSpec:
         """The reference: the engine named for it, or the same engine without speculation."""
