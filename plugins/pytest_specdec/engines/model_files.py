@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_specdec.engines.spec import IN_WORKERS, EngineSpec
+from pytest_specdec.engines.methods import DRAFT_MODEL, METHODS, Method, method_of
+from pytest_specdec.engines.spec import IN_WORKERS, OTHER_VOCABULARY, EngineSpec
 from pytest_specdec.errors import ConfigurationError, EngineError
 from pytest_specdec.models import SmolLM2Recipe, parse, where
 
@@ -36,7 +37,7 @@ class ModelFacts:
     @classmethod
     def of(cls, model: str, said: Mapping[str, Any]) -> ModelFacts:
         """From a checkpoint's files; what the mark or the settings `said` comes first."""
-        config, generation = _read(model, "config.json"), _read(model, "generation_config.json")
+        config, generation = read(model, "config.json"), read(model, "generation_config.json")
         size, tokens = config.get("vocab_size"), _tokens(model)
         known = [number for number in (size, max(tokens) + 1 if tokens else None) if number]
         ends = (generation.get("eos_token_id"), config.get("eos_token_id"))
@@ -65,13 +66,19 @@ def compare_tokenizers(target: str, draft: str) -> Tokenizers:
     for token in sorted(ours.keys() | theirs.keys()):
         if ours.get(token) != theirs.get(token):
             return Tokenizers(f"token {token} is {_name(ours, token)} and {_name(theirs, token)}", fatal=True)
-    sizes = [_read(model, "config.json").get("vocab_size") for model in (target, draft)]
+    sizes = [read(model, "config.json").get("vocab_size") for model in (target, draft)]
     return Tokenizers("identical" if sizes[0] == sizes[1] else f"padded only: {sizes[0]} and {sizes[1]} logits")
 
 
-def refuse_other_tokenizer(target: str, draft: str) -> str:
-    """What the comparison says. Raises EngineError, naming both, where an id has two meanings."""
+def refuse_other_tokenizer(target: str, draft: str, asked: bool = False) -> str:
+    """What the comparison says. Raises EngineError, naming both, where an id has two meanings.
+
+    Unless another vocabulary was `asked` for: then it says how many tokens the two have in common.
+    """
     compared = compare_tokenizers(target, draft)
+    if compared.fatal and asked:
+        ours, theirs = (set(_tokens(model).values()) for model in (target, draft))
+        return f"another vocabulary: {len(ours & theirs)} tokens in common, of {len(ours)} and {len(theirs)}"
     if compared.fatal:
         raise EngineError(_another_tokenizer(compared.told, target, draft))
     return compared.told
@@ -80,7 +87,7 @@ def refuse_other_tokenizer(target: str, draft: str) -> str:
 def _another_tokenizer(told: str, target: str, draft: str) -> str:
     return (
         f"the draft has another tokenizer than the target: {told} (target {target}, draft {draft}); "
-        "choose a draft of the target's own family"
+        f"choose a draft of the target's own family, or ask for it: speculative_options={{{OTHER_VOCABULARY!r}: True}}"
     )
 
 
@@ -95,8 +102,16 @@ def refuse_wrong_models(spec: EngineSpec, cache: str | None) -> None:
         if spec.backend in IN_WORKERS and spec.gateway is None and _is_missing_path(model):
             remedy = "name a folder, a hub id, or a reference such as constructed:tiny"
             raise ConfigurationError(f"{model}: no such model: {remedy}")
-    if spec.draft is not None and spec.gateway is None:
+    if spec.draft is not None and spec.gateway is None and not spec.other_vocabulary:
         _refuse_other_tokenizer_unmade(spec.target, spec.draft, cache)
+
+
+def method_of_draft(draft: str) -> Method:
+    """The method that a draft is made for, by its recipe or its checkpoint; nothing is made."""
+    recipe = parse(draft)
+    if recipe is None:
+        return method_of(read(draft, "config.json"), draft)
+    return next((each for each in METHODS if each.name == recipe.kind), DRAFT_MODEL)
 
 
 def _is_missing_path(model: str) -> bool:
@@ -117,8 +132,8 @@ def _refuse_other_tokenizer_unmade(target: str, draft: str, cache: str | None) -
         raise ConfigurationError(str(error)) from None
 
 
-def _read(model: str, name: str) -> dict[str, Any]:
-    """A file of the model's folder, or of its snapshot in the hub's cache; empty where there is none.
+def read(model: str, name: str) -> dict[str, Any]:
+    """A JSON file of the model's folder, or of its snapshot in the hub's cache; empty where there is none.
 
     Raises ConfigurationError for one that is cut off.
     """
@@ -145,7 +160,7 @@ def _folder(model: str) -> Path:
 
 def _tokens(model: str) -> dict[int, str]:
     """Every token by its id, added ones included; none where there is no tokenizer.json."""
-    whole = _read(model, "tokenizer.json")
+    whole = read(model, "tokenizer.json")
     vocabulary: Any = whole.get("model", {}).get("vocab") or {}
     pairs = vocabulary.items() if isinstance(vocabulary, dict) else ((row[0], at) for at, row in enumerate(vocabulary))
     added = {int(each["id"]): str(each["content"]) for each in whole.get("added_tokens", ())}

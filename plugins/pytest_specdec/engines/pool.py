@@ -60,6 +60,18 @@ def _with_models(spec: EngineSpec, settings: Settings, doing: Doing) -> Engine:
     return engine
 
 
+def _of_its_gamma(engine: Engine) -> Engine:
+    """The same. Raises EngineError where it drafts another number of tokens than it was asked to; it is ended then."""
+    asked, told = engine.spec.gamma, engine.description.details.get("speculation") or {}
+    if told.get("gamma", asked) == asked:
+        return engine
+    engine.close()
+    raise EngineError(
+        f"{engine.spec.label}: γ = {asked} was asked for, and the engine drafts {told['gamma']} tokens a step by "
+        f"{told['method']}: name that γ, or take out what sets it, in speculative_options for example"
+    )
+
+
 def _kind(spec: EngineSpec) -> Callable[[EngineSpec, float, float, Callable[[str], str]], Engine]:
     if spec.backend == SERVED:
         from pytest_specdec.engines.server.engine import ServedEngine
@@ -74,7 +86,7 @@ def _draft_tokenizer(spec: EngineSpec, find: Callable[[str], str]) -> str | None
     """How the draft's tokenizer compares with the target's; None without a draft model on this machine."""
     if spec.draft is None or spec.gateway is not None:
         return None
-    return refuse_other_tokenizer(find(spec.target), find(spec.draft))
+    return refuse_other_tokenizer(find(spec.target), find(spec.draft), spec.other_vocabulary)
 
 
 Start = Callable[[EngineSpec], Engine]
@@ -161,7 +173,7 @@ class Pool:
     def _load(self, spec: EngineSpec) -> None:
         try:
             with self.loading():
-                self._engines[spec.key] = self._start(spec)
+                self._engines[spec.key] = _of_its_gamma(self._start(spec))
         except EngineError as error:
             self._refused[spec.key] = error
             raise

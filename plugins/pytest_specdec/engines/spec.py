@@ -13,6 +13,7 @@ from typing import Any
 NO_SPECULATION = "none"
 LONGEST_LABEL = 100
 CPU_ENVIRONMENT = {"TORCH_COMPILE_DISABLE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+OTHER_VOCABULARY = "use_heterogeneous_vocab"
 IN_WORKERS = ("vllm", "transformers")
 PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 
@@ -23,7 +24,8 @@ class EngineSpec:
 
     `backend`: "vllm", "transformers", or a name that another plugin answers to. `target`, `draft`: a path, a hub id, or
     a model reference such as "constructed:tiny". `method`: "none" decodes with the target only; otherwise the engine's
-    own name of the speculation method. `gamma`: draft tokens a step (vLLM's `num_speculative_tokens`). `options`:
+    own name of the speculation method. `named_method`: how it was named, by an alias for example, or None where the
+    draft's checkpoint told it. `gamma`: draft tokens a step (vLLM's `num_speculative_tokens`). `options`:
     handed to the engine as they are. `speculative_options`: handed to its speculation as they are. `environment`:
     variables that are set before the engine is imported. `python`: the interpreter of the worker; None is the one that
     runs pytest. `reference_python`: another one for the target-only engine that this one is compared with, so that two
@@ -48,11 +50,22 @@ class EngineSpec:
     gateway: str | None = None
     server: Mapping[str, Any] = field(default_factory=dict, hash=False)
     reference: EngineSpec | None = None
+    named_method: str | None = field(default=None, compare=False)
 
     @property
     def speculates(self) -> bool:
         """Whether anything is drafted at all."""
         return self.method != NO_SPECULATION
+
+    @property
+    def other_vocabulary(self) -> bool:
+        """Whether the draft may have another tokenizer: vLLM's own option, which the Transformers backend knows too."""
+        return bool(self.speculative_options.get(OTHER_VOCABULARY))
+
+    @property
+    def most_drafted(self) -> int | None:
+        """The most tokens of a draft; None where Transformers encodes the text of γ tokens by another tokenizer."""
+        return None if self.other_vocabulary and self.backend == "transformers" else self.gamma
 
     def target_only(self) -> EngineSpec:
         """The reference: the engine named for it, or the same engine without speculation."""
@@ -61,6 +74,7 @@ class EngineSpec:
         return replace(
             self,
             method=NO_SPECULATION,
+            named_method=None,
             draft=None,
             gamma=None,
             speculative_options={},
@@ -84,7 +98,8 @@ class EngineSpec:
 
         What only a served engine has is left out where it is empty, so that other engines keep the keys they had.
         """
-        said = {name: value for name, value in asdict(self).items() if value or name not in ("server", "reference")}
+        fields = {name: value for name, value in asdict(self).items() if name != "named_method"}
+        said = {name: value for name, value in fields.items() if value or name not in ("server", "reference")}
         canonical = json.dumps(said, sort_keys=True, default=str)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 NO_VALUES: Mapping[str, Any] = {}
 METHODS = ("none", "draft_model", "prompt_lookup")
+OTHER_VOCABULARY = "use_heterogeneous_vocab"  # vLLM's name for what Transformers does where it has both tokenizers
 DTYPES = ("bfloat16", "float16", "float32")
 LOADING_SHARED_WITH_DRAFT = ("attn_implementation", "cache_dir", "local_files_only", "token", "trust_remote_code")
 LOADING_SHARED_WITH_TOKENIZER = ("cache_dir", "local_files_only", "revision", "token", "trust_remote_code")
@@ -174,9 +175,32 @@ def load(config: Mapping[str, Any]) -> TransformersBackend:
     target = load_model("target", config["target"], config["dtype"], device, options)
     tokenizer = load_tokenizer(config["target"], options)
     draft = load_draft(config, device, options)
-    if draft is not None:
-        check_same_tokens(config, (target, tokenizer), (draft, load_tokenizer(config["draft"], options)))
-    return TransformersBackend(config, device, target, tokenizer, draft)
+    backend = TransformersBackend(config, device, target, tokenizer, draft)
+    theirs = load_tokenizer(config["draft"], options) if draft is not None else None
+    if asks_for_other_vocabulary(config):
+        backend.tokenizers = both_tokenizers(config, tokenizer, theirs)
+    elif draft is not None:
+        check_same_tokens(config, (target, tokenizer), (draft, theirs))
+    return backend
+
+
+def both_tokenizers(config: Mapping[str, Any], ours: Any, theirs: Any) -> dict[str, Any]:
+    """What `generate` takes to encode drafts anew. Raises ValueError where one is missing."""
+    if ours is None or theirs is None:
+        models = f"target {config['target']!r} and draft {config['draft']!r}"
+        raise ValueError(f"{OTHER_VOCABULARY}: {models} need a tokenizer each")
+    return {"tokenizer": ours, "assistant_tokenizer": theirs}
+
+
+def asks_for_other_vocabulary(config: Mapping[str, Any]) -> bool:
+    """Whether the drafter may have another tokenizer (universal assisted generation)."""
+    return bool((config.get("speculative_options") or {}).get(OTHER_VOCABULARY))
+
+
+def speculative_fields(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The speculative options that are fields of `GenerationConfig`."""
+    options = config.get("speculative_options") or {}
+    return {name: value for name, value in options.items() if name != OTHER_VOCABULARY}
 
 
 def check_speculation(config: Mapping[str, Any]) -> None:
@@ -190,7 +214,7 @@ def check_speculation(config: Mapping[str, Any]) -> None:
         raise ValueError(f"gamma is {gamma!r}: the method {method!r} needs a number of draft tokens, 1 or more")
     if method == "none" and (gamma is not None or config.get("speculative_options")):
         raise ValueError('the method "none" drafts nothing: leave gamma and speculative_options out')
-    check_fields("speculative_options", config.get("speculative_options") or {})
+    check_fields("speculative_options", speculative_fields(config))
 
 
 def check_fields(source: str, fields: Iterable[str]) -> None:
@@ -257,7 +281,7 @@ def drafting_config(config: Mapping[str, Any]) -> Any:
 
     drafting = GenerationConfig()
     constant = {"num_assistant_tokens_schedule": "constant", "assistant_confidence_threshold": 0.0}
-    chosen = {**constant, **(config.get("speculative_options") or {}), "num_assistant_tokens": config["gamma"]}
+    chosen = {**constant, **speculative_fields(config), "num_assistant_tokens": config["gamma"]}
     for name, value in chosen.items():
         setattr(drafting, name, value)
     return drafting
@@ -357,6 +381,7 @@ class TransformersBackend:
     def __init__(self, config: Mapping[str, Any], device: str, target: Any, tokenizer: Any, draft: Any) -> None:
         from transformers import GenerationConfig
 
+        self.tokenizers: Mapping[str, Any] = {}  # the target's and the draft's for `generate`, where they differ
         self._config = config
         self._device = device
         self._target, self._tokenizer, self._draft = target, tokenizer, draft
@@ -413,7 +438,7 @@ class TransformersBackend:
             "rates_in_steps": True,
             "model_vocabulary": vocabulary_of(self._target),
             "draft_context": context_of(self._draft) if self._draft is not None else None,
-            "counting": counting(self._config),
+            "counting": "transformers",
             "attention": getattr(self._target.config, "_attn_implementation", None),
             "eos_token_ids": list(self._eos_ids),
             "keeps_ends": True,
@@ -488,7 +513,7 @@ class TransformersBackend:
             "generation_config": self._generation_config(request, stop_ids),
             "logits_processor": late_stop(len(request["prompt_ids"]), request["min_tokens"], stop_ids, self._device),
             **({"tokenizer": self._tokenizer} if request["stop"] else {}),
-            **({"assistant_model": self._draft} if self._draft is not None else {}),
+            **({"assistant_model": self._draft, **self.tokenizers} if self._draft is not None else {}),
         }
         prompt_ids, stop = list(request["prompt_ids"]), tuple(request["stop"])
         seed = request["sampling"].get("seed")
@@ -529,7 +554,7 @@ class TransformersBackend:
             "stop_strings": list(request["stop"]) or None,
             "prompt_lookup_num_tokens": self._config["gamma"] if looks_up else None,
         }
-        chosen = {**(self._config.get("speculative_options") or {}), **sampling_fields(request["sampling"])}
+        chosen = {**speculative_fields(self._config), **sampling_fields(request["sampling"])}
         return GenerationConfig(**limits, **chosen)
 
     def run(self) -> None:
@@ -701,12 +726,6 @@ class TransformersBackend:
         self._target = self._draft = None
         self._planned, self._decoded = [], []
         self._free()
-
-
-def counting(config: Mapping[str, Any]) -> str | None:
-    """The name of how steps are counted here; None where drafts follow from more than the drafter and γ."""
-    foretold = config["method"] == "draft_model" and not config.get("speculative_options")
-    return "transformers" if foretold else None
 
 
 def no_second_bos(text: str, bos: str | None) -> dict[str, bool]:

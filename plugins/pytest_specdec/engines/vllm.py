@@ -52,7 +52,6 @@ NOT_COMPARED = (
     "local_cache_dir",
     "disable_nccl_for_dp_synchronization",  # follows from asynchronous scheduling
 )
-FORETOLD = ("draft_model", "eagle")  # methods whose drafts follow from the drafter alone
 BY_REQUEST = "per_request_spec_decode_metrics"
 REFUSALS = (
     r"not (yet )?supported (with|when) speculative decoding",
@@ -168,7 +167,6 @@ class VllmBackend:
         self._engine = llm.llm_engine
         self._speculates = config["method"] != "none"
         self._refuse_drafting_baseline()
-        self._counting = _counting(config)
         self._target = config["target"]
         self._requests: list[dict[str, Any]] = []
         self._concurrency = 1
@@ -232,7 +230,8 @@ class VllmBackend:
         """Sizes and switches at whose boundaries faults like to sit; a version that lacks one leaves it out."""
         config, model = self._engine.vllm_config, self._engine.model_config
         cache, scheduler = config.cache_config, config.scheduler_config
-        drafting = getattr(config.speculative_config, "draft_model_config", None)
+        speculation = config.speculative_config
+        drafting = getattr(speculation, "draft_model_config", None)
         details = {
             "model_vocabulary": model.get_vocab_size(),
             "dtype": str(model.dtype).removeprefix("torch."),
@@ -246,7 +245,8 @@ class VllmBackend:
             "async_scheduling": getattr(scheduler, "async_scheduling", None),
             "cuda_graphs": getattr(getattr(config.compilation_config, "cudagraph_mode", None), "name", None),
             "draft_context": getattr(drafting, "max_model_len", None),
-            "counting": self._counting,
+            "counting": "vllm",
+            "speculation": speculation and {"method": speculation.method, "gamma": speculation.num_speculative_tokens},
             "architecture": self._architecture(),
             "weights_bytes": self._weights_bytes(),
             "kv_cache_bytes": self._kv_cache_bytes(),
@@ -483,11 +483,6 @@ class VllmBackend:
         shutdown = getattr(self._engine.engine_core, "shutdown", None)
         if shutdown is not None:
             shutdown()
-
-
-def _counting(config: dict[str, Any]) -> str | None:
-    """The name of how vLLM counts; None where its drafts follow from more than the drafter, or options change them."""
-    return "vllm" if config["method"] in FORETOLD and not config["speculative_options"] else None
 
 
 def _in_plain(value: Any) -> Any:

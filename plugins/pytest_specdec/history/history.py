@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
+from pytest_specdec.engines.methods import method_named
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.history.compare import Outcome, compare_figure, in_words, own_width, sample_of
 from pytest_specdec.history.saved import (
@@ -47,7 +48,8 @@ MEASURED = ("scenario_digest", "engine", "target", "draft", "method", "gamma", "
 def measurement(record: Record) -> dict[str, Any]:
     """What was measured: two records that agree in all of this answer the same question."""
     asked = {key: getattr(record.asked, key) for key in MEASURED}
-    return {**asked, "concurrency": record.workload.concurrency, "load_asked": record.asked.load}
+    method = method_named(record.asked.method).name  # an alias is no other method
+    return {**asked, "method": method, "concurrency": record.workload.concurrency, "load_asked": record.asked.load}
 
 
 def place(record: Record) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def per_token(counted: Speculation | None) -> float | None:
 def acceptance_part(rounds: Rounds, gamma: int | None) -> AcceptancePart:
     """The record's speculation: raw counters over the timed rounds, rates, and delivered tokens a step.
 
-    `gamma`: draft tokens asked for a step, None without speculation. Raises Contradiction.
+    `gamma`: the most draft tokens of a step, None where there is no bound. Raises Contradiction.
     """
     counted = rounds.speculation
     rates = acceptance(counted)

@@ -21,13 +21,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_specdec.errors import ModelError
-from pytest_specdec.models.circuit import Circuit, Stream
+from pytest_specdec.models.circuit import Circuit, Eagle3Circuit, Stream
 from pytest_specdec.models.maps import next_map, runner_up_map, stand_ins
 from pytest_specdec.models.recipe import (
     EMBEDDING_SIZE,
     SHARD_BYTES,
     SPECIAL_IDS,
     Constructed,
+    Eagle3Recipe,
     EagleRecipe,
     SmolLM2Recipe,
     TargetRecipe,
@@ -40,6 +41,11 @@ if TYPE_CHECKING:
     import torch
 
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+EAGLE3 = {
+    "architectures": ["LlamaForCausalLMEagle3"],
+    "norm_before_residual": True,
+    "eagle_aux_hidden_state_layer_ids": [1, 2, 3],
+}
 NORM_EPS = {"llama": 1e-5, "qwen3": 1e-6}
 SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -73,6 +79,7 @@ def configuration(recipe: Constructed) -> dict[str, Any]:
         "tie_word_embeddings": False,
         "torch_dtype": recipe.dtype,
         **special_ids(recipe),
+        **(EAGLE3 if isinstance(recipe, Eagle3Recipe) else {}),
     }
 
 
@@ -166,7 +173,8 @@ class Foundry:
     @cached_property
     def _circuit(self) -> Circuit | None:
         memory = self.recipe.memory
-        return None if memory is None else Circuit(Stream(self.recipe, memory), self.device)
+        kind = Eagle3Circuit if isinstance(self.recipe, Eagle3Recipe) else Circuit
+        return None if memory is None else kind(Stream(self.recipe, memory), self.device)
 
     def _draw(self, weight: Weight) -> torch.Tensor:
         import torch

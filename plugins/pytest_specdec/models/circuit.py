@@ -16,7 +16,7 @@ Heads and neurons that memory leaves over stay random.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
@@ -24,7 +24,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_specdec.models.maps import codes, following
 from pytest_specdec.models.memory import Memory, Reader, count_reserved, kv_head, readings
-from pytest_specdec.models.recipe import EMBEDDING_SIZE, LAYERS_SHARE, SPECIAL_IDS, Constructed, EagleRecipe
+from pytest_specdec.models.recipe import (
+    EMBEDDING_SIZE,
+    LAYERS_SHARE,
+    SPECIAL_IDS,
+    Constructed,
+    Eagle3Recipe,
+    EagleRecipe,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -100,7 +107,7 @@ class Stream:
 
     @property
     def _borrows(self) -> bool:
-        return isinstance(self.recipe, EagleRecipe)
+        return isinstance(self.recipe, EagleRecipe) and not isinstance(self.recipe, Eagle3Recipe)
 
     @property
     def scale(self) -> float:
@@ -147,7 +154,14 @@ class Circuit:
         """The tensor of that name, drawn at random, with what memory needs in it."""
         parts = name.split(".")
         layer = int(parts[parts.index("layers") + 1]) if "layers" in parts else 0
-        changes = {
+        changes = self._changes()
+        if parts[-2] in changes:
+            changes[parts[-2]](tensor, layer)
+        return tensor
+
+    def _changes(self) -> dict[str, Callable[[torch.Tensor, int], None]]:
+        """What is engraved, by the module's name."""
+        return {
             "embed_tokens": self._engrave_embedding,
             "q_proj": self._engrave_queries,
             "q_norm": self._engrave_query_norm,
@@ -158,9 +172,6 @@ class Circuit:
             "up_proj": self._engrave_ups,
             "down_proj": self._engrave_products,
         }
-        if parts[-2] in changes:
-            changes[parts[-2]](tensor, layer)
-        return tensor
 
     def head(self, vectors: torch.Tensor) -> torch.Tensor:
         """The output head for these vectors of the tokens, in units of the top logit over √hidden."""
@@ -300,6 +311,80 @@ class Circuit:
         half = shape.head_dim // 2
         exponents = torch.arange(half, dtype=torch.float64) / half
         return shape.rope_theta**-exponents, (torch.arange(half) < max(1, 3 * half // 8)).double()
+
+
+class Eagle3Circuit(Circuit):
+    """The circuit of an EAGLE-3 head: a decoder's of one layer, whose stream begins with hidden states.
+
+    - Its own output is the hidden state of the next draft step, so the norm of hidden states lets two things through
+      alone: the constant, and what the stream keeps of the last token's code. `fc` makes the same of the target's
+      three: the constant of the first, the code of the second, and of the third what the norm has to divide by.
+    - The code is read as the one of the token before, and replaced by that of the present token.
+    - A head for each slice of the embedding copies it out of the token's own entry.
+    """
+
+    @property
+    def _near(self) -> Reader:
+        """The reader of the token before, which reads it in the hidden state."""
+        return next(each for each in self.stream.readers[0] if each.distance == 1)
+
+    @property
+    def _last_code(self) -> list[int]:
+        """The elements that keep the code of the last token."""
+        return self.stream.copied(1)
+
+    def _slices(self) -> Iterator[tuple[int, slice]]:
+        """The heads that copy, and which elements of the embedding."""
+        size = self.stream.recipe.shape.head_dim
+        for number, begin in enumerate(range(0, self.stream.recipe.shape.hidden, size)):
+            yield self.stream.memory.readers + number, slice(begin, begin + size)
+
+    def _changes(self) -> dict[str, Callable[[torch.Tensor, int], None]]:
+        return {**super()._changes(), "fc": self._engrave_states, "hidden_norm": self._engrave_norm_of_states}
+
+    def _engrave_states(self, weight: torch.Tensor, _: int) -> None:
+        stream, hidden = self.stream, self.stream.recipe.shape.hidden
+        first, second, third = 0, hidden, 2 * hidden
+        kept = stream.mark**2 + stream.memory.bits * stream.slot**2
+        weight[stream.constant, first + stream.constant] = 1
+        weight[self._last_code, [second + at for at in stream.code(self._near.code)]] = stream.slot / stream.mark
+        weight[0, third + stream.constant] = sqrt(hidden * stream.last_norm() ** 2 - kept) / stream.mark
+
+    def _engrave_norm_of_states(self, weight: torch.Tensor, _: int) -> None:
+        weight[self.stream.constant] = self.stream.last_norm()
+        weight[self._last_code] = 1
+
+    def _engrave_queries(self, weight: torch.Tensor, layer: int) -> None:
+        super()._engrave_queries(weight, layer)
+        for head in (self._near.head, *(head for head, _ in self._slices())):
+            self._from_constant(weight, head, self._turn_back(0), layer)
+
+    def _engrave_keys(self, weight: torch.Tensor, layer: int) -> None:
+        super()._engrave_keys(weight, layer)
+        for head, _ in self._slices():
+            self._from_constant(weight, head, self._turn_back(0), layer)
+
+    def _engrave_values(self, weight: torch.Tensor, layer: int) -> None:
+        super()._engrave_values(weight, layer)
+        stream, near, norm = self.stream, self._near, self.stream.norm_before_attention(layer)
+        before, own = self._kept(near.head, near.code), self._kept(near.head, stream.memory.codes)
+        weight[[*before, *own]] = 0
+        weight[before, [stream.recipe.shape.hidden + at for at in self._last_code]] = stream.last_norm() / stream.slot
+        weight[own, stream.code(near.code)] = norm / stream.mark
+        for head, elements in self._slices():
+            weight[self._rows(head)] = 0
+            weight[self._rows(head), elements].fill_diagonal_(norm)
+
+    def _engrave_readings(self, weight: torch.Tensor, layer: int) -> None:
+        super()._engrave_readings(weight, layer)
+        stream, near = self.stream, self._near
+        weight[self._last_code] = 0
+        weight[self._last_code, self._kept(near.head, stream.memory.codes)] = stream.slot
+        weight[self._last_code, self._kept(near.head, near.code)] = -stream.slot / stream.last_norm()
+        for head, elements in self._slices():
+            weight[:, self._rows(head)] = 0
+            weight[elements, self._rows(head)].fill_diagonal_(1)
+        weight[stream.constant] = 0  # which the hidden states bring
 
 
 def _zigzag(terms: list[int], into: int) -> Iterator[Neuron]:

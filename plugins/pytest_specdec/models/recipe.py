@@ -151,6 +151,24 @@ class EagleRecipe(ConstructedRecipe):
 
 
 @dataclass(frozen=True)
+class Eagle3Recipe(EagleRecipe):
+    """An EAGLE-3 head, which reads three hidden states of the target; with memory only, and the target's `memory`.
+
+    Its residual stream begins with the hidden states: the embedding comes in by attention, through a head of its own
+    for each slice of it. Three more heads read the past, and a fourth, in a hidden state, the token before.
+    """
+
+    kind: ClassVar[str] = "eagle3"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.memory is None or self.memory.codes < 2:
+            raise ModelError(
+                f"{self.name}: an EAGLE-3 head has memory, of two codes or more: give memory=N to the pair"
+            )
+
+
+@dataclass(frozen=True)
 class SmolLM2Recipe:
     """SmolLM2-135M-Instruct as a plain checkpoint; `layers`: how many of its 30 layers are kept, None for all."""
 
@@ -209,6 +227,8 @@ class Weight:
 
 def weights(recipe: Constructed) -> list[Weight]:
     """Every tensor of the model, in the order in which it is written."""
+    if isinstance(recipe, Eagle3Recipe):
+        return list(_eagle3(recipe))
     return list(_eagle(recipe) if isinstance(recipe, EagleRecipe) else _decoder(recipe))
 
 
@@ -255,12 +275,24 @@ def _eagle(recipe: EagleRecipe) -> Iterator[Weight]:
     yield from _layer("layers.0", recipe.shape, layers_share(recipe) / sqrt(2))
 
 
-def _layer(prefix: str, shape: Shape, written: float) -> Iterator[Weight]:
+def _eagle3(recipe: Eagle3Recipe) -> Iterator[Weight]:
+    """Zeros are what memory writes alone."""
+    hidden = recipe.shape.hidden
+    if recipe.alpha < 1:
+        yield Weight("embed_tokens.weight", (recipe.rows, hidden), "embedding")
+    yield Weight("fc.weight", (hidden, 3 * hidden), "normal", 0.0)
+    yield Weight("layers.0.hidden_norm.weight", (hidden,), "normal", 0.0)
+    yield Weight("layers.0.input_layernorm.weight", (hidden,), "ones")
+    yield from _layer("layers.0", recipe.shape, EMBEDDING_SIZE * layers_share(recipe) / sqrt(2), 2 * hidden)
+    yield Weight("norm.weight", (hidden,), "ones")
+
+
+def _layer(prefix: str, shape: Shape, written: float, width: int | None = None) -> Iterator[Weight]:
+    """`width`: of what attention takes in, by default the stream's."""
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     attention, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
-    yield _linear(f"{attention}.q_proj", queries, shape.hidden)
-    yield _linear(f"{attention}.k_proj", keys, shape.hidden)
-    yield _linear(f"{attention}.v_proj", keys, shape.hidden)
+    for name, rows in (("q_proj", queries), ("k_proj", keys), ("v_proj", keys)):
+        yield _linear(f"{attention}.{name}", rows, width or shape.hidden)
     yield _linear(f"{attention}.o_proj", shape.hidden, queries, written)
     if shape.architecture == "qwen3":
         yield Weight(f"{attention}.q_norm.weight", (shape.head_dim,), "ones")

@@ -1,6 +1,6 @@
 """Reads a model reference: the short string by which scenarios, options and the command line name a model.
 
-    constructed:PRESET[:PART][?name=value&…]        PART: draft or eagle; without it, the target
+    constructed:PRESET[:PART][?name=value&…]        PART: draft, eagle or eagle3; without it, the target
     smollm2[?name=value&…]
 
 A PRESET is a pair that has a name: from one that a CPU decodes in milliseconds to 8 B models' shapes. Every other
@@ -19,6 +19,7 @@ from pytest_specdec.models.recipe import (
     DTYPES,
     Constructed,
     DraftRecipe,
+    Eagle3Recipe,
     EagleRecipe,
     Recipe,
     SmolLM2Recipe,
@@ -138,9 +139,15 @@ PARAMETERS: Mapping[str, Mapping[str, Parameter]] = {
     },
     "draft": {**COMMON, "alpha": ALPHA},
     "eagle": {**EAGLE_COMMON, "alpha": ALPHA, "target_seed": _whole(0)},
+    "eagle3": {
+        **{name: each for name, each in EAGLE_COMMON.items() if name != "readers"},
+        "alpha": ALPHA,
+        "target_seed": _whole(0),
+    },
     SMOLLM2: {"dtype": COMMON["dtype"], "layers": _whole(1, 30)},
 }
-PARTS = ("draft", "eagle")
+PARTS: Mapping[str, type[Constructed]] = {"draft": DraftRecipe, "eagle": EagleRecipe, "eagle3": Eagle3Recipe}
+EAGLE3_READERS = 4  # one for each distance that decides
 
 
 def parse(reference: str) -> Recipe | None:
@@ -186,17 +193,18 @@ def _recipe(name: str, preset: Preset, part: str, values: dict[str, Any]) -> Con
         "memory": _memory(shape, values),
         **values,
     }
-    if part == "draft":
-        return DraftRecipe(**common)
-    return EagleRecipe(**common) if part == "eagle" else TargetRecipe(**common)
+    return PARTS.get(part, TargetRecipe)(**common)
 
 
 def _shape(preset: Preset, part: str, values: dict[str, Any]) -> Shape:
     shape, other = (preset.draft, preset.memory_draft) if part == "draft" else (preset.target, preset.memory_target)
     if "memory" in values and other is not None:
         shape = other
-    layers = 1 if part == "eagle" else values.pop("layers", shape.layers)
-    return replace(shape, layers=layers)
+    if part != "eagle3":
+        return replace(shape, layers=1 if part == "eagle" else values.pop("layers", shape.layers))
+    values.setdefault("readers", EAGLE3_READERS)
+    heads = EAGLE3_READERS + -(-shape.hidden // shape.head_dim)
+    return replace(shape, layers=1, heads=heads, kv_heads=heads)
 
 
 def _memory(shape: Shape, values: dict[str, Any]) -> Memory | None:

@@ -31,6 +31,9 @@ class AskedPart:
     target: Annotated[str, "", "the target model"] = ""
     draft: Annotated[str | None, "", "the draft model; null without one"] = None
     method: Annotated[str, "", 'the engine\'s own name of the speculation method; "none" is target only'] = ""
+    named_method: Annotated[
+        str | None, "", "the method as it was named, an alias for example; null where the draft's checkpoint told it"
+    ] = None
     gamma: Annotated[int | None, "tokens", "draft tokens a step; null without speculation"] = None
     dtype: Annotated[str, "", "of the target's weights"] = ""
     parallelism: Annotated[Counts, "GPUs", "the engine's options on how many GPUs share the work"] = field(

@@ -11,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.engines.methods import LOOKUPS
+from pytest_specdec.engines.server.plan import UNKNOWN_METHOD
+from pytest_specdec.engines.spec import OTHER_VOCABULARY, EngineSpec
 from pytest_specdec.generation import Run, Speculation, count_steps
 from pytest_specdec.verdict.words import round_name
 from pytest_specdec.workloads.workload import Request
 
-LOOKUP = ("ngram", "ngram_gpu", "prompt_lookup", "suffix", "served")
+MAY_FIND_NONE = (*LOOKUPS, UNKNOWN_METHOD)
 BY_BATCH_SIZE = "num_speculative_tokens_per_batch_size"
-VARY_LENGTH = (BY_BATCH_SIZE, "assistant_confidence_threshold", "num_assistant_tokens_schedule")
+VARY_LENGTH = (BY_BATCH_SIZE, OTHER_VOCABULARY, "assistant_confidence_threshold", "num_assistant_tokens_schedule")
 STALE_LEVEL = 1e-6  # the chance of no acceptance in so many drafts, at the rate seen before
 
 
@@ -43,7 +45,7 @@ class Drafting:
             return []
         if not self._counted:
             return [self._dead()]
-        if self.spec.method in LOOKUP:
+        if self.spec.method in MAY_FIND_NONE:
             return []
         return [*self._silent(self._masked), *([] if self._masked else self._short()), *self._stale()][:3]
 
@@ -55,7 +57,7 @@ class Drafting:
         """
         if not self._counted:
             return []
-        if self.spec.method in LOOKUP:
+        if self.spec.method in MAY_FIND_NONE:
             return [*self._silent()][:1] + self._risen()
         if not self._masked:
             return []

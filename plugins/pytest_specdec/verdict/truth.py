@@ -18,7 +18,8 @@ from itertools import chain
 from typing import TypeAlias
 
 from pytest_specdec.engines.engine import Description
-from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.engines.methods import method_named
+from pytest_specdec.engines.spec import IN_WORKERS, EngineSpec
 from pytest_specdec.generation import Generation, Run, Speculation, count_steps
 from pytest_specdec.models import COUNTINGS, ModelError, ends_of, expected_continuation, expected_counters, why_unknown
 from pytest_specdec.record import Figure, missing
@@ -191,7 +192,8 @@ def foretell(spec: EngineSpec, about: Description, workload: Workload, truth: Tr
 def _why_not(spec: EngineSpec, about: Description, workload: Workload) -> Reason | None:
     if not spec.speculates:
         return "the engine does not speculate"
-    if about.details.get("counting") not in COUNTINGS:
+    changed = spec.backend in IN_WORKERS and bool(spec.speculative_options)
+    if about.details.get("counting") not in COUNTINGS or not method_named(spec.method).foretold or changed:
         return f"what {spec.backend} counts by the method {spec.method!r} with these options cannot be foretold"
     if any(each.stop or each.stop_tokens(ends_of(spec.target)) for each in workload.requests):
         return "answers may end at EOS or a stop, and rounds with them"

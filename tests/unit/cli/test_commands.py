@@ -312,4 +312,4 @@ def test_the_module_is_the_command() -> None:
         text=True,
         env={**os.environ, "PYTHONPATH": str(Path(sys.modules["pytest_specdec"].__path__[0]).parent)},
     )
-    assert "{demo,init,list,show,decide,compare,report,doctor}" in done.stdout
+    assert "{demo,init,list,show,decide,compare,report,methods,doctor}" in done.stdout

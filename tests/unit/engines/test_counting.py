@@ -1,16 +1,11 @@
-"""Each backend says how it counts where drafts follow from the drafter alone, and is silent elsewhere."""
+"""The fake engine decodes a constructed pair as it is known, and counts as it says."""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Mapping
-from typing import Any
 
 import pytest
 
 from pytest_specdec.engines.fake import FakeEngine
 from pytest_specdec.engines.spec import EngineSpec
-from pytest_specdec.engines.transformers import counting as by_transformers
-from pytest_specdec.engines.vllm import _counting as by_vllm
 from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Speculation
 from pytest_specdec.models import COUNTINGS, expected_continuation, expected_counters
@@ -19,25 +14,6 @@ from pytest_specdec.workloads.workload import Request, Workload
 TARGET, DRAFT = "constructed:tiny?memory=6&vocab=64", "constructed:tiny:draft?memory=6&vocab=64&alpha=0.7"
 PROMPT = (9, 33, 12, 60, 8, 41, 7)
 PAIR = EngineSpec(backend="fake", target=TARGET, draft=DRAFT, method="draft_model", gamma=3)
-
-
-@pytest.mark.parametrize(
-    ("counting", "method", "options", "told"),
-    [
-        (by_vllm, "draft_model", {}, "vllm"),
-        (by_vllm, "eagle", {}, "vllm"),
-        (by_vllm, "ngram", {}, None),
-        (by_vllm, "draft_model", {"rejection_sample_method": "synthetic"}, None),
-        (by_transformers, "draft_model", {}, "transformers"),
-        (by_transformers, "prompt_lookup", {}, None),
-        (by_transformers, "draft_model", {"assistant_confidence_threshold": 0.4}, None),
-    ],
-)
-def test_what_a_backend_says(
-    counting: Callable[[Mapping[str, Any]], str | None], method: str, options: dict[str, Any], told: str | None
-) -> None:
-    """None where lookup or an option has a part in what is drafted."""
-    assert counting({"method": method, "speculative_options": options}) == told
 
 
 def counted(tokens: int) -> tuple[tuple[int, ...], Speculation | None]:
@@ -51,7 +27,7 @@ def counted(tokens: int) -> tuple[tuple[int, ...], Speculation | None]:
 
 @pytest.mark.parametrize("tokens", [1, 2, 4, 9, 40])
 def test_the_fake_engine_decodes_a_constructed_pair_as_it_is_known(tokens: int) -> None:
-    """And counts as it says."""
+    """Tokens and counters."""
     known = tuple(expected_continuation(TARGET, PROMPT, tokens))
     foretold = expected_counters(COUNTINGS["fake"], (TARGET, DRAFT), [(PROMPT, tokens)], 3)
     assert counted(tokens) == (known, foretold)

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pytest_specdec.engines.model_files import ModelFacts, compare_tokenizers, refuse_other_tokenizer
+from pytest_specdec.engines.model_files import (
+    ModelFacts,
+    compare_tokenizers,
+    refuse_other_tokenizer,
+    refuse_wrong_models,
+)
+from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import ConfigurationError, EngineError
 
 WORDS = {"a": 0, "b": 1}
@@ -43,6 +50,18 @@ def test_an_id_with_two_meanings_is_refused_and_both_models_are_named(tmp_path: 
     target, draft = model(tmp_path / "target", WORDS), model(tmp_path / "draft", {"b": 0, "a": 1})
     with pytest.raises(EngineError, match=rf"token 0 is 'a' and 'b' \(target {target}, draft {draft}\)"):
         refuse_other_tokenizer(target, draft)
+
+
+def test_another_vocabulary_that_is_asked_for_is_no_error(tmp_path: Path) -> None:
+    """It is told how many tokens both have, whatever their ids; nothing is refused when tests are collected."""
+    target = model(tmp_path / "target", WORDS, added={"c": 2})
+    draft = model(tmp_path / "draft", {"b": 0, "a": 1}, added={"d": 2, "e": 3})
+    assert refuse_other_tokenizer(target, draft, asked=True) == "another vocabulary: 2 tokens in common, of 3 and 4"
+    options = {"use_heterogeneous_vocab": True}
+    asked = EngineSpec(backend="vllm", target=target, draft=draft, speculative_options=options)
+    refuse_wrong_models(asked, None)
+    with pytest.raises(ConfigurationError, match="or ask for it: speculative_options="):
+        refuse_wrong_models(replace(asked, speculative_options={}), None)
 
 
 def test_a_file_that_is_cut_off_is_named(tmp_path: Path) -> None:

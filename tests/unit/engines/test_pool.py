@@ -96,6 +96,21 @@ def test_an_engine_that_does_not_load_is_not_tried_again(pool: Pool) -> None:
         pool.awake(hopeless)
 
 
+def test_an_engine_that_drafts_another_number_of_tokens_is_refused(history: list[str]) -> None:
+    """With both numbers, and ended; what it said of its method is told."""
+
+    def start(spec: EngineSpec) -> FakeEngine:
+        engine = Watched(spec)
+        engine.history = history
+        engine.description = replace(engine.description, details={"speculation": {"method": "eagle", "gamma": 4}})
+        return engine
+
+    with pytest.raises(EngineError, match="γ = 2 was asked for, and the engine drafts 4 tokens a step by eagle"):
+        Pool(start).awake(DRAFTED)
+    assert history == [f"close {DRAFTED.label}"]
+    Pool(start).awake(LONGER)
+
+
 def test_an_engine_that_dies_is_loaded_anew(pool: Pool, history: list[str]) -> None:
     with pytest.raises(EngineDied), pool.using(TARGET):
         raise EngineDied("gone")

@@ -180,6 +180,56 @@ def test_an_eagle_head_reads_its_own_cache_and_proposes_through_the_targets_outp
         assert torch.allclose(hidden[:, places].abs(), torch.tensor(1.5), rtol=0.02)
 
 
+@pytest.mark.parametrize("alpha", [1.0, 0.8])
+def test_an_eagle3_head_needs_each_hidden_state_in_its_place(made, alpha):
+    """By vLLM's own arithmetic: the target's three states in the first draft step, its own output in the next."""
+    reference = f"constructed:tiny:eagle3?memory={REACH}&alpha={alpha}&dtype=float32"
+    own = safetensors.load_file(made(reference) / "model.safetensors")
+    target = load(made(TINY))
+    (prompt,) = random_prompts(1, REACH + 1)
+    text = [*prompt, *expected_continuation(TINY, prompt, 60)]
+    with torch.no_grad():
+        told = target.model(torch.tensor([text]), output_hidden_states=True).hidden_states
+        embedded = own.get("embed_tokens.weight", target.model.embed_tokens.weight)[text]
+    states = [told[layer][0] for layer in (1, 2, 3)]
+    known = [expected_continuation(reference, text[:end], 1)[0] for end in range(REACH + 2, len(text) + 1)]
+    step = Eagle3Step(made(reference), own, target.lm_head)
+
+    first, output = step(embedded[1:], torch.cat(states, dim=1)[:-1] @ own["fc.weight"].T)
+    assert first[REACH:] == known
+    assert step(embedded[2:], output[:-1])[0][REACH:] == known[1:]
+    for place in range(3):
+        without = [state * (number != place) for number, state in enumerate(states)]
+        assert step(embedded[1:], torch.cat(without, dim=1)[:-1] @ own["fc.weight"].T)[0][REACH:] != known
+    assert step(embedded[1:], torch.cat(states, dim=1)[1:] @ own["fc.weight"].T)[0][REACH:] != known
+
+
+class Eagle3Step:
+    """One draft step of an EAGLE-3 head over a whole text, as vLLM computes it."""
+
+    def __init__(self, folder, tensors, lm_head):
+        config = transformers.AutoConfig.from_pretrained(folder)
+        self.model, self.lm_head = transformers.LlamaModel(config), lm_head
+        self.layer = self.model.layers[0]
+        for name in ("q_proj", "k_proj", "v_proj"):
+            rows = getattr(self.layer.self_attn, name).out_features
+            setattr(self.layer.self_attn, name, torch.nn.Linear(2 * config.hidden_size, rows, bias=False))
+        self.layer.hidden_norm = transformers.models.llama.modeling_llama.LlamaRMSNorm(config.hidden_size, 1e-5)
+        self.model.load_state_dict(tensors, strict=False)
+
+    @torch.no_grad()
+    def __call__(self, embedded, states):
+        """What is proposed after each token, and the hidden states of the next step."""
+        positions = torch.arange(len(embedded))[None]
+        residual = self.layer.hidden_norm(states)
+        both = torch.cat([self.layer.input_layernorm(embedded), residual], dim=1)[None]
+        rotary = self.model.rotary_emb(both, positions)
+        mask = torch.full((len(embedded),) * 2, -torch.inf).triu(1)[None, None]
+        hidden = residual + self.layer.self_attn(both, position_embeddings=rotary, attention_mask=mask)[0][0]
+        hidden = hidden + self.layer.mlp(self.layer.post_attention_layernorm(hidden))
+        return self.lm_head(self.model.norm(hidden)).argmax(dim=1).tolist(), hidden
+
+
 @pytest.mark.parametrize("memory", ["", f"&memory={REACH}"])
 @pytest.mark.parametrize(("tokens", "gamma"), [(1, 3), (2, 3), (37, 3), (40, 5)])
 def test_speculation_is_foretold_as_assisted_generation_counts_it(made, memory, tokens, gamma):

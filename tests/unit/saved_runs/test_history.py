@@ -96,6 +96,13 @@ def test_a_renamed_test_finds_its_measurement(tmp_path: Path) -> None:
     assert part(tmp_path, record()).test == "old.py::test_old"
 
 
+def test_an_alias_of_a_method_has_the_same_history(tmp_path: Path) -> None:
+    """Records of before there was one name for both are read so too."""
+    save(tmp_path, 1, {TEST: record(asked={"method": "deepseek_mtp"})})
+    assert part(tmp_path, record(asked={"method": "mtp"})).run == "0001"
+    assert part(tmp_path, record(asked={"method": "eagle"})).run is None
+
+
 def test_a_test_that_measured_something_else_then_has_no_baseline(tmp_path: Path) -> None:
     """The same name with another γ is another question; missing is a note, or a failure where that is asked for."""
     save(tmp_path, 1, {TEST: record(asked={"gamma": 5})})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pytest_specdec.engines.engine import Description
@@ -269,6 +271,12 @@ CUT = Speculation(COUNTED.drafts, COUNTED.draft_tokens - 1, LOWERED.accepted_tok
 NO_CLAIM = {
     "no counters": (None, {}, "the engine gave no counters"),
     "an unknown way of counting": (LOWERED, {"about": described(counting=None)}, "cannot be foretold"),
+    "options": (
+        LOWERED,
+        {"spec": replace(SPEC, speculative_options={"a": 1})},
+        "with these options cannot be foretold",
+    ),
+    "drafts that are looked up": (LOWERED, {"spec": replace(SPEC, method="ngram")}, "cannot be foretold"),
     "a drafter that is not constructed": (
         LOWERED,
         {"spec": EngineSpec(backend="vllm", target=TARGET, draft="d", method="draft_model", gamma=GAMMA)},

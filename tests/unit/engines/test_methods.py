@@ -1,0 +1,162 @@
+"""The table of methods: what a checkpoint is made for, whose γ counts, one name for each, and the page that has it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_specdec import cli
+from pytest_specdec.engines.choice import choose_engines
+from pytest_specdec.engines.methods import METHODS, Method, method_named, method_of, names_of_vllm
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.settings import Settings
+
+ROOT = Path(__file__).parents[3]
+VLLM = find_spec("vllm")
+has_vllm = pytest.mark.skipif(VLLM is None, reason="vLLM is not here")
+SPECULATORS = {
+    "speculators_model_type": "eagle3",
+    "architectures": ["Eagle3Speculator"],
+    "speculators_config": {"proposal_methods": [{"speculative_tokens": 5}]},
+}
+HEADS: dict[str, tuple[dict[str, Any], str, str, int]] = {
+    "a draft model": ({"architectures": ["LlamaForCausalLM"], "model_type": "llama"}, "org/small", "draft_model", 3),
+    "nothing was fetched": ({}, "org/small", "draft_model", 3),
+    "an EAGLE head without a sign": ({"architectures": ["LlamaForCausalLM"]}, "y/EAGLE-LLaMA3-8B", "eagle", 3),
+    "an EAGLE head": ({"architectures": ["EagleMiniCPMForCausalLM"]}, "m", "eagle", 3),
+    "EAGLE-3 by its end": ({"architectures": ["LlamaForCausalLMEagle3"]}, "m", "eagle3", 3),
+    "EAGLE-3, not fetched": ({}, "AngelSlim/Qwen3-8B_eagle3/", "eagle3", 3),
+    "EAGLE-3 of speculators": (SPECULATORS, "m", "eagle3", 5),
+    "another model within a folder": ({}, "eagle-tests/small", "draft_model", 3),
+    "MTP": ({"model_type": "mimo_mtp", "n_predict": 2}, "m", "mtp", 2),
+    "MTP, the number nested": (
+        {"model_type": "qwen3_5_mtp", "text_config": {"mtp_num_hidden_layers": 1}},
+        "m",
+        "mtp",
+        1,
+    ),
+    "Gemma's assistant": ({"model_type": "gemma4_assistant"}, "m", "mtp", 3),
+    "old Medusa": ({"medusa_num_heads": 4}, "m", "medusa", 4),
+    "DSpark": ({"architectures": ["Qwen3DSparkModel"], "block_size": 7}, "m", "dspark", 7),
+    "DFlash": ({"architectures": ["DFlashDraftModel"]}, "m", "dflash", 3),
+    "an MLP speculator": ({"model_type": "mlp_speculator", "n_predict": 4}, "m", "mlp_speculator", 4),
+}
+
+
+@pytest.mark.parametrize(("config", "name", "method", "gamma"), HEADS.values(), ids=HEADS)
+def test_a_checkpoint_tells_its_method_and_gamma(config: dict[str, Any], name: str, method: str, gamma: int) -> None:
+    """By its config.json, else by its own name; a plain model drafts as one."""
+    found = method_of(config, name)
+    assert (found.name, found.default_gamma(config)) == (method, gamma)
+
+
+@has_vllm
+def test_each_head_that_vllm_loads_is_known() -> None:
+    """By its architecture: none is taken for a draft model."""
+    assert VLLM is not None
+    registry = Path(str(VLLM.origin)).parent / "model_executor/models/registry.py"
+    (listed,) = (
+        node.value
+        for node in ast.parse(registry.read_text("utf-8")).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_SPECULATIVE_DECODING_MODELS"
+    )
+    heads = set(ast.literal_eval(listed)) - {"ExtractHiddenStatesModel"}  # vLLM's own, for no checkpoint
+    assert {head for head in heads if method_of({"architectures": [head]}, "m").name == "draft_model"} == set()
+
+
+@has_vllm
+def test_each_name_that_vllm_takes_is_in_the_table() -> None:
+    """And the table has none that this version lacks."""
+    names = names_of_vllm()
+    assert names is not None
+    assert {method_named(name).name for name in names} == {each.name for each in METHODS if "vllm" in each.engines}
+
+
+def chosen(mark: dict[str, Any], **settings: str) -> list[EngineSpec]:
+    return choose_engines("vllm", True, [{"target": "m", **mark}], Settings.resolve(settings, {}, {}))
+
+
+def test_a_method_without_a_draft_model_leaves_the_draft_to_others() -> None:
+    """Of one mark; MTP and DSpark draft by the target's own head."""
+    methods = ["draft_model", "ngram", "suffix", "mtp", "dspark", "eagle"]
+    drafts = {each.method: each.draft for each in chosen({"draft": "d", "method": methods})}
+    assert drafts == {"draft_model": "d", "ngram": None, "suffix": None, "mtp": None, "dspark": None, "eagle": "d"}
+
+
+def test_a_head_that_is_named_is_what_it_is(tmp_path: Path) -> None:
+    """Without a method; a head of MTP is taken where MTP is named, and γ is the head's."""
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma4_assistant", "n_predict": 2}))
+    for mark in ({}, {"method": "mtp"}, {"method": "gemma4_mtp"}):
+        (spec,) = chosen({"draft": str(tmp_path), **mark})
+        assert (spec.method, spec.draft, spec.gamma) == ("mtp", str(tmp_path), 2)
+    (eagle,) = chosen({"draft": "constructed:tiny:eagle"})
+    assert (eagle.method, eagle.named_method) == ("eagle", None)
+
+
+def test_an_alias_is_the_same_engine() -> None:
+    """Loaded once; the name that was given is kept."""
+    (alias,), (plain,) = chosen({"method": "deepseek_mtp"}), chosen({"method": "mtp"})
+    assert (alias.key, alias.label, alias) == (plain.key, plain.label, plain)
+    assert (alias.named_method, plain.named_method) == ("deepseek_mtp", "mtp")
+
+
+def test_gamma_is_the_methods_own_where_none_is_named(tmp_path: Path) -> None:
+    """An option's, the target's number of heads, or what the engine takes; a named one goes before."""
+    (tmp_path / "config.json").write_text(json.dumps({"num_nextn_predict_layers": 1}))
+    gammas = {
+        "suffix": chosen({"method": "suffix"}),
+        "a lower tree": chosen({"method": "suffix", "speculative_options": {"suffix_decoding_max_tree_depth": 8}}),
+        "the target's": chosen({"target": str(tmp_path), "method": "mtp"}),
+        "ngram": chosen({"method": "ngram"}),
+        "named": chosen({"method": "suffix"}, gamma="5"),
+    }
+    assert {name: spec.gamma for name, (spec,) in gammas.items()} == {
+        "suffix": 24,
+        "a lower tree": 8,
+        "the target's": 1,
+        "ngram": 3,
+        "named": 5,
+    }
+
+
+def test_the_command_prints_each_method(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the engine that is installed has them: what it lacks, and what the table lacks, are told."""
+    names = frozenset({"eagle", "mtp", "mimo_mtp", "newer_mtp", "of_tomorrow"})
+    monkeypatch.setattr(cli, "names_of_vllm", lambda: names)
+    assert cli.main(["methods"]) == 0
+    lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
+    told = dict(lines)
+    assert {each.name for each in METHODS} | {"of_tomorrow"} <= told.keys()
+    assert told["mtp"].endswith("mimo_mtp, newer_mtp")
+    assert told["eagle3"].endswith("not in this version")
+    assert told["of_tomorrow"].endswith("not known to this package: it passes through")
+
+
+def row(method: Method) -> tuple[str, ...]:
+    """The columns of docs/methods.md that follow from the table."""
+    keys = ", ".join(f"`{key}`" for key in method.gamma_keys)
+    return (
+        f"`{method.name}`",
+        ", ".join(f"`{alias}`" for alias in method.aliases),
+        ", ".join(f"{engine} {version}" for engine, version in method.engines.items()),
+        method.drafter,
+        ", ".join(f"`{sign}`" for sign in method.signs),
+        f"{keys}, else {method.gamma}" if keys else str(method.gamma),
+        method.output,
+    )
+
+
+def test_the_page_has_every_method() -> None:
+    """Each with how it stands: gated, refused by the engine, or not had; what gates it is a test that is there."""
+    page = (ROOT / "docs/methods.md").read_text("utf-8")
+    rows = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in page.splitlines() if "| `" in line]
+    assert [cells[:-1] for cells in rows] == [row(method) for method in METHODS]
+    assert {cells[-1].split(":")[0] for cells in rows} <= {"gated", "refused", "not had"}
+    for file, test in re.findall(r"`(tests/\S+\.py)::(\w+)`", page):
+        assert f"def {test}(" in (ROOT / file).read_text("utf-8")
