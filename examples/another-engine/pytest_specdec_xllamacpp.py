@@ -25,7 +25,6 @@ from pytest_specdec.generation import Chunk, Generation, Run, Score, Speculation
 from pytest_specdec.workloads.workload import Request, Workload
 
 CONTEXT, TURNS = 512, 4  # tokens, and requests that are answered at once
-FLOAT32 = xllamacpp.ggml_type.GGML_TYPE_F32
 GREEDY = {"temperature": 0.0, "samplers": ["top_k"], "top_k": 1, "verbose": True, "timings_per_token": True}
 COUNTER = re.compile(r'^llamacpp:spec_decode_num_(\w+)_total(?:\{position="(\d+)"\})? (\d+)$', re.MULTILINE)
 
@@ -57,8 +56,8 @@ class LlamaCpp(Engine):
 
     def _parameters(self) -> xllamacpp.CommonParams:
         asked, kinds = xllamacpp.CommonParams(), xllamacpp.common_speculative_type
-        asked.model.path, asked.endpoint_metrics = self._file(self.spec.target), True
-        asked.verbosity = 1  # errors
+        asked.model.path = self._file(self.spec.target)
+        asked.endpoint_metrics, asked.verbosity = True, 1  # which is errors
         asked.n_parallel, asked.n_ctx = TURNS, TURNS * (self.spec.max_model_len or CONTEXT)
         asked.cpuparams.n_threads = asked.cpuparams_batch.n_threads = self.spec.options.get("threads", 1)
         kind = f"COMMON_SPECULATIVE_TYPE_{self.spec.method.upper().replace('-', '_')}"
@@ -70,7 +69,7 @@ class LlamaCpp(Engine):
         if self.spec.draft:
             asked.speculative.draft.mparams.path = self._file(self.spec.draft)
         for cache in (asked, asked.speculative.draft) if self.spec.dtype == "float32" else ():
-            cache.cache_type_k = cache.cache_type_v = FLOAT32
+            cache.cache_type_k = cache.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
         return asked
 
     def _file(self, model: str) -> str:
@@ -108,14 +107,13 @@ class LlamaCpp(Engine):
         self._server.handle_completions(body, lambda piece: pieces.append((time.perf_counter() - self._began, piece)))
         told = [(at, piece) for at, piece in pieces if piece.get("__verbose", {}).get("tokens")]
         ids, last = [token for _, piece in told for token in piece["__verbose"]["tokens"]], pieces[-1][1]
-        steps = Counter(piece["timings"]["predicted_ms"] for _, piece in told)  # it stands still within a step
-        came = {piece["timings"]["predicted_ms"]: at for at, piece in told}
+        came = [(piece["timings"]["predicted_ms"], at) for at, piece in told]  # llama.cpp's clock stands within a step
         counted = last.get("usage", {}).get("completion_tokens")
         return Generation(
             prompt_ids=request.prompt_ids,
             token_ids=tuple(ids),
             finish_reason=last["choices"][0]["finish_reason"] if counted == len(ids) else None,
-            chunks=tuple(Chunk(came[step], tokens) for step, tokens in steps.items()),
+            chunks=tuple(Chunk(dict(came)[step], tokens) for step, tokens in Counter(step for step, _ in came).items()),
             started_s=started - self._began,
             scheduled_s=due if self._workload.arrivals_s else None,
             error=None if counted == len(ids) else f"{len(ids)} of {counted} token ids came: {last}",
