@@ -45,11 +45,12 @@ class Divergence:
 
 @dataclass(frozen=True)
 class Row:
-    """One gate: `cells` are (column, text); the rest is what a red gate says.
+    """One gate: `cells` are (column, text); the rest is what a red gate says. Those of a `place` are one table.
 
     `gate`: red, green, or slower: right output, but surely slower than the target alone.
     """
 
+    place: str
     group: str
     label: str
     gate: str
@@ -85,6 +86,7 @@ def _row(gate: Gate) -> Row:
     record, verdict = gate.record, gate.record.verdict
     figures = _figures(gate)
     return Row(
+        place=gate.place,
         group=gate.group,
         label=gate.label,
         gate="red" if gate.red else "slower" if record.speedup.standing == "slower" else "green",
@@ -109,7 +111,8 @@ def _figures(gate: Gate) -> Cells:
         "length": (acceptance.mean_accepted_length.value, "{:.2f}".format),
     }
     energy = {name: speed.pop(name) for name in ("J/token", "over target")}
-    return {**speed, **rates, **energy}
+    requests: Cells = {"requests": (gate.concurrency if gate.swept else None, "{:.0f}".format)}
+    return {**requests, **speed, **rates, **energy}
 
 
 def _speed(record: Record) -> Cells:
@@ -239,6 +242,11 @@ class Content:
     def reds(self) -> int:
         """How many gates are red."""
         return sum(row.gate == "red" for row in self.rows)
+
+    @property
+    def rows_by_place(self) -> dict[str, list[Row]]:
+        """The rows of each table."""
+        return grouped(self.rows, lambda row: row.place)
 
     @property
     def figures_by_group(self) -> dict[str, list[Figure]]:

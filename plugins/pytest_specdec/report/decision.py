@@ -34,13 +34,15 @@ SHORT_NAMES = {"itl": "ITL", "ttft": "TTFT", "tpot": "TPOT", "e2e": "whole reque
 class Decision:
     """`place`: of which scenario, engine, target and device. `gate`: the chosen one's name, empty if there is none.
 
-    `break_even`: where concurrency was swept, of each figure that is gained by speculation.
+    Where concurrency was swept: `at_each`: what is best at each value, a line each, `break_even`: of each figure that
+    is gained by speculation.
     """
 
     place: str
     outcome: str
     gate: str
     words: str
+    at_each: Sequence[str] = ()
     break_even: Mapping[str, BreakEven] = field(default_factory=dict)
 
 
@@ -203,13 +205,23 @@ def _decide_sweep(place: str, gates: Sequence[Gate], by: str, limits: Sequence[L
         return None
     other = _weigh_sweep(gates, beside, limits)
     told = [_pays(sweep, by), *([_pays(other, beside)] if any(each.gains for each in other.values()) else [])]
-    told += [f"at {at}: {_best_at(weighed, by)}" for at, weighed in sweep.items()]
+    at_each = [f"at {at}: {_best_at(weighed, by)}" for at, weighed in sweep.items()]
     told += [f"at {at}: {words}" for at, weighed in sweep.items() for words in _passed_over(weighed.arms, limits)]
     outcomes = [weighed.outcome for weighed in sweep.values()]
     outcome = next((each for each in (USE, UNDECIDED) if each in outcomes), NOT_TO)
-    return Decision(
-        place, outcome, "", "; ".join(told), {name: _break_even(of) for name, of in ((by, sweep), (beside, other))}
-    )
+    words, *at_each = _with_one_family(["; ".join(told), *at_each], gates)
+    even = {name: _break_even(of) for name, of in ((by, sweep), (beside, other))}
+    return Decision(place, outcome, "", words, at_each, even)
+
+
+def _with_one_family(lines: Sequence[str], gates: Sequence[Gate]) -> list[str]:
+    """A method and draft that all gates share are said once, before everything else."""
+    families = {gate.family for gate in gates if gate.record.asked.speculates}
+    if len(families) > 1:
+        return list(lines)
+    (family,) = families
+    first, *others = (line.replace(f" ({family})", "") for line in lines)
+    return [f"{family}: {first}", *others]
 
 
 def _weigh_sweep(gates: Sequence[Gate], by: str, limits: Sequence[Limit]) -> Sweep:
@@ -248,7 +260,7 @@ def _best_at(weighed: Weighed, by: str) -> str:
         return weighed.words
     best = weighed.best
     unsure = {USE: "", NOT_TO: ", which does not pay", UNDECIDED: ", not decided"}[weighed.outcome]
-    return f"{best.label} {_in_words(best.gain, by)}{_cost(best.gate, by)}{unsure}"
+    return f"{best.label}: {_in_words(best.gain, by)}{_cost(best.gate, by)}{unsure}"
 
 
 def _best(candidates: Sequence[Candidate], kept: Sequence[Gate], by: str) -> tuple[str, Candidate | None, str]:
@@ -379,15 +391,16 @@ def _list(words: Sequence[str]) -> str:
 
 def in_words(decisions: Sequence[Decision]) -> str:
     """All that they say."""
-    return "\n".join(decision.words for decision in decisions)
+    return "\n".join(line for decision in decisions for line in (decision.words, *decision.at_each))
 
 
 def write_lines(decisions: Sequence[Decision], width: int) -> Iterator[tuple[str, str]]:
     """(line, outcome of its decision) of each, the place first and the words below it."""
     for decision in decisions:
         yield f"decision: {decision.place}", ""
-        for line in wrap(decision.words, width - 2, break_long_words=False, break_on_hyphens=False):
-            yield f"  {line}", decision.outcome
+        for words in (decision.words, *decision.at_each):
+            for line in wrap(words, width - 2, break_long_words=False, break_on_hyphens=False):
+                yield f"  {line}", decision.outcome
 
 
 def headline(records: Sequence[Record]) -> str:

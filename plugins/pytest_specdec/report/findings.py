@@ -109,7 +109,8 @@ def markdown(records: Sequence[Record], decisions: Sequence[Decision] = (), part
     """
     header, *body = rows(records)
     lines = [TITLE, "", headline(records), "", _row(header), _row(["---"] * len(header)), *map(_row, body), ""]
-    lines += [f"- **{_cell(each.place)}**: {_cell(each.words)}" for each in decisions]
+    for each in decisions:
+        lines += [f"- **{_cell(each.place)}**: {_cell(each.words)}", *(f"  - {_cell(line)}" for line in each.at_each)]
     missing = [f"partial: {partial}"] if partial else []
     lines += [f"- {_cell(note)}" for note in (*missing, *worst(records), *change_notes(records, verbose=False))]
     return "\n".join(lines) + "\n\n"

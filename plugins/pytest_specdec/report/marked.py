@@ -1,21 +1,26 @@
 """The table of saved runs in a page, between two marks of which the first names the runs: written, never by hand.
 
-`<!-- table of RUN … -->` stands for every gate of the runs, `<!-- speculation of RUN … -->` for those that speculate.
+`<!-- table of RUN … -->` stands for every gate of the runs, `<!-- speculation of RUN … -->` for those that speculate,
+`<!-- decision of RUN … -->` for what they decide.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.history.saved import SavedRun, read_run
+from pytest_specdec.record import Record
+from pytest_specdec.report.decision import write_lines
+from pytest_specdec.report.findings import decisions_on
 from pytest_specdec.report.table import print_table
 
 WIDTH = 130
 MARKED = re.compile(
-    r"(?P<begin><!-- (?P<what>table|speculation) of (?P<runs>\S.*?) -->\n)(?P<table>.*?)(?P<end><!-- end of table -->)",
+    r"(?P<begin><!-- (?P<what>table|speculation|decision) of (?P<runs>\S.*?) -->\n)(?P<table>.*?)(?P<end><!-- end of table -->)",
     re.DOTALL,
 )
 
@@ -43,9 +48,16 @@ def _with_table(found: re.Match[str], named: str, folder: Path) -> str:
 
 def table_of(found: re.Match[str], folder: Path) -> str:
     """What should stand between these marks, as a block of text in Markdown; `folder`: that of the page."""
-    records = [record for name in found["runs"].split() for record in read_run(folder / name).records]
-    shown = [record for record in records if found["what"] == "table" or record.asked.speculates]
+    runs = [read_run(folder / name) for name in found["runs"].split()]
+    if found["what"] == "decision":
+        lines = [line for line, _ in write_lines(decisions_on(runs), WIDTH)]
+    else:
+        records = [record for run in runs for record in run.records]
+        lines = _print([record for record in records if found["what"] == "table" or record.asked.speculates])
+    return "\n".join(["```text", *lines, "```", ""])
+
+
+def _print(records: Sequence[Record]) -> list[str]:
     lines: list[str] = []
-    print_table(shown, WIDTH, lines.append, colour=False)
-    kept = [line for line in lines if line.strip() and not line.startswith("left out")]
-    return "\n".join(["```text", *kept, "```", ""])
+    print_table(records, WIDTH, lines.append, colour=False)
+    return [line for line in lines if line.strip() and not line.startswith("left out")]

@@ -12,7 +12,7 @@ from made import figure, merge, record
 from pytest_specdec.history.saved import SavedRun
 from pytest_specdec.record import Record, from_json, to_json
 from pytest_specdec.report.content import gather
-from pytest_specdec.report.decision import Limit, headline
+from pytest_specdec.report.decision import Limit, headline, write_lines
 from pytest_specdec.report.findings import decisions_on, markdown
 from pytest_specdec.report.table import footnotes
 
@@ -196,25 +196,32 @@ def test_a_sweep_of_concurrency_has_one_decision() -> None:
     """Up to how many requests speculation pays, in energy too, and the best γ at each, by the newest of all runs."""
     (decision,) = decisions_on(swept())
     assert decision.words == (
-        "pays up to 64 requests (γ = 2 (draft_model d)), break-even between 64 and 128, at about 87; "
-        "J/token: pays up to 64 requests (γ = 2 (draft_model d)), break-even between 64 and 128, at about 94; "
-        "at 1: γ = 4 (draft_model d) 2.40× [2.30, 2.50], J/token 0.40× [0.38, 0.42]; "
-        "at 16: γ = 4 (draft_model d) 2.00× [1.90, 2.10], J/token 0.50× [0.48, 0.52]; "
-        "at 64: γ = 2 (draft_model d) 1.20× [1.10, 1.30], J/token 0.80× [0.78, 0.82]; "
-        "at 128: γ = 2 (draft_model d) 0.80× [0.75, 0.85], J/token 1.20× [1.18, 1.22], which does not pay; "
-        "at 128: γ = 4 (draft_model d) is red: identical, but it fails otherwise"
+        "draft_model d: pays up to 64 requests (γ = 2), break-even between 64 and 128, at about 87; "
+        "J/token: pays up to 64 requests (γ = 2), break-even between 64 and 128, at about 94; "
+        "at 128: γ = 4 is red: identical, but it fails otherwise"
     )
+    assert decision.at_each == [
+        "at 1: γ = 4: 2.40× [2.30, 2.50], J/token 0.40× [0.38, 0.42]",
+        "at 16: γ = 4: 2.00× [1.90, 2.10], J/token 0.50× [0.48, 0.52]",
+        "at 64: γ = 2: 1.20× [1.10, 1.30], J/token 0.80× [0.78, 0.82]",
+        "at 128: γ = 2: 0.80× [0.75, 0.85], J/token 1.20× [1.18, 1.22], which does not pay",
+    ]
     assert decision.outcome == "use"
     assert decision.break_even["throughput"].pays_up_to == 64
+    assert ("  at 16: γ = 4: 2.00× [1.90, 2.10], J/token 0.50× [0.48, 0.52]", "use") in write_lines([decision], 80)
+    assert "\n  - at 16: γ = 4: 2.00×" in markdown([target()], [decision])
 
 
 def test_a_sweep_that_never_breaks_even_says_up_to_where_it_was_measured() -> None:
     """And one in which nothing pays is a decision not to speculate."""
     (decision,) = decisions_on(swept()[:4])
-    assert decision.words.startswith("pays at every concurrency measured, up to 64; J/token: pays at every concurrency")
+    assert decision.words.startswith(
+        "draft_model d: pays at every concurrency measured, up to 64; J/token: pays at every"
+    )
     losing = [*at(1, target(), arm(2, 0.9, 0.8, 0.95)), *at(4, target(), arm(2, 0.8, 0.7, 0.9))]
     (decision,) = decisions_on([SavedRun("0001", Path("0001_x.json"), "", {}, {}, tuple(losing), {})])
-    assert decision.words.startswith("pays at no concurrency measured, from 1 to 4; at 1: γ = 2")
+    assert decision.words == "draft_model d: pays at no concurrency measured, from 1 to 4"
+    assert decision.at_each[0].startswith("at 1: γ = 2: 0.90×")
     assert decision.outcome == "do not speculate"
 
 
@@ -223,13 +230,15 @@ def test_what_is_wrong_at_one_concurrency_is_advised_at_none() -> None:
     wrong = at(4, target(), arm(2, 1.7, 1.6, 1.8, gate="red", verdict={"outcome": "divergent"}))
     run = SavedRun("0001", Path("0001_x.json"), "", {}, {}, (*swept()[1].records, *swept()[2].records, *wrong), {})
     (decision,) = decisions_on([run])
-    assert "at 1: γ = 4 (draft_model d)" in decision.words
-    assert "at 4: do not speculate here: no gate that speculates is green" in decision.words
-    assert "γ = 2 (draft_model d) 1" not in decision.words
-    assert decision.words.startswith("pays at every concurrency measured, up to 16, and nothing is advised at 4; ")
+    assert decision.at_each[0].startswith("at 1: γ = 4: ")
+    assert decision.at_each[1].startswith("at 4: do not speculate here: no gate that speculates is green")
+    assert not any("γ = 2: 1" in line for line in decision.at_each)
+    assert decision.words.startswith(
+        "draft_model d: pays at every concurrency measured, up to 16, and nothing is advised at 4; "
+    )
     green = at(8, target(), arm(2, 1.7, 1.6, 1.8))
     (decision,) = decisions_on([replace(run, records=(*run.records, *green))])
-    assert "at 8: do not speculate here: wrong at another concurrency: γ = 2 (draft_model d)" in decision.words
+    assert "at 8: do not speculate here: wrong at another concurrency: γ = 2" in decision.at_each
 
 
 @pytest.mark.parametrize("outcome", ["undecidable", "engine error"])
@@ -238,7 +247,7 @@ def test_what_says_nothing_of_the_tokens_condemns_no_other_concurrency(outcome: 
     lost = at(4, target(), arm(2, 1.7, 1.6, 1.8, gate="red", verdict={"outcome": outcome}))
     told = [*at(1, target(), arm(2, 1.9, 1.8, 2.0)), *lost]
     (decision,) = decisions_on([SavedRun("0001", Path("0001_x.json"), "", {}, {}, tuple(told), {})])
-    assert "at 1: γ = 2 (draft_model d) 1.90× [1.80, 2.00]" in decision.words
+    assert "at 1: γ = 2: 1.90× [1.80, 2.00]" in decision.at_each
 
 
 def test_what_loses_between_is_named() -> None:
@@ -246,8 +255,8 @@ def test_what_loses_between_is_named() -> None:
     told = [*at(1, target(), arm(2, 1.2, 1.1, 1.3)), *at(4, target(), arm(2, 0.9, 0.8, 0.95))]
     told += [*at(16, target(), arm(2, 1.3, 1.2, 1.4)), *at(64, target(), arm(2, 0.8, 0.7, 0.9))]
     (decision,) = decisions_on([SavedRun("0001", Path("0001_x.json"), "", {}, {}, tuple(told), {})])
-    assert decision.words.startswith(
-        "pays up to 16 requests (γ = 2 (draft_model d)), but not at 4, break-even between 16 and 64, at about 34; "
+    assert decision.words == (
+        "draft_model d: pays up to 16 requests (γ = 2), but not at 4, break-even between 16 and 64, at about 34"
     )
 
 

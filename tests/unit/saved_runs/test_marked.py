@@ -10,14 +10,20 @@ from made import record, save
 from pytest_specdec.cli import main
 from pytest_specdec.report.marked import MARKED, table_of
 
-README = Path(__file__).parents[3] / "README.md"
+ROOT = Path(__file__).parents[3]
+PAGES = {
+    "README.md": ["speculation", "table"],
+    "docs/report.md": ["decision"],
+    "docs/evidence/results/h200-map.md": ["decision", "table"],
+}
 
 
-def test_readme_s_tables_are_those_of_the_runs_they_name() -> None:
-    """`pytest-specdec show RUN --into README.md` writes them anew: one of a GPU, one of a CPU."""
-    tables = list(MARKED.finditer(README.read_text("utf-8")))
-    assert [found["what"] for found in tables] == ["speculation", "table"]
-    assert [found["table"] for found in tables] == [table_of(found, README.parent) for found in tables]
+@pytest.mark.parametrize("page", PAGES)
+def test_tables_of_pages_are_those_of_the_runs_they_name(page: str) -> None:
+    """`pytest-specdec show RUN --into PAGE` writes them anew."""
+    tables = list(MARKED.finditer((ROOT / page).read_text("utf-8")))
+    assert [found["what"] for found in tables] == PAGES[page]
+    assert [found["table"] for found in tables] == [table_of(found, (ROOT / page).parent) for found in tables]
 
 
 def test_a_table_is_written_between_the_marks_that_name_the_run(tmp_path: Path) -> None:
