@@ -41,7 +41,8 @@ REQUESTS = tuple(Request((5, 9, *range(at, at + 6)), 12) for at in range(3, 7))
 def test_vllm_takes_the_tokens_of_a_step_of_each_sequence_under_way(
     specdec_session: Session, vllm_ar: EngineSpec
 ) -> None:
-    """Never more in one pass, prompts too; the choices are those of one pass, and the next rating is one again."""
+    """Never more in one pass, prompts too; the choices are those of one pass, and the next rating is one again. Where
+    prompts would take more passes than decoding, there are no steps."""
     settings = specdec_session.settings
     find, source = partial(resolve, cache=settings.cache), backend_source("vllm") + WATCHED
     engine = WorkerEngine(vllm_ar, settings.load_timeout, settings.timeout, find, source)
@@ -52,6 +53,7 @@ def test_vllm_takes_the_tokens_of_a_step_of_each_sequence_under_way(
         passes = engine._call("take_passes")
         at_once = engine.score(REQUESTS, outputs)
         whole = engine._call("take_passes")
+        too_short = engine.score_in_steps(REQUESTS, [each[:1] for each in outputs], STEP, AT_ONCE)
     finally:
         engine.close()
     assert passes[0] == [STEP] * AT_ONCE
@@ -59,5 +61,6 @@ def test_vllm_takes_the_tokens_of_a_step_of_each_sequence_under_way(
     assert max(map(sum, passes)) == STEP * AT_ONCE
     assert sum(map(sum, passes)) == sum(map(sum, whole)) == 80
     assert whole == [[20] * 4]
+    assert too_short is None
     assert in_steps is not None
     assert [[each.argmax for each in row] for row in in_steps] == [[each.argmax for each in row] for row in at_once]

@@ -102,9 +102,8 @@ class WorkerEngine:
         self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], step: int, at_once: int
     ) -> tuple[tuple[Score, ...], ...] | None:
         """The same in passes over `step` tokens of each of `at_once` outputs; None where the backend cannot."""
-        if not self.description.details.get("rates_in_steps"):
-            return None
-        return scores_from_wire(self._call("score", self._asked(requests, outputs), step, at_once))
+        told = self._call("score", self._asked(requests, outputs), step, at_once)
+        return None if told is None else scores_from_wire(told)
 
     def rank(
         self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], most: int

@@ -435,7 +435,6 @@ class TransformersBackend:
         return {
             "model_class": type(self._target).__name__,
             "dtype": str(self._target.dtype).replace("torch.", ""),
-            "rates_in_steps": True,
             "model_vocabulary": vocabulary_of(self._target),
             "draft_context": context_of(self._draft) if self._draft is not None else None,
             "counting": "transformers",

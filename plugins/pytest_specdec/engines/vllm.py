@@ -237,7 +237,6 @@ class VllmBackend:
             "dtype": str(model.dtype).removeprefix("torch."),
             "eos_token_ids": self._eos_token_ids(),
             "keeps_ends": True,
-            "rates_in_steps": self._can_step() or None,
             "block_size": getattr(cache, "block_size", None),
             "prefix_caching": getattr(cache, "enable_prefix_caching", None),
             "prefill_chunk": getattr(scheduler, "max_num_batched_tokens", None),
@@ -280,13 +279,6 @@ class VllmBackend:
     def _scheduler(self) -> Any:
         """None where it lives in another process."""
         return getattr(getattr(self._engine.engine_core, "engine_core", None), "scheduler", None)
-
-    def _can_step(self) -> bool:
-        """Whether the scheduler can be told how to cut prompts: it does cut them, and nothing else says where."""
-        scheduler = self._scheduler()
-        cuts = getattr(getattr(scheduler, "scheduler_config", None), "enable_chunked_prefill", False)
-        others = ("adaptive_long_prefill_threshold", "need_mamba_block_aligned_split")
-        return bool(cuts) and not any(getattr(scheduler, each, False) for each in others)
 
     def _eos_token_ids(self) -> list[int]:
         """EOS of the model's generation settings and of its configuration, as vLLM itself gathers them."""
@@ -426,15 +418,26 @@ class VllmBackend:
 
     def score(
         self, sequences: list[tuple[list[int], list[int], tuple[int, list[int]]]], step: int = 0, at_once: int = 1
-    ) -> list[list[list[Any]]]:
+    ) -> list[list[list[Any]]] | None:
         """For each emitted token [gap, top logit, argmax, runner-up's gap] by prompt logprobs: one prefill over both.
 
         The third part of a sequence is (n, ids): before token n these ids, the ends, are not permitted. With `step`,
-        prompt and output are computed so many tokens at a time, `at_once` sequences in one pass, as in verification.
+        prompt and output are computed so many tokens at a time, `at_once` sequences in one pass, as in verification;
+        None where they cannot be, or long prompts take more passes than decoding did.
         """
+        if step and not self._can_step(sequences, step):
+            return None
         with self._in_steps(step, at_once) if step else nullcontext():
             rated = self._rate(sequences, 2)
         return [rating.rows(result, decoding=step > 0) for rating, result in rated]
+
+    def _can_step(self, sequences: list[tuple[list[int], list[int], tuple[int, list[int]]]], step: int) -> bool:
+        """Whether the scheduler cuts prompts, lets itself be told where, and soon has them behind it."""
+        scheduler = self._scheduler()
+        cuts = getattr(getattr(scheduler, "scheduler_config", None), "enable_chunked_prefill", False)
+        rules = ("adaptive_long_prefill_threshold", "need_mamba_block_aligned_split")
+        prompts, outputs = (sum(len(each[part]) for each in sequences) for part in (0, 1))
+        return bool(cuts) and prompts < step * outputs and not any(getattr(scheduler, each, False) for each in rules)
 
     @contextmanager
     def _in_steps(self, step: int, at_once: int) -> Iterator[None]:
