@@ -79,7 +79,7 @@ def test_dtype_is_part_of_the_engine(project: Project) -> None:
 
 def test_the_header_says_what_differs_from_the_defaults_and_where_it_was_said(project: Project) -> None:
     """In one line; where nothing is set there is none."""
-    project.write("pytest.ini", INI + "specdec_gamma = 3\n")
+    project.write("pytest.ini", INI + "specdec_preset = quick\n")
     project.tests("def test_other():\n    pass\n", header="")
     told = "specdec settings: engine = fake (ini file); dtype = float32 (--specdec-dtype)"
     assert told in project.run("--specdec-dtype=float32").outlines
