@@ -119,7 +119,8 @@ METHODS = (
     Method(name="extract_hidden_states", drafter="nothing", gamma=1, output="nothing is drafted that counts"),
     Method(name="custom_class", drafter="class", engines={"vllm": "0.26"}),
 )
-LOOKUPS = tuple(each.name for each in METHODS if each.drafter == "text")
+OF_LLAMA_CPP = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
+LOOKUPS = (*(each.name for each in METHODS if each.drafter == "text"), *OF_LLAMA_CPP)
 """Methods that look drafts up in the text, and may find none."""
 
 

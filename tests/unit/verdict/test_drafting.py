@@ -129,11 +129,12 @@ def test_a_grammar_excuses_its_own_requests_alone(silent: Run, failures: list[st
     assert (mixed.failures, mixed.warnings) == (failures, warnings)
 
 
-def test_a_lookup_may_find_nothing() -> None:
+@pytest.mark.parametrize("method", ["ngram", "ngram-simple"])
+def test_a_lookup_may_find_nothing(method: str) -> None:
     """That is a warning, unless it never found anything."""
-    drafting = of("ngram", run(WORKED), run(SILENT))
+    drafting = of(method, run(WORKED), run(SILENT))
     assert (drafting.failures, drafting.warnings) == ([], ["nothing was drafted in round 0, in 31 tokens"])
-    dead = of("ngram", run(SILENT), run(SILENT))
+    dead = of(method, run(SILENT), run(SILENT))
     assert (dead.failures[0].partition(":")[0], dead.warnings) == ("nothing was drafted in 62 tokens", [])
 
 
