@@ -20,7 +20,8 @@ from pytest_specdec.report.table import print_table
 
 WIDTH = 130
 MARKED = re.compile(
-    r"(?P<begin><!-- (?P<what>table|speculation|decision) of (?P<runs>\S.*?) -->\n)(?P<table>.*?)(?P<end><!-- end of table -->)",
+    r"(?P<begin><!-- (?P<what>table|speculation|decision) of (?P<runs>\S.*?) -->\n)"
+    r"(?P<table>.*?)(?P<end><!-- end of table -->)",
     re.DOTALL,
 )
 
