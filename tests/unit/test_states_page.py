@@ -8,7 +8,7 @@ import pytest
 from tests.states.page import FAULTS, NOT_TRIED, PAGE, page, read
 from tests.states.test_states import engines, kind, outcome_of
 
-UNTRIED = 10
+UNTRIED = 7
 
 
 def test_the_page_has_every_state_on_every_engine() -> None:
