@@ -217,12 +217,16 @@ def interrupted_by_sigusr1() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("interrupted_by_sigusr1")
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_one_that_is_interrupted_before_it_waits_is_busy(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """It decodes and would not answer: it is ended without being asked to close."""
     engine = start()
     engine.prepare(workload(8))
-    with monkeypatch.context() as interrupted:
-        interrupted.setattr(engine, "_receive", lambda *_: signal.raise_signal(signal.SIGINT))
+    with monkeypatch.context() as before_it_waits:
+        before_it_waits.setattr(engine, "_receive", interrupt)
         with pytest.raises(KeyboardInterrupt):
             engine.run()
     asked: list[object] = []
