@@ -204,21 +204,16 @@ def test_close_ends_the_worker_and_what_it_started(start: Start, target: str) ->
     engine.close()
 
 
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 @pytest.fixture
 def interrupted_by_sigusr1() -> Iterator[None]:
     """KeyboardInterrupt, as often as it comes."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
     before = signal.signal(signal.SIGUSR1, interrupt)
     yield
     signal.signal(signal.SIGUSR1, before)
-
-
-@pytest.mark.usefixtures("interrupted_by_sigusr1")
-def interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 def test_one_that_is_interrupted_before_it_waits_is_busy(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,6 +230,7 @@ def test_one_that_is_interrupted_before_it_waits_is_busy(start: Start, monkeypat
     assert (asked, live_members(group(engine))) == ([], [])
 
 
+@pytest.mark.usefixtures("interrupted_by_sigusr1")
 def test_an_end_that_is_interrupted_is_an_end(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """First while the worker takes leave, and again while its child has SIGTERM: then SIGKILL, without a wait."""
     engine = start("interrupts", environment={"PYTEST_PID": str(os.getpid())})
