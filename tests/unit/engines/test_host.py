@@ -204,25 +204,24 @@ def test_close_ends_the_worker_and_what_it_started(start: Start, target: str) ->
     engine.close()
 
 
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 @pytest.fixture
 def interrupted_by_sigusr1() -> Iterator[None]:
     """KeyboardInterrupt, as often as it comes."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
     before = signal.signal(signal.SIGUSR1, interrupt)
     yield
     signal.signal(signal.SIGUSR1, before)
 
 
-@pytest.mark.usefixtures("interrupted_by_sigusr1")
 def test_one_that_is_interrupted_before_it_waits_is_busy(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """It decodes and would not answer: it is ended without being asked to close."""
     engine = start()
     engine.prepare(workload(8))
-    with monkeypatch.context() as interrupted:
-        interrupted.setattr(engine, "_receive", lambda *_: signal.raise_signal(signal.SIGINT))
+    with monkeypatch.context() as before_it_waits:
+        before_it_waits.setattr(engine, "_receive", interrupt)
         with pytest.raises(KeyboardInterrupt):
             engine.run()
     asked: list[object] = []
@@ -231,6 +230,7 @@ def test_one_that_is_interrupted_before_it_waits_is_busy(start: Start, monkeypat
     assert (asked, live_members(group(engine))) == ([], [])
 
 
+@pytest.mark.usefixtures("interrupted_by_sigusr1")
 def test_an_end_that_is_interrupted_is_an_end(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """First while the worker takes leave, and again while its child has SIGTERM: then SIGKILL, without a wait."""
     engine = start("interrupts", environment={"PYTEST_PID": str(os.getpid())})

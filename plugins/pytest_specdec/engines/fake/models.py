@@ -35,6 +35,7 @@ FAR = range(17, 48)
 LOW = 4.0
 REST = tuple(LOW + ULP * step for step in range(64))
 MAP_TOP, MAP_GAP = 10.0, 8.0
+MODELS_KEPT = 8
 MOST_KEPT = 1 << 14  # prefixes of a workload of ten thousand tokens
 
 Logits = tuple[float, ...]
@@ -61,11 +62,17 @@ def language_model(spec: EngineSpec, options: Mapping[str, Any]) -> LanguageMode
     if options["model"] == "map":
         return MapModel(vocabulary)
     if options["model"] == "context":
-        rates = {name: float(options[name]) for name in ("near_tie_rate", "close_rate", "flip_rate", "eos_rate")}
-        model = ContextModel(vocabulary, **rates)
-        model.binades = int(options["binades"])
-        return model
+        rates = (float(options[name]) for name in ("near_tie_rate", "close_rate", "flip_rate", "eos_rate"))
+        return _context_model(int(options["binades"]), vocabulary, *rates)
     raise EngineError(f"the fake engine has no model {options['model']!r}; it has: {', '.join(MODELS)}")
+
+
+@lru_cache(maxsize=MODELS_KEPT)
+def _context_model(binades: int, vocabulary: int, *rates: float) -> ContextModel:
+    """The same for all engines that ask for it, so that what one has drawn the others know."""
+    model = ContextModel(vocabulary, *rates)
+    model.binades = binades
+    return model
 
 
 class MapModel:
