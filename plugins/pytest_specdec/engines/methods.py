@@ -16,6 +16,7 @@ from pathlib import Path, PurePath
 from typing import Any, Literal
 
 OUR_GAMMA = 3
+BY_BATCH_SIZE = "num_speculative_tokens_per_batch_size"
 VERIFIED = "each drafted token is verified"
 OLDEST = {"vllm": "0.20"}
 
@@ -50,7 +51,8 @@ class Method:
     def default_gamma(self, said: Mapping[str, Any]) -> int:
         """γ where none is named; `said`: the checkpoint's configuration, and options over it."""
         told = [source.get(key) for source in (said, _part(said, "text_config")) for key in self.gamma_keys]
-        numbers = (each for each in (_of_speculators(said), *told) if isinstance(each, int) and each > 0)
+        largest = max((entry[-1] for entry in said.get(BY_BATCH_SIZE) or ()), default=None)
+        numbers = (each for each in (largest, _of_speculators(said), *told) if isinstance(each, int) and each > 0)
         return next(numbers, self.gamma)
 
 

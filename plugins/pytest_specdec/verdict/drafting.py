@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pytest_specdec.engines.methods import LOOKUPS
+from pytest_specdec.engines.methods import BY_BATCH_SIZE, LOOKUPS
 from pytest_specdec.engines.server.plan import UNKNOWN_METHOD
 from pytest_specdec.engines.spec import OTHER_VOCABULARY, EngineSpec
 from pytest_specdec.generation import Run, Speculation, count_steps
@@ -19,7 +19,6 @@ from pytest_specdec.verdict.words import round_name
 from pytest_specdec.workloads.workload import Request
 
 MAY_FIND_NONE = (*LOOKUPS, UNKNOWN_METHOD)
-BY_BATCH_SIZE = "num_speculative_tokens_per_batch_size"
 VARY_LENGTH = (BY_BATCH_SIZE, OTHER_VOCABULARY, "assistant_confidence_threshold", "num_assistant_tokens_schedule")
 STALE_LEVEL = 1e-6  # the chance of no acceptance in so many drafts, at the rate seen before
 

@@ -25,6 +25,7 @@ SPECULATORS = {
     "architectures": ["Eagle3Speculator"],
     "speculators_config": {"proposal_methods": [{"speculative_tokens": 5}]},
 }
+BATCHES = [[1, 2, 5], [3, 64, 0]]
 HEADS: dict[str, tuple[dict[str, Any], str, str, int]] = {
     "a draft model": ({"architectures": ["LlamaForCausalLM"], "model_type": "llama"}, "org/small", "draft_model", 3),
     "nothing was fetched": ({}, "org/small", "draft_model", 3),
@@ -112,6 +113,7 @@ def test_gamma_is_the_methods_own_where_none_is_named(tmp_path: Path) -> None:
     gammas = {
         "suffix": chosen({"method": "suffix"}),
         "a lower tree": chosen({"method": "suffix", "speculative_options": {"suffix_decoding_max_tree_depth": 8}}),
+        "by batch size": chosen({"speculative_options": {"num_speculative_tokens_per_batch_size": BATCHES}}),
         "the target's": chosen({"target": str(tmp_path), "method": "mtp"}),
         "ngram": chosen({"method": "ngram"}),
         "named": chosen({"method": "suffix"}, gamma="5"),
@@ -119,6 +121,7 @@ def test_gamma_is_the_methods_own_where_none_is_named(tmp_path: Path) -> None:
     assert {name: spec.gamma for name, (spec,) in gammas.items()} == {
         "suffix": 24,
         "a lower tree": 8,
+        "by batch size": 5,
         "the target's": 1,
         "ngram": 3,
         "named": 5,
