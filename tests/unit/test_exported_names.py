@@ -210,7 +210,7 @@ def test_every_value_is_told_with_its_place() -> None:
         "engine_options.max_num_seqs = 8 (VLLM_MAX_NUM_SEQS)",
         "set.count = 2 (NUM_PROMPTS)",
         "rounds = 5 (specdec_rounds in the ini file)",
-        "gamma = 3 (default)",
+        "time_budget = 20.0 (default)",
         "GPUs of the engines = 2,3 (CUDA_VISIBLE_DEVICES)",
     } <= set(told)
     assert told[-1] == "BATCH_SIZE has no effect without ENABLE_BATCH=true"
