@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib import metadata
 from pathlib import Path
+from textwrap import wrap
 from typing import TypeVar
 
 from pytest_specdec import hardware
@@ -75,9 +76,17 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("init", help="write a first test for models of your own")
     command.add_argument("folder", type=Path, nargs="?", default=Path(), help="default: the present one")
     command.add_argument("--target", required=True, metavar="MODEL", help="a path, or a name on the hub")
-    command.add_argument("--draft", metavar="MODEL", help="the drafter; without, drafting is by lookup in the prompt")
+    command.add_argument(
+        "--draft",
+        metavar="MODEL",
+        help="the drafter; without, drafting is by lookup in the text, unless a method needs none",
+    )
     command.add_argument("--engine", required=True, choices=LOOKUP, help="which one decodes")
-    command.add_argument("--method", metavar="NAME", help="the engine's own name; default: draft_model, or its lookup")
+    command.add_argument(
+        "--method",
+        metavar="NAME",
+        help="as `pytest-specdec methods` names it; default: the one that the draft is made for",
+    )
     command.add_argument(
         "--gamma", type=_told(parse_gammas), default=(3, 5), metavar="N[,N]", help="draft tokens; default 3,5"
     )
@@ -256,7 +265,7 @@ def methods(options: argparse.Namespace) -> int:
         print(engine, *(versions or (NOT_INSTALLED,)))
         print(METHOD.format("  method", "drafter", "γ if unnamed", "other names"))
         for line in _methods_of(engine):
-            print(line.rstrip())
+            print("\n".join(wrap(line, screen_width(), subsequent_indent=METHOD.format(*4 * [""]))))
     return 0
 
 

@@ -21,14 +21,14 @@ from typing import Any
 from xml.etree import ElementTree
 
 from pytest_specdec.engines.choice import choose_engines, default_method, refuse_impossible
-from pytest_specdec.engines.methods import method_named
-from pytest_specdec.errors import ConfigurationError
+from pytest_specdec.engines.methods import METHODS, method_named
+from pytest_specdec.errors import ConfigurationError, did_you_mean
 from pytest_specdec.hardware import INSTALL
 from pytest_specdec.settings import Settings
 
 HERE = Path(__file__).parent
 EXAMPLES = (HERE / "examples", HERE.parents[1] / "examples")
-NOT_COPIED = shutil.ignore_patterns("__pycache__", ".*")
+NOT_COPIED = shutil.ignore_patterns("__pycache__", ".*", "another-engine")
 FORETOLD = {"test_exact": "passed", "test_faulty": "failure"}
 LOADED = ("-p", "benchmark", "-p", "pytest_specdec.plugin")
 FROM_OUTSIDE = ("SPECDEC_", "PYTEST_", "GITHUB_", "CI")
@@ -136,6 +136,7 @@ def init(options: argparse.Namespace) -> int:
     mark = _mark(options)
     specs = choose_engines(options.engine, True, [mark], Settings.resolve({}, {}, {}))
     refuse_impossible(specs, False, None)
+    _refuse_unknown(mark["method"], options.engine)
     said = "\n".join(f"    {name}={_as_source(value)}," for name, value in mark.items())
     test, scenario = options.folder / TEST, options.folder / SCENARIO
     _write_new({test: FIRST_TEST.substitute(engine=options.engine, mark=said, scenario=SCENARIO), scenario: PROMPTS})
@@ -152,6 +153,14 @@ def _mark(options: argparse.Namespace) -> dict[str, Any]:
         raise ConfigurationError(f"--method {method} drafts with a model: name it by --draft MODEL")
     drafted = {"draft": options.draft} if options.draft else {}
     return {"target": options.target, **drafted, "method": method, "gamma": options.gamma}
+
+
+def _refuse_unknown(method: str, engine: str) -> None:
+    """Of a first test, not of the gate, which passes on what a newer engine may have."""
+    if engine not in method_named(method).engines:
+        known = [each.name for each in METHODS if engine in each.engines]
+        remedy = did_you_mean(method, known, "`pytest-specdec methods` lists those that it has")
+        raise ConfigurationError(f"--method {method}: {engine} has none of this name; {remedy}")
 
 
 def _as_source(value: Any) -> str:

@@ -79,7 +79,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     for option in OPTIONS:
         for each in option.names:
             words = option.words if each is option else f"the old name of {option.flag}"
-            group.addoption(each.flag, dest=each.ini, help=words, **each.on_command_line)
+            group.addoption(each.flag, dest=each.ini, help=words.replace("%", "%%"), **each.on_command_line)
             parser.addini(each.ini, words)
 
 

@@ -196,7 +196,10 @@ class Settings:
     )
     target: str | None = _option("MODEL", "target model: a path, a hub id, or a reference such as constructed:tiny")
     draft: tuple[str, ...] = _option(
-        "MODEL[,MODEL]", "draft models; with none, drafting is by lookup in the prompt", _names, ()
+        "MODEL[,MODEL]",
+        "draft models; with none, drafting is by lookup in the text, unless a method needs none",
+        _names,
+        (),
     )
     method: tuple[str, ...] = _option(
         "NAME[,NAME]",

@@ -17,12 +17,10 @@ from pytest_specdec.verdict.noise import level_of_gate
 from pytest_specdec.verdict.sampling.statistics import SamplingPlan
 
 
-@pytest.fixture(scope="session", autouse=True)
-def few_samples() -> Iterator[None]:
+@pytest.fixture(autouse=True)
+def few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a gate's first prompt as many are drawn anew as show a total variation of 0.4; measured tokens show less."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SamplingPlan, "for_gamma", staticmethod(partial(SamplingPlan.for_gamma, samples=800)))
-        yield
+    monkeypatch.setattr(SamplingPlan, "for_gamma", staticmethod(partial(SamplingPlan.for_gamma, samples=800)))
 
 
 @pytest.fixture(scope="session")

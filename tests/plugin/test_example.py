@@ -195,6 +195,11 @@ def test_a_folder_that_cannot_be_written_is_named(
     ("wrong", "words"),
     [
         (("--method", "eagle"), "--method eagle drafts with a model: name it by --draft MODEL"),
+        (
+            ("--draft", "org/draft", "--method", "egle"),
+            "--method egle: vllm has none of this name; did you mean 'eagle'?",
+        ),
+        (("--method", "prompt_lookup"), "vllm has none of this name; `pytest-specdec methods` lists"),
         (("--draft", "org/draft", "--method", "none"), "method 'none' does not speculate"),
         (("--draft", "constructed:nowhere"), "constructed:nowhere"),
     ],

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.plugin.gates import INI, SPECULATIVE, TARGET_ONLY
 
+from pytest_specdec.settings import OPTIONS
+
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
@@ -15,6 +17,13 @@ def gamma_of(project: Project, *options: str) -> str:
     """γ of the one test, as its id tells it."""
     (name,) = project.ids(*options)
     return name.removeprefix("test_it[t-draft_model-").removesuffix("-short]")
+
+
+def test_pytest_s_help_lists_each_option(project: Project) -> None:
+    """Argparse takes a percent sign in a help text for a format."""
+    told = project.run("--help").stdout.str()
+    assert [option.flag for option in OPTIONS if option.flag not in told] == []
+    assert "5%" in told
 
 
 def test_the_default(project: Project) -> None:

@@ -28,12 +28,7 @@ IS_BASELINE = "this is the target-only baseline"
 TARGET_NOT_TIMED = "target-only was not timed"
 UNCOUNTED = "target-only tells no counters of drafts, so that it did not speculate is not proven"
 LONGEST_TOLD = 60
-BROUGHT_ALONG = (  # room beside a drafter; what rating needs; graphs for batches of γ + 1 tokens each
-    "cache.num_gpu_blocks",
-    "model.max_logprobs",
-    "compilation.cudagraph_capture_sizes",
-    "compilation.max_cudagraph_capture_size",
-)
+BROUGHT_ALONG = ("cache.num_gpu_blocks", "model.max_logprobs")  # room beside a drafter; what rating needs
 FEW_ROUNDS = "fewer than two rounds with energy beside the target's"
 
 

@@ -7,7 +7,7 @@ without that: the largest value that surely pays, and the smallest above it that
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -16,11 +16,7 @@ from pytest_specdec.record import Figure
 
 NO_GAIN = 1.02
 NONE_MEASURED = "no gain was measured"
-PAYS, SEEMS_TO_PAY = (
-    "pays at every concurrency measured",
-    "seems to pay at every concurrency measured, not surely at all",
-)
-LOSES, SEEMS_TO_LOSE = "pays at no concurrency measured", "seems to pay at no concurrency measured, not surely at all"
+PAYS, LOSES = "pays at every concurrency measured", "pays at no concurrency measured"
 
 
 @dataclass(frozen=True)
@@ -100,11 +96,17 @@ def _why_none(ordered: Sequence[tuple[int, Gain]]) -> str:
         return NONE_MEASURED
     (first, _), (last, at_last) = ordered[0], ordered[-1]
     if at_last.ratio < 1:
-        return f"{LOSES if all(gain.loses for _, gain in ordered) else SEEMS_TO_LOSE}, from {first} to {last}"
+        return f"{LOSES}, from {first} to {last}{_unsure(ordered, lambda gain: gain.loses)}"
     rising = [at for (_, here), (at, then) in pairwise(ordered) if here.ratio < 1 <= then.ratio]
     if rising:
         sure = all(gain.pays for at, gain in ordered if at >= rising[-1])
         before = [str(at) for at, gain in ordered if at < rising[-1] and gain.pays]
         told = f"{'pays' if sure else 'seems to pay, not surely,'} from {rising[-1]} on at every concurrency measured"
         return f"{told}, up to {last}" + (f", and at {', '.join(before)}" if before else "")
-    return f"{PAYS if all(gain.pays for _, gain in ordered) else SEEMS_TO_PAY}, up to {last}"
+    return f"{PAYS}, up to {last}{_unsure(ordered, lambda gain: gain.pays)}"
+
+
+def _unsure(ordered: Sequence[tuple[int, Gain]], sure: Callable[[Gain], bool]) -> str:
+    """Where it only seems so."""
+    left = [str(at) for at, gain in ordered if not sure(gain)]
+    return f", not surely at {', '.join(left)}" if left else ""

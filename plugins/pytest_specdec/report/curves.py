@@ -163,7 +163,7 @@ def _over_concurrency(kind: str, place: str, y_label: str, gains: Mapping[str, M
         if each.concurrency.value is not None
     )
     note = "Dotted: as the target alone. Upright: where a γ breaks even."
-    shown: dict[str, Any] = {"marks": tuple(marks), "marked": "requests", "level": 1.0, "note": note}
+    shown: dict[str, Any] = {"marks": tuple(marks), "marked": "", "level": 1.0, "note": note}
     return Figure(kind, place, "requests at once", y_label, tuple(lines), x_log=True, **shown)
 
 

@@ -195,6 +195,7 @@ def _decide(place: str, gates: Sequence[Gate], by: str, limits: Sequence[Limit])
 
 
 PREFIX = {"throughput": "", "latency": "p95 of a whole request: ", "energy": "J/token: "}
+EXCEPT = {NOT_TO: "but not", UNDECIDED: "not decided"}
 Sweep = Mapping[int, Weighed]
 
 
@@ -250,9 +251,14 @@ def _pays(sweep: Sweep, by: str) -> str:
             f", and nothing is advised at {', '.join(without)}" if without else ""
         )
     since = f"from {paying[0]} " if paying[0] != min(sweep) else ""
-    lost = [str(at) for at, each in sweep.items() if paying[0] < at < paying[-1] and each.outcome != USE]
-    but = f", but not at {', '.join(lost)}" if lost else ""
+    but = "".join(_between(sweep, paying, outcome, words) for outcome, words in EXCEPT.items())
     return f"{PREFIX[by]}pays {since}up to {paying[-1]} requests ({best.label}){but}, {found.in_words()}"
+
+
+def _between(sweep: Sweep, paying: Sequence[int], outcome: str, words: str) -> str:
+    """At which concurrencies between the paying ones it is not so."""
+    found = [str(at) for at, each in sweep.items() if paying[0] < at < paying[-1] and each.outcome == outcome]
+    return f", {words} at {', '.join(found)}" if found else ""
 
 
 def _best_at(weighed: Weighed, by: str) -> str:
@@ -260,7 +266,14 @@ def _best_at(weighed: Weighed, by: str) -> str:
         return weighed.words
     best = weighed.best
     unsure = {USE: "", NOT_TO: ", which does not pay", UNDECIDED: ", not decided"}[weighed.outcome]
-    return f"{best.label}: {_in_words(best.gain, by)}{_cost(best.gate, by)}{unsure}"
+    alike = _list([each.label for each in _others(best, weighed)])
+    told = f", not told apart from {alike}" if alike else ""
+    return f"{best.label}: {_in_words(best.gain, by)}{_cost(best.gate, by)}{unsure}{told}"
+
+
+def _others(best: Candidate, weighed: Weighed) -> list[Candidate]:
+    """What the best one is not told apart from."""
+    return [each for each in weighed.gains if each is not best and _alike(each.gain, best.gain)]
 
 
 def _best(candidates: Sequence[Candidate], kept: Sequence[Gate], by: str) -> tuple[str, Candidate | None, str]:
@@ -303,8 +316,7 @@ def _rounds(candidate: Candidate) -> str:
 def _about(best: Candidate, weighed: Weighed, by: str) -> Iterator[str]:
     """What else is known of the chosen one."""
     yield from filter(None, (_latencies(best.gate, weighed.targets), _exactness(best.gate.record)))
-    alike = [each for each in weighed.gains if each is not best and _alike(each.gain, best.gain)]
-    if alike:
+    if alike := _others(best, weighed):
         yield f"not told apart from {_list([f'{each.label}, {_in_words(each.gain, by)}' for each in alike])}"
     yield from _model(best, by, weighed.arms)
 

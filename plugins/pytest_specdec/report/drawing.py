@@ -41,8 +41,8 @@ class Figure:
     `kind`: what is shown, the same over all groups. `group`: of which scenario, engine, target and device. `x_names`:
     names in place of numbers at x = 0, 1, …; `x_whole`: x takes whole numbers only; `x_log`: each doubling takes the
     same room. `level`: a horizontal line that divides better from worse. `marks`: (x, words) of events on the x axis,
-    `marked`: what x is to them. `note`: what a reader must know. `part`: which of several, where one figure would hold
-    too many lines.
+    `marked`: what x is to them, empty where the words say it. `note`: what a reader must know. `part`: which of
+    several, where one figure would hold too many lines.
     """
 
     kind: str
@@ -166,8 +166,18 @@ def _x_ticks(figure: Figure, low: float, high: float) -> tuple[tuple[float, str]
     if figure.x_names:
         return tuple(enumerate(figure.x_names))
     if figure.x_log:
-        return tuple((x, f"{x:g}") for x in sorted({x for line in figure.lines for x in line.x}))
+        return _apart(sorted({x for line in figure.lines for x in line.x}), (high - low) * LETTER / WIDTH)
     return _ticks(low, high, 8, NICE_WHOLE if figure.x_whole else NICE, int(figure.x_whole))
+
+
+def _apart(values: Sequence[float], letter: float) -> tuple[tuple[float, str], ...]:
+    """Those whose text does not run into the one before, as far as they lie apart in doublings."""
+    told: list[tuple[float, str]] = []
+    for each in values:
+        wide = letter * (len(f"{each:g}") + 1)
+        if not told or math.log2(each / told[-1][0]) >= wide:
+            told.append((each, f"{each:g}"))
+    return tuple(told)
 
 
 def _ticks(
@@ -223,7 +233,10 @@ def _drawn(hue: int, modelled: bool, points: Sequence[str | None], every: int = 
     """A line through the points, broken where one is None, with a marker in every so many of them."""
     ours = f"var(--line-{hue + 1})"
     path = "".join(f"{'L' if last else 'M'}{at}" for last, at in zip((None, *points), points, strict=False) if at)
-    markers = "".join(f"M{at}{MARKERS[hue]}" for at in points[every // 2 :: every] if at)
+    beside = zip((None, *points), points, (*points[1:], None), strict=False)  # a point alone has no line to show it
+    alone = {number for number, (last, at, after) in enumerate(beside) if at and not last and not after}
+    marked = sorted({*range(every // 2, len(points), every), *alone})
+    markers = "".join(f"M{points[number]}{MARKERS[hue]}" for number in marked if points[number])
     dashes, fill = (' stroke-dasharray="6 2.6"', "none") if modelled else ("", ours)
     return (
         f'<path d="{path}" fill="none" stroke="{ours}" stroke-width="1.6" stroke-linejoin="round"{dashes}/>'

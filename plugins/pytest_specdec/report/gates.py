@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from pytest_specdec.engines.spec import model_label
 from pytest_specdec.history.saved import SavedRun, decode, read_run, read_text, run_from
 from pytest_specdec.metrics.speedup import explain_in_hindsight
+from pytest_specdec.progress import count
 from pytest_specdec.record import Parts, Record
 from pytest_specdec.report.table import SHORT
 
@@ -40,7 +41,7 @@ class Gate:
     @property
     def group(self) -> str:
         """What is held fixed in a figure: the place, and where concurrency is swept, that."""
-        return f"{self.place} · {self.concurrency} requests" if self.swept else self.place
+        return f"{self.place} · {count(self.concurrency, 'request')}" if self.swept else self.place
 
     @property
     def concurrency(self) -> int:

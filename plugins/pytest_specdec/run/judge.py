@@ -282,13 +282,14 @@ def _rate(
     answers = answers_of(requests, rounds.judged, -rounds.warmup.rounds)
     told, untried = ([], (OTHER_MODE,)) if _another_mode(arms) else those_told(answers)
     sampled = all(is_sampled(request) and can_be_rated(request) for request in requests)
+    compared = {each[:2] for each in told}
     tokens: list[Rated | Unrated] = []
     wrong: list[Finding] = []
     for answer, rankings in rank_answers(partial(session.rank, arms), answers if sampled else told):
         if rankings is None:
             return None, [], (*untried, NOT_RATED) if told else untried
         tokens += rate_answer(answer, rankings, dtype, ends) if sampled else []
-        wrong += compare_logprobs(answer, rankings, dtype, about.vocabulary) if answer in told else []
+        wrong += compare_logprobs(answer, rankings, dtype, about.vocabulary) if answer[:2] in compared else []
     return _of_tokens(session, arms, rounds, tokens) if sampled else None, wrong, untried
 
 

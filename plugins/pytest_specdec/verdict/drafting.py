@@ -52,16 +52,17 @@ class Drafting:
     def warnings(self) -> list[str]:
         """Silence that may be the text's or a grammar's, and drafts that a grammar may have cut short.
 
-        What is red already, as nothing drafted at all, is not told again.
+        What is red already, as nothing drafted at all, is not told again; where γ may be 0 that is no failure.
         """
         if not self._counted:
-            return []
+            return [self._dead()] if self.spec.speculates and self.asked_for_none else []
         if self.spec.method in MAY_FIND_NONE:
             return [*self._silent()][:1] + self._risen()
         if not self._masked:
             return []
         others = frozenset(range(len(self.requests))) - self._masked
-        return [each for each in self._silent(others) if each not in self.failures][:1] + self._short()
+        silent = [*self._silent(others)] or ([] if self.failures else [*self._silent()])
+        return [each for each in silent if each not in self.failures][:1] + self._short()
 
     @property
     def _masked(self) -> frozenset[int]:

@@ -31,6 +31,7 @@ ADVICE = {
     Outcome.UNDECIDABLE: "run the target-only test alone; until its output is stable, nothing can be said",
 }
 IN_FLOAT32 = "try another method, γ or version: in float32 numerics explain no such gap"
+MANY_IN_FLOAT32 = "try another method, γ or version: each gap is within the floor, but there are too many of them"
 TARGET_WRONG = (
     "look at the target's own KV cache, positions and attention in this engine: target-only decoding is wrong"
 )
@@ -147,8 +148,9 @@ def _advice(verdict: Verdict) -> str:
     first = verdict.findings[0] if verdict.findings else None
     if first is not None and first.target_wrong:
         return TARGET_WRONG
-    float32 = verdict.outcome is Outcome.DIVERGENT and verdict.floor.dtype == "float32"
-    return IN_FLOAT32 if float32 else ADVICE[verdict.outcome]
+    if verdict.outcome is Outcome.DIVERGENT and verdict.floor.dtype == "float32":
+        return MANY_IN_FLOAT32 if verdict.by_number_alone else IN_FLOAT32
+    return ADVICE[verdict.outcome]
 
 
 def round_name(number: int) -> str:

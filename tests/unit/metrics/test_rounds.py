@@ -377,12 +377,6 @@ def test_too_few_rounds_have_no_interval() -> None:
 
 def test_what_an_arm_brings_along_is_no_warning() -> None:
     """Nobody could set it alike; what could be set is told."""
-    settings = {
-        "cache.num_gpu_blocks": (1820, 2048),
-        "model.max_logprobs": (20, -1),
-        "compilation.cudagraph_capture_sizes": ([5, 10], [1, 2, 4]),
-        "compilation.max_cudagraph_capture_size": (500, 512),
-        "cache.dtype": ("fp8", "auto"),
-    }
+    settings = {"cache.num_gpu_blocks": (1820, 2048), "model.max_logprobs": (20, -1), "cache.dtype": ("fp8", "auto")}
     (told,) = warn_of_differences(settings)
     assert told.startswith("cache.dtype is fp8 here and auto for target-only")

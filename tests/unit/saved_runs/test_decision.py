@@ -203,7 +203,7 @@ def test_a_sweep_of_concurrency_has_one_decision() -> None:
     assert decision.at_each == [
         "at 1: γ = 4: 2.40× [2.30, 2.50], J/token 0.40× [0.38, 0.42]",
         "at 16: γ = 4: 2.00× [1.90, 2.10], J/token 0.50× [0.48, 0.52]",
-        "at 64: γ = 2: 1.20× [1.10, 1.30], J/token 0.80× [0.78, 0.82]",
+        "at 64: γ = 2: 1.20× [1.10, 1.30], J/token 0.80× [0.78, 0.82], not told apart from γ = 4",
         "at 128: γ = 2: 0.80× [0.75, 0.85], J/token 1.20× [1.18, 1.22], which does not pay",
     ]
     assert decision.outcome == "use"
@@ -260,6 +260,14 @@ def test_what_loses_between_is_named() -> None:
     )
 
 
+def test_what_is_open_between_is_no_loss() -> None:
+    """At 4 the interval holds 1."""
+    told = [*at(1, target(), arm(2, 1.2, 1.1, 1.3)), *at(4, target(), arm(2, 1.1, 0.4, 3.5))]
+    told += [*at(16, target(), arm(2, 1.3, 1.2, 1.4)), *at(64, target(), arm(2, 0.8, 0.7, 0.9))]
+    (decision,) = decisions_on([SavedRun("0001", Path("0001_x.json"), "", {}, {}, tuple(told), {})])
+    assert decision.words.startswith("draft_model d: pays up to 16 requests (γ = 2), not decided at 4, break-even")
+
+
 def test_an_engine_that_decodes_one_by_one_is_not_swept(tmp_path: Path) -> None:
     """Whatever it is asked: each workload has its own decision, and nothing is said of concurrency."""
     alone = {"details": {"concurrency": 1}}
@@ -284,7 +292,10 @@ def test_the_report_draws_where_a_sweep_pays() -> None:
     assert drawn["Speed-up over concurrency"].marks == ((87.4, words),)
     assert drawn["J/token over concurrency"].lines[0].y == pytest.approx((0.8, 1.2))
     assert {figure.group.rpartition(" · ")[2] for figure in content.figures if figure.kind == "Speed-up against γ"} == {
-        f"{concurrency} requests" for concurrency in (1, 16, 64, 128)
+        "1 request",
+        "16 requests",
+        "64 requests",
+        "128 requests",
     }
 
 

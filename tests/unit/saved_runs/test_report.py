@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -330,6 +331,22 @@ def test_doublings_are_equally_far_apart() -> None:
         float(at) for at in re.findall(r'x="(\S+)" y="196" text-anchor="middle">(?:1|4|16)<', drawing)
     )
     assert sixteen - four == pytest.approx(four - one, abs=0.2)
+
+
+def test_places_that_lie_close_have_no_text_on_text() -> None:
+    """Those that would run into the one before are left out."""
+    places = (1.0, 4.0, 16.0, 64.0, 80.0, 88.0, 96.0, 128.0, 256.0)
+    drawing = draw_svg(Figure("k", "g", "x", "y", (Line("a", places, (1.0,) * len(places)),), x_log=True))
+    told = re.findall(r'x="(\S+)" y="196" text-anchor="middle">(\d+)<', drawing)
+    assert [text for _, text in told] == ["1", "4", "16", "64", "88", "128", "256"]
+    assert min(float(after[0]) - float(before[0]) for before, after in pairwise(told)) > 12
+
+
+def test_of_many_points_one_that_stands_alone_is_seen() -> None:
+    """No line leads to it, and not each point has a marker."""
+    values = tuple(None if number % 2 else 1.0 for number in range(60))
+    drawing = draw_svg(Figure("k", "g", "x", "y", (Line("a", tuple(map(float, range(60))), values),)))
+    assert re.search(r'<path d="([^"]*)" fill="var', drawing)[1].count("M") == 30
 
 
 def point(text: str) -> tuple[float, ...]:

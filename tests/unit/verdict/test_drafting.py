@@ -99,6 +99,13 @@ def test_a_grammar_explains_no_round_in_which_nothing_is_accepted() -> None:
     assert (len(stale.failures), masked.failures, masked.warnings) == (1, stale.failures, [])
 
 
+def test_the_silence_of_a_grammar_s_request_is_told_where_drafts_are_counted_together() -> None:
+    """All drafts may be of the other request."""
+    answers = (run(OF_TWO, (2,) * 20).generations[0], run(OF_TWO, (1,) * 31).generations[0])
+    mixed = replace(of("draft_model", round_of(OF_TWO, 20, 20), Run(answers, OF_TWO, 0.0)), requests=[PLAIN, MASKED])
+    assert (mixed.failures, mixed.warnings) == ([], [f"31 of 51 {STOPPED}"])
+
+
 STOPPED = "steps of round 0 drafted nothing: did drafting stop midway?"
 MIXED = {
     "none": (round_of(OF_TWO, 20, 20), [], []),
@@ -139,8 +146,11 @@ def test_a_lookup_may_find_nothing(method: str) -> None:
 
 
 def test_no_draft_at_some_size_of_the_batch_may_be_asked_for() -> None:
-    """γ = 0 on purpose is no dead drafter."""
-    assert of("draft_model", run(SILENT), run(SILENT), **BATCHES).failures == []
+    """γ = 0 on purpose is no dead drafter; that nothing at all was drafted is told."""
+    for method in ("draft_model", "ngram"):
+        silent = of(method, run(SILENT), run(SILENT), **BATCHES)
+        assert (silent.failures, len(silent.warnings)) == ([], 1)
+        assert silent.warnings[0].startswith("nothing was drafted in 62 tokens")
 
 
 def test_drafts_whose_length_an_option_varies_are_not_called_short() -> None:

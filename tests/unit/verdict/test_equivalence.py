@@ -14,6 +14,7 @@ from pytest_specdec.generation import Generation, Run, Score
 from pytest_specdec.verdict.equivalence import Calibration, Certified, Outcome, Verdict, judge
 from pytest_specdec.verdict.limits import Facts
 from pytest_specdec.verdict.noise import NoiseFloor, noise_floor
+from pytest_specdec.verdict.words import describe_verdict
 from pytest_specdec.workloads.workload import Request, Workload
 
 PROMPT = (5, 6, 7)
@@ -260,6 +261,8 @@ def test_more_near_ties_than_the_calibration_has_are_divergent_although_each_is_
     changed = [token + 200 for token in ids]
     verdict = verdict_on(generation(changed), generation(ids), gaps(*[0.1] * 100))
     assert (verdict.counts["tie"], verdict.outcome, verdict.near_ties.too_many) == (1, Outcome.DIVERGENT, True)
+    in_float32 = replace(verdict, limits=replace(verdict.limits, floor=replace(verdict.floor, dtype="float32")))
+    assert "each gap is within the floor, but there are too many" in describe_verdict(in_float32, "w")
 
 
 def test_repeated_rounds_are_one_observation_of_near_ties() -> None:
