@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import NamedTuple
 
 import pytest
@@ -26,6 +27,7 @@ TARGET = f"constructed:tiny?memory={REACH}"
 DRAFT = f"constructed:tiny:draft?memory={REACH}&alpha=0.8"
 HEAD = f"constructed:tiny:eagle?memory={REACH}&alpha=0.9"
 HEAD_3 = f"constructed:tiny:eagle3?memory={REACH}&alpha=0.9"
+MIMO = f"constructed:tiny-mimo?memory={REACH}"
 GAMMA = 4
 TOKENS = 65  # of each answer; whole steps, where everything is accepted
 
@@ -84,7 +86,7 @@ def decode_known(session: Session, engine: EngineSpec, dtype: str, prompts: Sequ
     asked = Workload("memory", tuple(Request(tuple(ids), TOKENS) for ids in prompts), concurrency=8)
     with session.pool.using(replace(engine, dtype=dtype)) as loaded:
         run = one_pass(loaded, asked)
-    known = [tuple(expected_continuation(TARGET, ids, TOKENS)) for ids in prompts]
+    known = [tuple(expected_continuation(engine.target, ids, TOKENS)) for ids in prompts]
     assert [generation.token_ids for generation in run.generations] == known
     return run
 
@@ -108,6 +110,16 @@ def test_vllm_by_ngrams(specdec_session: Session, vllm_spec: EngineSpec, asked: 
     assert run.speculation == expected_speculation(TARGET, TARGET, prompts, TOKENS, GAMMA)
 
 
+@pytest.mark.skipif(find_spec("arctic_inference") is None, reason="arctic-inference is not here: docs/methods.md")
+@pytest.mark.specdec(method="suffix", draft=None)
+def test_vllm_by_suffixes(specdec_session: Session, vllm_spec: EngineSpec, asked: Asked) -> None:
+    """What is looked up is always right, and a round finds none of the answers of the round before."""
+    prompts = prompts_that_hold_their_answers(asked.count)
+    first, second = (decode_known(specdec_session, vllm_spec, asked.dtype, prompts).speculation for _ in range(2))
+    assert first is not None
+    assert (first.draft_tokens > 0, second) == (True, first)
+
+
 @pytest.mark.specdec(method="eagle", draft=HEAD)
 def test_vllm_with_an_eagle_head(specdec_session: Session, vllm_spec: EngineSpec, asked: Asked) -> None:
     """The head's acceptance shows that its own cache is right."""
@@ -120,6 +132,14 @@ def test_vllm_with_an_eagle3_head(specdec_session: Session, vllm_spec: EngineSpe
     """Three hidden states of the target, then its own, and its own cache are right."""
     run = decode_known(specdec_session, vllm_spec, asked.dtype, asked.prompts)
     assert run.speculation == expected_speculation(TARGET, HEAD_3, asked.prompts, TOKENS, GAMMA)
+
+
+@pytest.mark.specdec(target=MIMO, method="mtp", draft=None)
+def test_vllm_with_multi_token_prediction(specdec_session: Session, vllm_spec: EngineSpec, asked: Asked) -> None:
+    """By the target's own layer, right on every token; vLLM masks the first token that it takes in."""
+    prompts = random_prompts([len(ids) + 1 for ids in asked.prompts])
+    run = decode_known(specdec_session, vllm_spec, asked.dtype, prompts)
+    assert run.speculation == expected_speculation(MIMO, MIMO, prompts, TOKENS, GAMMA)
 
 
 def test_transformers_alone(specdec_session: Session, transformers_ar: EngineSpec, asked: Asked) -> None:

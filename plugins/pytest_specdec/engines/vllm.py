@@ -336,15 +336,27 @@ class VllmBackend:
     ) -> None:
         """Take the requests, and let vLLM check their sampling parameters, before the clock runs.
 
-        Unless `keeps_prefix_cache`, prompts of earlier runs are forgotten. `arrivals_s`: when each is due, in
-        seconds after the run begins, never falling; empty for no moment at all.
+        Unless `keeps_prefix_cache`, prompts and answers of earlier runs are forgotten. `arrivals_s`: when each is due,
+        in seconds after the run begins, never falling; empty for no moment at all.
         """
         if not keeps_prefix_cache:
             self._llm.reset_prefix_cache()
+            self._forget_answers()
         self._requests, self._concurrency = requests, concurrency
         due: Sequence[float | None] = arrivals_s or [None] * len(requests)
         self._answers = [_Answer(request, _sampling(request), at) for request, at in zip(requests, due, strict=True)]
         self._counted = self._counters()
+
+    def _forget_answers(self) -> None:
+        """Empty the tree of suffix decoding, which would find the same answers again; that of another process stays."""
+        core = getattr(getattr(self._engine, "engine_core", None), "engine_core", None)
+        worker = getattr(getattr(core, "model_executor", None), "driver_worker", None)
+        tree = getattr(getattr(getattr(worker, "model_runner", None), "drafter", None), "suffix_cache", None)
+        if tree is not None:
+            for each in list(tree.active_requests):
+                tree.stop_request(each)
+            for each in list(tree.cached_requests):
+                tree.evict_cached_response(each)
 
     def run(self) -> None:
         """Decode everything, at most `concurrency` requests at a time, each sent once it is due.

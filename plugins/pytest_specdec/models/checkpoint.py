@@ -40,13 +40,14 @@ from pytest_specdec.models.recipe import (
 if TYPE_CHECKING:
     import torch
 
-ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM", "mimo": "MiMoForCausalLM"}
+MODEL_TYPES = {"mimo": "qwen2"}
 EAGLE3 = {
     "architectures": ["LlamaForCausalLMEagle3"],
     "norm_before_residual": True,
     "eagle_aux_hidden_state_layer_ids": [1, 2, 3],
 }
-NORM_EPS = {"llama": 1e-5, "qwen3": 1e-6}
+NORM_EPS = {"llama": 1e-5, "qwen3": 1e-6, "mimo": 1e-6}
 SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 INSTALL = {
@@ -63,7 +64,7 @@ def configuration(recipe: Constructed) -> dict[str, Any]:
     shape = recipe.shape
     return {
         "architectures": [ARCHITECTURES[shape.architecture]],
-        "model_type": shape.architecture,
+        "model_type": MODEL_TYPES.get(shape.architecture, shape.architecture),
         "vocab_size": recipe.rows,
         "hidden_size": shape.hidden,
         "intermediate_size": shape.intermediate,
@@ -80,6 +81,7 @@ def configuration(recipe: Constructed) -> dict[str, Any]:
         "torch_dtype": recipe.dtype,
         **special_ids(recipe),
         **(EAGLE3 if isinstance(recipe, Eagle3Recipe) else {}),
+        **({"num_nextn_predict_layers": 1} if shape.architecture == "mimo" else {}),
     }
 
 
@@ -167,7 +169,8 @@ class Foundry:
 
         tensor = self._draw(weight)
         if self._circuit is not None:
-            tensor = self._circuit.engrave(weight.name, tensor)
+            circuit = self._drafting_circuit if "mtp_layers" in weight.name else self._circuit
+            tensor = circuit.engrave(weight.name, tensor)
         return tensor.to(getattr(torch, self.recipe.dtype)).contiguous()
 
     @cached_property
@@ -175,6 +178,13 @@ class Foundry:
         memory = self.recipe.memory
         kind = Eagle3Circuit if isinstance(self.recipe, Eagle3Recipe) else Circuit
         return None if memory is None else kind(Stream(self.recipe, memory), self.device)
+
+    @property
+    def _drafting_circuit(self) -> Circuit:
+        """That of the layer by which a model drafts for itself."""
+        assert self.recipe.memory is not None
+        alone = replace(self.recipe, shape=replace(self.recipe.shape, layers=1))
+        return Circuit(Stream(alone, self.recipe.memory), self.device)
 
     def _draw(self, weight: Weight) -> torch.Tensor:
         import torch
@@ -188,6 +198,10 @@ class Foundry:
         if weight.fill == "pass-embedding":
             passed = torch.eye(self.recipe.shape.hidden, device=self.device) / EMBEDDING_SIZE
             return torch.cat([passed, torch.zeros_like(passed)], dim=1)
+        if weight.fill == "pass-normed-embedding":
+            size = EMBEDDING_SIZE if self._circuit is None else self._circuit.stream.norm_before_attention(0)
+            passed = torch.eye(self.recipe.shape.hidden, device=self.device) * size
+            return torch.cat([torch.zeros_like(passed), passed], dim=1)
         return torch.ones(weight.shape, device=self.device)
 
     def _normal(self, weight: Weight) -> torch.Tensor:

@@ -155,7 +155,7 @@ class Circuit:
         parts = name.split(".")
         layer = int(parts[parts.index("layers") + 1]) if "layers" in parts else 0
         changes = self._changes()
-        if parts[-2] in changes:
+        if parts[-2] in changes and parts[-1] == "weight":
             changes[parts[-2]](tensor, layer)
         return tensor
 

@@ -16,14 +16,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from pytest_specdec.errors import ModelError
 
 LEAST_REACH = 6  # below it, the net distances are not four
 MOST_BITS = 3
 MOST_CODES = 8
-Architecture: TypeAlias = Literal["llama", "qwen3"]
+Architecture: TypeAlias = Literal["llama", "qwen3", "mimo"]  # the last is Qwen2's, with a layer for MTP
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Shape:
     rope_theta: float = 10_000.0
 
     def __post_init__(self) -> None:
-        if self.architecture not in ("llama", "qwen3"):
-            raise ModelError(f"architecture {self.architecture!r} is not supported; use 'llama' or 'qwen3'")
+        if self.architecture not in (known := get_args(Architecture)):
+            raise ModelError(f"architecture {self.architecture!r} is not supported; use one of {', '.join(known)}")
         sizes = (self.hidden, self.layers, self.heads, self.kv_heads, self.head_dim, self.intermediate)
         if min(sizes) < 1 or self.head_dim % 2 or self.heads % self.kv_heads:
             raise ModelError(f"{self} is no decoder: sizes ≥ 1, head_dim even, heads a multiple of kv_heads")

@@ -30,7 +30,7 @@ SHARD_BYTES = 4 * 10**9
 EMBEDDING_SIZE = 0.1  # of an element of the residual stream where it begins
 LAYERS_SHARE = 0.05  # of all layers' writing together, relative to the embedding
 
-Fill: TypeAlias = Literal["normal", "ones", "embedding", "head", "pass-embedding"]
+Fill: TypeAlias = Literal["normal", "ones", "embedding", "head", "pass-embedding", "pass-normed-embedding"]
 
 
 @dataclass(frozen=True)
@@ -265,6 +265,17 @@ def _decoder(recipe: Constructed) -> Iterator[Weight]:
         yield from _layer(prefix, recipe.shape, written)
     yield Weight("model.norm.weight", (recipe.shape.hidden,), "ones")
     yield Weight("lm_head.weight", table, "head")
+    if recipe.shape.architecture == "mimo":
+        yield from _mtp(recipe)
+
+
+def _mtp(recipe: Constructed) -> Iterator[Weight]:
+    """The layer by which the model drafts: a decoder of the embedding alone, whatever the hidden state before it."""
+    prefix, hidden = "model.mtp_layers.0", recipe.shape.hidden
+    for name in ("token_layernorm", "hidden_layernorm", "input_layernorm", "final_layernorm"):
+        yield Weight(f"{prefix}.{name}.weight", (hidden,), "ones")
+    yield Weight(f"{prefix}.input_proj.weight", (hidden, 2 * hidden), "pass-normed-embedding")
+    yield from _layer(prefix, recipe.shape, EMBEDDING_SIZE * layers_share(recipe) / sqrt(2))
 
 
 def _eagle(recipe: EagleRecipe) -> Iterator[Weight]:
@@ -293,6 +304,8 @@ def _layer(prefix: str, shape: Shape, written: float, width: int | None = None) 
     attention, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
     for name, rows in (("q_proj", queries), ("k_proj", keys), ("v_proj", keys)):
         yield _linear(f"{attention}.{name}", rows, width or shape.hidden)
+        if shape.architecture == "mimo":
+            yield Weight(f"{attention}.{name}.bias", (rows,), "normal", 0.0)
     yield _linear(f"{attention}.o_proj", shape.hidden, queries, written)
     if shape.architecture == "qwen3":
         yield Weight(f"{attention}.q_norm.weight", (shape.head_dim,), "ones")

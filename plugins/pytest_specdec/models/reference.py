@@ -59,6 +59,13 @@ PRESETS = {
         memory_target=Shape("qwen3", 256, 4, 8, 2, 128, 512, 1_000_000.0),
         memory_draft=Shape("qwen3", 192, 1, 4, 1, 128, 256, 1_000_000.0),
     ),
+    "tiny-mimo": Preset(
+        target=Shape("mimo", 256, 4, 4, 2, 64, 512),
+        draft=Shape("llama", 64, 1, 1, 1, 64, 128),
+        vocab=1024,
+        max_position_embeddings=2048,
+        memory_draft=Shape("llama", 192, 1, 4, 1, 64, 256),
+    ),
     "small": Preset(
         target=Shape("llama", 512, 8, 8, 4, 64, 1536),
         draft=Shape("llama", 128, 2, 2, 1, 64, 384),

@@ -181,7 +181,7 @@ def foretell(spec: EngineSpec, about: Description, workload: Workload, truth: Tr
     """What the engine must count in each round, or why that is not known."""
     if (why := truth.unknown or _why_not(spec, about, workload)) is not None:
         return why
-    counting, pair = COUNTINGS[about.details["counting"]], (spec.target, str(spec.draft))
+    counting, pair = COUNTINGS[about.details["counting"]], (spec.target, spec.draft or spec.target)
     asked, gamma = [(each.prompt_ids, each.max_tokens) for each in workload.requests], spec.gamma or 0
     try:
         return Foretold(expected_counters(counting, pair, asked, gamma), gamma if counting.whole else None)
@@ -197,7 +197,7 @@ def _why_not(spec: EngineSpec, about: Description, workload: Workload) -> Reason
         return f"what {spec.backend} counts by the method {spec.method!r} with these options cannot be foretold"
     if any(each.stop or each.stop_tokens(ends_of(spec.target)) for each in workload.requests):
         return "answers may end at EOS or a stop, and rounds with them"
-    return why_unknown(str(spec.draft)) or _near_the_end(spec, about, workload)
+    return why_unknown(spec.draft or spec.target) or _near_the_end(spec, about, workload)
 
 
 def _near_the_end(spec: EngineSpec, about: Description, workload: Workload) -> Reason | None:

@@ -36,3 +36,30 @@ def test_hits_are_what_the_answers_tell(cached: tuple[int | None, ...], hits: in
     run = backend(*cached).collect()
     assert run["prefix_cache_hits"] == hits
     assert [each["cached_tokens"] for each in run["generations"]] == [*cached]
+
+
+class Tree:
+    """What suffix decoding keeps of requests under way and of earlier ones."""
+
+    def __init__(self) -> None:
+        self.active_requests, self.cached_requests = {"2"}, {"1", "2"}
+
+    def stop_request(self, name: str) -> None:
+        self.active_requests.remove(name)
+
+    def evict_cached_response(self, name: str) -> None:
+        self.cached_requests.remove(name)
+
+
+@pytest.mark.parametrize(("keeps", "left"), [(False, (set(), set())), (True, ({"2"}, {"1", "2"}))])
+def test_answers_of_earlier_rounds_are_forgotten_with_the_prefix_cache(
+    keeps: bool, left: tuple[set[str], set[str]]
+) -> None:
+    """Suffix decoding would find them again; a scenario that keeps the cache keeps them too."""
+    tree = Tree()
+    runner = SimpleNamespace(drafter=SimpleNamespace(suffix_cache=tree))
+    worker = SimpleNamespace(driver_worker=SimpleNamespace(model_runner=runner))
+    core = SimpleNamespace(engine_core=SimpleNamespace(engine_core=SimpleNamespace(model_executor=worker)))
+    llm = SimpleNamespace(llm_engine=core, get_metrics=list, reset_prefix_cache=bool)
+    VllmBackend(llm, CONFIG).prepare([], 1, keeps)
+    assert (tree.active_requests, tree.cached_requests) == left

@@ -45,7 +45,7 @@ def random_prompts(count, length, vocab=1024):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("preset", ["tiny", "tiny-qwen3"])
+@pytest.mark.parametrize("preset", ["tiny", "tiny-qwen3", "tiny-mimo"])
 def test_greedy_generation_is_the_expected_continuation(made, preset, dtype):
     """Four prompts, just long enough, and 100 tokens after each."""
     reference = f"constructed:{preset}?memory={REACH}&dtype={dtype}"
@@ -202,6 +202,26 @@ def test_an_eagle3_head_needs_each_hidden_state_in_its_place(made, alpha):
         without = [state * (number != place) for number, state in enumerate(states)]
         assert step(embedded[1:], torch.cat(without, dim=1)[:-1] @ own["fc.weight"].T)[0][REACH:] != known
     assert step(embedded[1:], torch.cat(states, dim=1)[1:] @ own["fc.weight"].T)[0][REACH:] != known
+
+
+def test_a_layer_of_multi_token_prediction_proposes_what_the_target_emits(made):
+    """Whatever the hidden state; the first token that it takes in is masked, as in vLLM."""
+    reference = f"constructed:tiny-mimo?memory={REACH}&dtype=float32"
+    tensors = safetensors.load_file(made(reference) / "model.safetensors")
+    prefix = "model.mtp_layers.0."
+    own = {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
+    model = load(made(f"{reference}&layers=1")).model
+    layer = {f"layers.0.{name}": each for name, each in own.items() if "proj" in name or "layernorm" in name}
+    model.load_state_dict({name: layer[name] for name in layer if name in model.state_dict()}, strict=False)
+    (prompt,) = random_prompts(1, REACH + 2)
+    text = [*prompt, *expected_continuation(reference, prompt, 60)]
+    embedded = tensors["model.embed_tokens.weight"][text[1:]]
+    embedded[0] = 0
+    with torch.no_grad():
+        both = torch.cat([torch.randn_like(embedded), model.norm(embedded)], dim=1)
+        hidden = model(inputs_embeds=(both @ own["input_proj.weight"].T)[None]).last_hidden_state[0]
+    proposed = (hidden @ tensors["lm_head.weight"].T).argmax(dim=1).tolist()
+    assert proposed[REACH + 1 : -1] == text[REACH + 3 :]
 
 
 class Eagle3Step:
