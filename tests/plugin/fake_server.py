@@ -21,9 +21,11 @@ SURE = 10.0
 MODEL = "t"
 COUNTERS = ("drafts", "draft_tokens", "accepted_tokens")
 REFUSAL = "logit_bias is not supported with speculative decoding"
+IN_THE_STREAM: dict[str | None, int] = {"refusal in the stream": 400, "dying words in the stream": 500}
 STATUSES: dict[str | None, tuple[int, str]] = {
     "503": (503, "overloaded"),
     "refusal": (400, REFUSAL),
+    "dying words": (500, f"EngineCore failed: {REFUSAL}"),
     "wrong field": (400, "no such field"),
 }
 
@@ -100,8 +102,8 @@ class FakeServer:
         tokens = decode(body["prompt"][-1], body["max_tokens"])
         if fault == "wrong token":
             tokens[3] = tokens[3] - 1 if tokens[3] > 3 else tokens[3] + 1
-        if fault == "refusal in the stream":
-            yield event({"error": {"message": REFUSAL, "code": 400}})
+        if fault in IN_THE_STREAM:
+            yield event({"error": {"message": REFUSAL, "code": IN_THE_STREAM[fault]}})
             return
         burst = BURST if self._options.drafts else 1
         for at in range(0, len(tokens), burst):

@@ -162,11 +162,26 @@ def test_if_every_request_fails_there_is_nothing_to_judge(start: Start) -> None:
 
 @pytest.mark.parametrize(("fault", "way"), [("refusal", "HTTP 400"), ("refusal in the stream", "the server broke off")])
 def test_what_the_server_refuses_by_vetted_words_is_no_fault(start: Start, fault: str, way: str) -> None:
-    """As in a worker, if it refuses one request too; a request that is wrong, under the same status, is a fault."""
+    """If it refuses every request; a request that is wrong, under the same status, is a fault."""
     with pytest.raises(Unsupported, match=f"refuses: {way}: logit_bias is not supported with speculative decoding"):
-        decode(start("--fault", fault, "--only", str(MARKED)), BOTH)
+        decode(start("--fault", fault), BOTH)
     with pytest.raises(EngineError, match="2 of 2 requests failed; the first: HTTP 400: no such field"):
         decode(start("--fault", "wrong field"), BOTH)
+
+
+@pytest.mark.parametrize("fault", ["dying words", "dying words in the stream"])
+def test_an_error_of_the_server_s_own_is_no_refusal(start: Start, fault: str) -> None:
+    """Whatever its words."""
+    with pytest.raises(EngineError, match="2 of 2 requests failed") as failed:
+        decode(start("--fault", fault), BOTH)
+    assert failed.type is EngineError
+
+
+def test_a_request_that_is_refused_beside_an_answer_is_its_own_error(start: Start) -> None:
+    """The answer is judged all the same."""
+    refused, answered = decode(start("--fault", "refusal", "--only", str(MARKED)), BOTH).generations
+    assert refused.error == "HTTP 400: logit_bias is not supported with speculative decoding"
+    assert (answered.error, answered.token_ids) == (None, AFTER_12)
 
 
 def test_a_target_alone_that_misses_one_answer_is_no_reference(start: Start) -> None:

@@ -13,8 +13,8 @@ from dataclasses import fields, replace
 from os.path import expanduser
 from typing import Any
 
-from pytest_specdec.engines.methods import Method, method_named
-from pytest_specdec.engines.model_files import method_of_draft, read, refuse_wrong_models
+from pytest_specdec.engines.methods import BY_BATCH_SIZE, Method, method_named
+from pytest_specdec.engines.model_files import is_unknown, method_of_draft, read, refuse_wrong_models
 from pytest_specdec.engines.server.plan import SERVED, what_a_server_decides, with_server
 from pytest_specdec.engines.spec import NO_SPECULATION, EngineSpec
 from pytest_specdec.errors import ConfigurationError, did_you_mean
@@ -36,6 +36,10 @@ def _number(value: Any) -> bool:
     return type(value) is int and value > 0
 
 
+def _batches(value: Any) -> bool:
+    return all(isinstance(row, (list, tuple)) and [*map(type, row)] == [int] * 3 for row in _several(value))
+
+
 _TEXT = ("a text", lambda value: isinstance(value, (str, os.PathLike)))
 _TEXTS = ("a text or a list of them", _each(str))
 _TABLE = ("a table", lambda value: isinstance(value, Mapping))
@@ -46,8 +50,9 @@ EXPECTED: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "scenario": ("a path or a list of them", _each(str, os.PathLike)),
     "gamma": ("a number of tokens, 1 or more, or a list of them", lambda value: all(map(_number, _several(value)))),
     "max_model_len": ("a number of tokens, 1 or more", _number),
+    BY_BATCH_SIZE: ("[[first, last, γ], …]", _batches),
 }
-"""What a key of the mark may hold besides None; what is not here is checked by who reads it."""
+"""What a key of the mark or of its options may hold besides None; what is not here is checked by who reads it."""
 
 
 def choose_engines(
@@ -78,9 +83,14 @@ def refuse_unknown_keys(mark: Mapping[str, Any]) -> None:
 def refuse_wrong_values(mark: Mapping[str, Any]) -> None:
     """A value of another kind than its key's is an error, with what would do."""
     for key, value in mark.items():
-        expected, holds = EXPECTED.get(key, ("", bool))
-        if expected and value is not None and not holds(value):
-            raise ConfigurationError(f"@pytest.mark.specdec: {key}={value!r}: expected {expected}")
+        _refuse_wrong_value(key, value)
+    _refuse_wrong_value(BY_BATCH_SIZE, (mark.get("speculative_options") or {}).get(BY_BATCH_SIZE))
+
+
+def _refuse_wrong_value(key: str, value: Any) -> None:
+    expected, holds = EXPECTED.get(key, ("", bool))
+    if expected and value is not None and not holds(value):
+        raise ConfigurationError(f"@pytest.mark.specdec: {key}={value!r}: expected {expected}")
 
 
 def refuse_impossible(specs: Iterable[EngineSpec], others_add_engines: bool, cache: str | None) -> None:
@@ -147,10 +157,16 @@ def _drafting(base: EngineSpec, draft: str | None, mark: Mapping[str, Any], sett
     named: Sequence[str] = _several(mark.get("method", settings.method))
     if NO_SPECULATION in named:
         raise ConfigurationError("method 'none' does not speculate: use the fixtures vllm_ar or transformers_ar for it")
-    for name in named or (None,):
-        method = default_method(base.backend, draft) if name is None else method_named(name)
-        taken = draft if draft is not None and _takes(method, draft) else None
-        yield replace(base, method=method.name, named_method=name, draft=taken)
+    names = named or (None,)
+    methods = [default_method(base.backend, draft) if name is None else method_named(name) for name in names]
+    takers = [] if draft is None else _takers(methods, draft)
+    if draft is not None and not takers and "draft" in mark:
+        raise ConfigurationError(
+            f"@pytest.mark.specdec: draft={draft!r} is taken by no method that is named "
+            f"({', '.join(each.name for each in methods)}): say draft=None, or method={method_of_draft(draft).name!r}"
+        )
+    for name, method in zip(names, methods, strict=True):
+        yield replace(base, method=method.name, named_method=name, draft=draft if method in takers else None)
 
 
 def default_method(backend: str, draft: str | None) -> Method:
@@ -158,9 +174,10 @@ def default_method(backend: str, draft: str | None) -> Method:
     return method_of_draft(draft) if draft is not None else method_named(LOOKUP.get(backend, "ngram"))
 
 
-def _takes(method: Method, draft: str) -> bool:
-    """A target that drafts by itself leaves a draft to the other methods, unless it is a head of its own kind."""
-    return method.takes_draft or (method.drafter == "own head" and method_of_draft(draft) is method)
+def _takers(methods: Sequence[Method], draft: str) -> list[Method]:
+    """A target that drafts by itself leaves a draft to other methods, unless it is, or may be, a head of its own."""
+    takers = [each for each in methods if each.takes_draft or each is method_of_draft(draft)]
+    return takers or [each for each in methods if each.drafter == "own head" and is_unknown(draft)]
 
 
 def _gammas(spec: EngineSpec, mark: Mapping[str, Any], settings: Settings) -> Sequence[int]:

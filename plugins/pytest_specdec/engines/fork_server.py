@@ -24,7 +24,7 @@ from typing import Any
 
 LOOK_SECONDS = 1.0
 OF_ONE_TEST = ("PYTEST_CURRENT_TEST",)
-SET_LATE = ("OMP_NUM_THREADS",)  # by the worker, after the import: worker.py
+SET_LATE = ("OMP_NUM_THREADS",)  # plain numbers, by the worker, after the import: worker.py
 _servers: dict[tuple[str, str], ForkServer] = {}
 _retired: list[ForkServer] = []
 
@@ -35,7 +35,7 @@ def command_for(python: str, backend: str, source: str, environment: Mapping[str
     `source`: the text of the backend's module, whose `preload` imports what the engine needs. There is one server for
     each backend and interpreter; where environment or working folder have changed, another takes its place.
     """
-    own = {name: value for name, value in environment.items() if name not in SET_LATE}
+    own = {name: value for name, value in environment.items() if name not in SET_LATE or not value.isdecimal()}
     told = {name: value for name, value in {**os.environ, **own}.items() if name not in OF_ONE_TEST}
     key = (source, os.getcwd(), tuple(sorted(told.items())))
     server = _servers.get((backend, python))

@@ -1,14 +1,14 @@
 """Every way to speculate that vLLM and Transformers have: one table, and what follows from it for a draft and for γ.
 
 A method is named by the engine's own word. What a draft's checkpoint is made for is told by its config.json, in the
-engine's format or that of speculators, or else by its name, as vLLM tells it. A name that the table lacks passes
-through: it is a newer engine's, or another plugin's.
+engine's format or that of speculators, or else by its name; what vLLM takes it for is compared once it is loaded. A
+name that the table lacks passes through: it is a newer engine's, or another plugin's.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
@@ -26,10 +26,10 @@ class Method:
     """One method, under the engine's own name.
 
     `engines`: from which version on, of those that this package knows. `drafter`: what drafts. `aliases`: other names,
-    as patterns. `signs`: patterns of the architecture, model type or keys of a draft's config.json; `in_name`: what the
-    name of a checkpoint without such signs has in it. `gamma`: draft tokens a step where none are named, unless the
-    checkpoint or the options say a number under one of `gamma_keys`. `foretold`: whether what is drafted follows from
-    the drafter alone. `output`: what keeps the output the target's own.
+    as patterns. `signs`: patterns of the architecture or model type in a draft's config.json, `keys`: keys that tell it
+    there; `in_name`: what the name of a checkpoint without such signs has in it. `gamma`: draft tokens a step where
+    none are named, unless the checkpoint or the options say a number under one of `gamma_keys`. `foretold`: whether
+    what is drafted follows from the drafter alone. `output`: what keeps the output the target's own.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Method:
     engines: Mapping[str, str] = field(default_factory=lambda: OLDEST)
     aliases: tuple[str, ...] = ()
     signs: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
     in_name: str = ""
     gamma: int = OUR_GAMMA
     gamma_keys: tuple[str, ...] = ()
@@ -47,6 +48,10 @@ class Method:
     def takes_draft(self) -> bool:
         """Whether the draft that is named is this method's; a target that drafts by itself takes a head of its own."""
         return self.drafter in ("model", "head", "class")
+
+    def is_told_by(self, words: Sequence[str]) -> bool:
+        """Whether one of these architectures and model types is a sign of it."""
+        return any(fnmatchcase(word, sign) for sign in self.signs for word in words)
 
     def default_gamma(self, said: Mapping[str, Any]) -> int:
         """γ where none is named; `said`: the checkpoint's configuration, and options over it."""
@@ -113,7 +118,8 @@ METHODS = (
     Method(
         name="medusa",
         drafter="head",
-        signs=("medusa", "MedusaModel", "medusa_num_heads"),
+        signs=("medusa", "MedusaModel"),
+        keys=("medusa_num_heads",),
         gamma_keys=("num_heads", "medusa_num_heads"),
         foretold=True,
     ),
@@ -129,14 +135,14 @@ LOOKUPS = (*(each.name for each in METHODS if each.drafter == "text"), *OF_LLAMA
 def method_named(name: str) -> Method:
     """The method of this name or alias; one that the table lacks takes what it is given."""
     known = (each for each in METHODS if name == each.name or any(fnmatchcase(name, alias) for alias in each.aliases))
-    return next(known, Method(name=name, drafter="model", engines={}))
+    return next(known, Method(name=name, drafter="text" if name in OF_LLAMA_CPP else "model", engines={}))
 
 
 def method_of(config: Mapping[str, Any], name: str) -> Method:
     """The method that a checkpoint of this config.json and name is made for: a head's, or it is a draft model."""
     words = [*(config.get("architectures") or ()), config.get("model_type"), config.get("speculators_model_type")]
-    told = [str(each) for each in (*words, *config) if each]
-    by_sign = (each for each in METHODS if any(fnmatchcase(word, sign) for sign in each.signs for word in told))
+    told = [str(each) for each in words if each]
+    by_sign = (each for each in METHODS if each.is_told_by(told) or any(config.get(key) for key in each.keys))
     last = PurePath(name.rstrip("/")).name.lower()
     by_name = (each for each in METHODS if each.in_name and each.in_name in last)
     return next(by_sign, None) or next(by_name, DRAFT_MODEL)

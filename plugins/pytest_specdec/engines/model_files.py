@@ -114,6 +114,11 @@ def method_of_draft(draft: str) -> Method:
     return next((each for each in METHODS if each.name == recipe.kind), DRAFT_MODEL)
 
 
+def is_unknown(draft: str) -> bool:
+    """Whether neither a recipe nor a config.json nor its name tells what a draft is made for: it is not fetched yet."""
+    return parse(draft) is None and method_of_draft(draft) is DRAFT_MODEL and not read(draft, "config.json")
+
+
 def _is_missing_path(model: str) -> bool:
     return model.startswith(("/", "./", "../", "~")) and not Path(model).expanduser().exists()
 

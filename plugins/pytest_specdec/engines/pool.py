@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pytest_specdec.engines.engine import Description, Engine
+from pytest_specdec.engines.methods import method_named
 from pytest_specdec.engines.model_files import refuse_other_tokenizer
 from pytest_specdec.engines.server.plan import SERVED
 from pytest_specdec.engines.spec import IN_WORKERS, EngineSpec
@@ -60,15 +61,21 @@ def _with_models(spec: EngineSpec, settings: Settings, doing: Doing) -> Engine:
     return engine
 
 
-def _of_its_gamma(engine: Engine) -> Engine:
-    """The same. Raises EngineError where it drafts another number of tokens than it was asked to; it is ended then."""
-    asked, told = engine.spec.gamma, engine.description.details.get("speculation") or {}
-    if told.get("gamma", asked) == asked:
+def _as_asked(engine: Engine) -> Engine:
+    """The same. Raises EngineError where it drafts by another method or γ than it was asked to; it is ended then."""
+    spec, told = engine.spec, engine.description.details.get("speculation") or {}
+    method, gamma = told.get("method", spec.method), told.get("gamma", spec.gamma)
+    if (method_named(method).name, gamma) == (spec.method, spec.gamma):
         return engine
     engine.close()
+    if method_named(method).name != spec.method:
+        raise EngineError(
+            f"{spec.label}: the method {spec.method} was asked for, and the engine drafts by {method}: name that "
+            f"method, or a draft whose path and config.json do not tell the engine so; here it is {spec.draft}"
+        )
     raise EngineError(
-        f"{engine.spec.label}: γ = {asked} was asked for, and the engine drafts {told['gamma']} tokens a step by "
-        f"{told['method']}: name that γ, or take out what sets it, in speculative_options for example"
+        f"{spec.label}: γ = {spec.gamma} was asked for, and the engine drafts {gamma} tokens a step by "
+        f"{method}: name that γ, or take out what sets it, in speculative_options for example"
     )
 
 
@@ -173,7 +180,7 @@ class Pool:
     def _load(self, spec: EngineSpec) -> None:
         try:
             with self.loading():
-                self._engines[spec.key] = _of_its_gamma(self._start(spec))
+                self._engines[spec.key] = _as_asked(self._start(spec))
         except EngineError as error:
             self._refused[spec.key] = error
             raise

@@ -210,6 +210,8 @@ def check_speculation(config: Mapping[str, Any]) -> None:
         raise ValueError(f"method {method!r} is not one of the Transformers backend's: {', '.join(METHODS)}")
     if (method == "draft_model") != (config["draft"] is not None):
         raise ValueError(f'draft is {config["draft"]!r}: the method "draft_model" needs one, and no other takes one')
+    if asks_for_other_vocabulary(config) and method != "draft_model":
+        raise ValueError(f"{OTHER_VOCABULARY} wants a draft model, and the method {method!r} takes none")
     if method != "none" and (gamma is None or gamma < 1):
         raise ValueError(f"gamma is {gamma!r}: the method {method!r} needs a number of draft tokens, 1 or more")
     if method == "none" and (gamma is not None or config.get("speculative_options")):
@@ -537,9 +539,16 @@ class TransformersBackend:
         if not request["stop"]:
             return
         self._need_tokenizer(f"request {index}: stop text")
-        if self._draft is not None or not knows_stop_text() or not spells(self._tokenizer, SPELLED_FOR_STOPS):
-            told = f"beside a draft, or with a tokenizer that cannot spell {SPELLED_FOR_STOPS!r}"
-            raise ValueError(f"request {index}: Transformers takes no stop text here, {told}; use stop_token_ids")
+        if reason := self._bars_stop_text():
+            raise ValueError(f"request {index}: Transformers takes no stop text here, {reason}; use stop_token_ids")
+
+    def _bars_stop_text(self) -> str | None:
+        if not knows_stop_text():
+            return "in this release"
+        if self._draft is not None:
+            return "beside a draft"
+        spelled = spells(self._tokenizer, SPELLED_FOR_STOPS)
+        return None if spelled else f"with a tokenizer that cannot spell {SPELLED_FOR_STOPS!r}"
 
     def _generation_config(self, request: Mapping[str, Any], stop_ids: list[int]) -> Any:
         from transformers import GenerationConfig

@@ -8,13 +8,13 @@ find none, and a grammar may permit none or few to its own requests, which is a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pytest_specdec.engines.methods import BY_BATCH_SIZE, LOOKUPS
 from pytest_specdec.engines.server.plan import UNKNOWN_METHOD
 from pytest_specdec.engines.spec import OTHER_VOCABULARY, EngineSpec
-from pytest_specdec.generation import Run, Speculation, count_steps
+from pytest_specdec.generation import Generation, Run, Speculation, count_steps
 from pytest_specdec.verdict.words import round_name
 from pytest_specdec.workloads.workload import Request
 
@@ -72,7 +72,7 @@ class Drafting:
     @property
     def asked_for_none(self) -> bool:
         """Whether γ is 0 on purpose at some size of the batch."""
-        return any(entry[-1] == 0 for entry in self.spec.speculative_options.get(BY_BATCH_SIZE, ()))
+        return any(entry[-1] == 0 for entry in self.spec.speculative_options.get(BY_BATCH_SIZE) or ())
 
     @property
     def _counted(self) -> list[Speculation]:
@@ -101,9 +101,9 @@ class Drafting:
             answers = {at: each for at, each in enumerate(run.generations) if at not in excused}
             long = [at for at, each in answers.items() if len(each.token_ids) > self._gamma]
             silent = [at for at in long if answers[at].draft_tokens == 0]
-            steps = count_steps(answers.values())
             if counted is None or not long:
                 continue
+            steps = count_steps(answers.values()) or _steps_of_whole(answers.values(), counted)
             if not counted.drafts:
                 yield f"nothing was drafted in {name}, in {run.tokens} tokens"
             elif silent:
@@ -145,6 +145,11 @@ class Drafting:
         return [
             f"acceptance rose from {rates[0]:.1%} in the first round to {rates[-1]:.1%}: the method remembers answers"
         ]
+
+
+def _steps_of_whole(answers: Iterable[Generation], counted: Speculation) -> int:
+    """The least number of steps of answers that came whole: each step brings one token that no draft did."""
+    return sum(len(each.token_ids) for each in answers) - counted.accepted_tokens
 
 
 def _rate(counted: Speculation) -> float:

@@ -86,6 +86,14 @@ def test_threads_are_set_after_the_import(preloaded: Path, monkeypatch: pytest.M
     assert (threads, len(imports(preloaded))) == ([3, 5, 3], 1)
 
 
+def test_threads_by_level_are_set_before_the_import(preloaded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenMP reads such a list itself, when it is loaded."""
+    told = host.backend_source("vllm").replace("SHADE", "OMP_NUM_THREADS")
+    monkeypatch.setattr(host, "backend_source", lambda backend: told)
+    server = parent_of_a_worker(OMP_NUM_THREADS="2,1")
+    assert imports(preloaded) == [(server, "2,1")]
+
+
 def test_a_server_whose_place_was_taken_ends_after_its_last_worker(preloaded: Path) -> None:
     """The engine that it had forked lives on, as the reference beside another interpreter or environment."""
     reference = worker()

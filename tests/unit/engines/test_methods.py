@@ -15,6 +15,7 @@ from pytest_specdec import cli
 from pytest_specdec.engines.choice import choose_engines
 from pytest_specdec.engines.methods import METHODS, Method, method_named, method_of, names_of_vllm
 from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.settings import Settings
 
 ROOT = Path(__file__).parents[3]
@@ -43,6 +44,8 @@ HEADS: dict[str, tuple[dict[str, Any], str, str, int]] = {
         1,
     ),
     "Gemma's assistant": ({"model_type": "gemma4_assistant"}, "m", "mtp", 3),
+    "a plain model that could have had MTP": ({"model_type": "llama", "use_mtp": False}, "m", "draft_model", 3),
+    "a key that says no": ({"medusa_num_heads": 0}, "m", "draft_model", 3),
     "old Medusa": ({"medusa_num_heads": 4}, "m", "medusa", 4),
     "DSpark": ({"architectures": ["Qwen3DSparkModel"], "block_size": 7}, "m", "dspark", 7),
     "DFlash": ({"architectures": ["DFlashDraftModel"]}, "m", "dflash", 3),
@@ -84,10 +87,31 @@ def chosen(mark: dict[str, Any], **settings: str) -> list[EngineSpec]:
 
 
 def test_a_method_without_a_draft_model_leaves_the_draft_to_others() -> None:
-    """Of one mark; MTP and DSpark draft by the target's own head."""
-    methods = ["draft_model", "ngram", "suffix", "mtp", "dspark", "eagle"]
-    drafts = {each.method: each.draft for each in chosen({"draft": "d", "method": methods})}
-    assert drafts == {"draft_model": "d", "ngram": None, "suffix": None, "mtp": None, "dspark": None, "eagle": "d"}
+    """Of one mark; MTP and DSpark draft by the target's own head, and some of llama.cpp's look drafts up."""
+    alone = ["ngram", "suffix", "ngram-mod", "mtp", "dspark"]
+    drafts = {each.method: each.draft for each in chosen({"draft": "d", "method": ["draft_model", *alone, "eagle"]})}
+    assert drafts == {"draft_model": "d", **dict.fromkeys(alone), "eagle": "d"}
+
+
+def test_a_draft_that_may_be_the_target_s_own_head_is_taken() -> None:
+    """Before it is fetched, nothing else is known of it; whether vLLM takes it for that head is seen when it loads."""
+    assert [each.draft for each in chosen({"draft": "no-such/assistant", "method": "mtp"})] == ["no-such/assistant"]
+
+
+@pytest.mark.parametrize("method", ["ngram", "extract_hidden_states", "mtp"])
+def test_a_draft_of_the_mark_that_no_method_takes_is_an_error(method: str, tmp_path: Path) -> None:
+    """Of the settings it is left to other tests."""
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    with pytest.raises(ConfigurationError, match=rf"taken by no method that is named \({method}\): say draft=None, or"):
+        chosen({"draft": str(tmp_path), "method": method})
+    assert [each.draft for each in chosen({"method": method}, draft=str(tmp_path))] == [None]
+
+
+@pytest.mark.parametrize("batches", [5, [5], [1, 2, 3], [[1, 2]], [[1, 2, True]], "many"])
+def test_gamma_by_batch_size_has_one_shape(batches: Any) -> None:
+    """Another is refused when tests are collected."""
+    with pytest.raises(ConfigurationError, match=r"num_speculative_tokens_per_batch_size=.*\[\[first, last, γ\], …\]"):
+        chosen({"speculative_options": {"num_speculative_tokens_per_batch_size": batches}})
 
 
 def test_a_head_that_is_named_is_what_it_is(tmp_path: Path) -> None:
@@ -149,7 +173,7 @@ def row(method: Method) -> tuple[str, ...]:
         ", ".join(f"`{alias}`" for alias in method.aliases),
         ", ".join(f"{engine} {version}" for engine, version in method.engines.items()),
         method.drafter,
-        ", ".join(f"`{sign}`" for sign in method.signs),
+        ", ".join(f"`{sign}`" for sign in (*method.signs, *method.keys)),
         f"{keys}, else {method.gamma}" if keys else str(method.gamma),
         method.output,
     )

@@ -96,19 +96,28 @@ def test_an_engine_that_does_not_load_is_not_tried_again(pool: Pool) -> None:
         pool.awake(hopeless)
 
 
-def test_an_engine_that_drafts_another_number_of_tokens_is_refused(history: list[str]) -> None:
-    """With both numbers, and ended; what it said of its method is told."""
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ("mtp", "γ = 2 was asked for, and the engine drafts 4 tokens a step by deepseek_mtp"),
+        ("draft_model", "the method draft_model was asked for, and the engine drafts by deepseek_mtp"),
+    ],
+)
+def test_an_engine_that_drafts_otherwise_is_refused(method: str, words: str, history: list[str]) -> None:
+    """By another number of tokens or another method, with both, and ended; an alias is the same method."""
 
     def start(spec: EngineSpec) -> FakeEngine:
         engine = Watched(spec)
         engine.history = history
-        engine.description = replace(engine.description, details={"speculation": {"method": "eagle", "gamma": 4}})
+        told = {"speculation": {"method": "deepseek_mtp", "gamma": 4}}
+        engine.description = replace(engine.description, details=told)
         return engine
 
-    with pytest.raises(EngineError, match="γ = 2 was asked for, and the engine drafts 4 tokens a step by eagle"):
-        Pool(start).awake(DRAFTED)
-    assert history == [f"close {DRAFTED.label}"]
-    Pool(start).awake(LONGER)
+    drafted = replace(DRAFTED, method=method)
+    with pytest.raises(EngineError, match=words):
+        Pool(start).awake(drafted)
+    assert history == [f"close {drafted.label}"]
+    Pool(start).awake(replace(LONGER, method="mtp"))
 
 
 def test_an_engine_that_dies_is_loaded_anew(pool: Pool, history: list[str]) -> None:

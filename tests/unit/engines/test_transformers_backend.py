@@ -476,6 +476,10 @@ class TestRefusal:
                 {"method": "prompt_lookup", "gamma": 3, "speculative_options": {"prompt_lookup_num_tokens": 2}},
                 "follows from gamma",
             ),
+            (
+                {"method": "prompt_lookup", "gamma": 3, "speculative_options": {"use_heterogeneous_vocab": True}},
+                "use_heterogeneous_vocab wants a draft model, and the method 'prompt_lookup' takes none",
+            ),
         ],
     )
     def test_of_a_configuration(self, load: Any, fields: dict[str, Any], message: str) -> None:
@@ -507,11 +511,16 @@ class TestRefusal:
             load("counts").prepare([request(), request(**fields)], concurrency=1)
 
     def test_of_stop_text_beside_a_draft(self, load: Any) -> None:
-        with pytest.raises(ValueError, match=r"no stop text here, beside a draft.*; use stop_token_ids"):
+        with pytest.raises(ValueError, match="no stop text here, beside a draft; use stop_token_ids"):
             load("worded", "worded").prepare([request(stop=["w18"])], concurrency=1)
 
     def test_of_stop_text_where_transformers_cannot_read_the_tokenizer(self, load: Any) -> None:
-        with pytest.raises(ValueError, match=r"no stop text here.* cannot spell 'abcdef'; use stop_token_ids"):
+        with pytest.raises(ValueError, match="here, with a tokenizer that cannot spell 'abcdef'; use"):
+            load("unspelled").prepare([request(stop=["w18"])], concurrency=1)
+
+    def test_of_stop_text_where_the_release_has_none(self, load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(backend, "knows_stop_text", lambda: False)
+        with pytest.raises(ValueError, match="no stop text here, in this release; use stop_token_ids"):
             load("unspelled").prepare([request(stop=["w18"])], concurrency=1)
 
     def test_of_text_without_a_tokenizer(self, load: Any) -> None:

@@ -70,6 +70,20 @@ def test_a_draft_model_drafts_in_every_round_and_request(runs: Sequence[Run], sa
     assert of("draft_model", *runs).failures == said
 
 
+def whole(run: Run) -> Run:
+    """The same answers, told at once."""
+    return replace(run, generations=tuple(replace(each, chunks=()) for each in run.generations))
+
+
+def test_drafting_that_stops_is_seen_where_answers_come_whole() -> None:
+    """Tokens that no draft brought are the steps."""
+    sound, stopped = whole(run(WORKED)), whole(run(WORKED, (3,) * 11 + (1,) * 20))
+    assert of("draft_model", sound, sound).failures == []
+    assert of("draft_model", sound, stopped).failures == [
+        "23 of 33 steps of round 0 drafted nothing: did drafting stop midway?"
+    ]
+
+
 def test_what_was_accepted_in_an_earlier_gate_counts() -> None:
     """An engine that is never right from its first round on is poor, and not stale."""
     assert of("draft_model", run(REJECTED), run(REJECTED)).failures == []

@@ -72,7 +72,7 @@ def events(pieces: Iterable[tuple[float, bytes]]) -> Iterator[Event]:
 
 @dataclass
 class Answer:
-    """What one exchange said, read once."""
+    """What one exchange said, read once. `error_status`: an error's HTTP status, in a stream the one that is told."""
 
     request: Request
     exchange: Exchange
@@ -91,6 +91,7 @@ class Answer:
     cached: int | None = None
     told: tuple[int, int, int] | None = None
     error: str | None = None
+    error_status: int | None = None
     _done: bool = False
     _step: Any = None
 
@@ -98,6 +99,7 @@ class Answer:
         """Go through what came. Returns itself."""
         if self.exchange.status not in (None, GOOD):
             self.error = f"HTTP {self.exchange.status}: {_message(self.exchange.answer)}"
+            self.error_status = self.exchange.status
             return self
         for event in self._events():
             self._take(event)
@@ -140,6 +142,7 @@ class Answer:
             return
         if event.name == "error" or "error" in value:
             self._fault(f"the server broke off: {_message(event.data.encode())}")
+            self.error_status = found_at(value, ("error", "code"))
         else:
             self._take_value(event.at_s, value)
 

@@ -206,7 +206,7 @@ class ServedEngine:
             self._process.refuse_dead("decoding", DYING_SECONDS if failed else 0.0)
 
     def collect(self) -> Run:
-        """Read the answers. Raises EngineError if there is nothing to judge, Unsupported if the server refuses."""
+        """Read the answers. Raises EngineError if there is nothing to judge, Unsupported if the server refuses all."""
         began, ended = self._span
         answers = self._answers()
         self._refuse_failure(answers)
@@ -228,16 +228,16 @@ class ServedEngine:
         return [Answer(request, each, *known).read() for request, each in pairs]
 
     def _refuse_failure(self, answers: Sequence[Answer]) -> None:
-        errors = [answer.error for answer in answers if answer.error is not None]
-        if refused := [each for each in errors if self._is_refusal(each)]:
-            raise Unsupported(f"server {self.spec.label} refuses: {refused[0]}")
-        failed = len(errors)
+        if answers and all(map(self._is_refusal, answers)):
+            raise Unsupported(f"server {self.spec.label} refuses: {answers[0].error}")
+        failed = sum(answer.error is not None for answer in answers)
         if failed == len(answers) or (failed and not self.spec.speculates):
             raise EngineError(f"server {self.spec.label} at {self._client.url}: {_failures(answers)}")
 
-    def _is_refusal(self, error: str) -> bool:
-        """Whether the server says that it cannot do this, in words that are vetted; else it is a fault."""
-        return any(re.search(each, error) for each in self._plan.dialect.refusals)
+    def _is_refusal(self, answer: Answer) -> bool:
+        """Whether the server says that it cannot do this, as the client's error, in words that are vetted."""
+        of_the_client = answer.error_status in range(400, 500)
+        return of_the_client and any(re.search(each, answer.error or "") for each in self._plan.dialect.refusals)
 
     def drop(self, workload: Workload, after_pieces: int = 1) -> tuple[Generation, ...]:
         """Send these requests and break each off in flight, after so many pieces of its answer."""
