@@ -2,8 +2,7 @@
 
     pytest --specdec-engine xllamacpp --specdec-target a.gguf --specdec-draft b.gguf --specdec-method draft-simple
 
-Models are GGUF files; `options={"gguf": {model: file}, "threads": 4}` says which file a model of another name is in.
-Methods have llama.cpp's own names, prompts are token ids. A worked example: docs/add-an-engine.md.
+Models are GGUF files, or named in `options={"gguf": {model: file}, "threads": 4}`. See docs/add-an-engine.md.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from pytest_specdec.generation import Chunk, Generation, Run, Score, Speculation
 from pytest_specdec.workloads.workload import Request, Workload
 
 CONTEXT, TURNS = 512, 4  # tokens, and requests that are answered at once
+NOT_HAD = ("keeps_prefix_cache", "min_tokens", "stop_token_ids", "sampling")  # it would pass them over in silence
 GREEDY = {"temperature": 0.0, "samplers": ["top_k"], "top_k": 1, "verbose": True, "timings_per_token": True}
 COUNTER = re.compile(r'^llamacpp:spec_decode_num_(\w+)_total(?:\{position="(\d+)"\})? (\d+)$', re.MULTILINE)
 
@@ -46,28 +46,24 @@ class LlamaCpp(Engine):
             raise EngineError(f"llama.cpp does not load {spec.label}: {error}") from error
         told = gguf.GGUFReader(self._file(spec.target))
         ends = told.get_field("tokenizer.ggml.eos_token_id")
-        self.description = Description(
-            vocabulary=len(told.get_field("tokenizer.ggml.tokens").data),
-            context=spec.max_model_len or CONTEXT,
-            device="cpu",
-            versions={"xllamacpp": xllamacpp.__version__},
-            details={"eos_token_ids": [int(ends.contents())] if ends else [], "dtype": spec.dtype},
-        )
+        details = {"eos_token_ids": [int(ends.contents())] if ends else [], "dtype": spec.dtype}
+        size, versions = len(told.get_field("tokenizer.ggml.tokens").data), {"xllamacpp": xllamacpp.__version__}
+        self.description = Description(size, spec.max_model_len or CONTEXT, "cpu", versions, details=details)
 
     def _parameters(self) -> xllamacpp.CommonParams:
         asked, kinds = xllamacpp.CommonParams(), xllamacpp.common_speculative_type
         asked.model.path = self._file(self.spec.target)
         asked.endpoint_metrics, asked.verbosity = True, 1  # which is errors
+        asked.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED  # it computes in float16
         asked.n_parallel, asked.n_ctx = TURNS, TURNS * (self.spec.max_model_len or CONTEXT)
         asked.cpuparams.n_threads = asked.cpuparams_batch.n_threads = self.spec.options.get("threads", 1)
         kind = f"COMMON_SPECULATIVE_TYPE_{self.spec.method.upper().replace('-', '_')}"
         if not hasattr(kinds, kind):
             raise Unsupported(f"llama.cpp has no method {self.spec.method!r}")
         asked.speculative.types = [getattr(kinds, kind)]
-        asked.speculative.draft.n_max = asked.speculative.ngram_simple.size_m = self.spec.gamma or 0
         asked.speculative.ngram_simple.size_n = 3
-        if self.spec.draft:
-            asked.speculative.draft.mparams.path = self._file(self.spec.draft)
+        asked.speculative.draft.n_max = asked.speculative.ngram_simple.size_m = self.spec.gamma or 0
+        asked.speculative.draft.mparams.path = self._file(self.spec.draft or "")
         for cache in (asked, asked.speculative.draft) if self.spec.dtype == "float32" else ():
             cache.cache_type_k = cache.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
         return asked
@@ -76,7 +72,10 @@ class LlamaCpp(Engine):
         return str(self.spec.options.get("gguf", {}).get(model, model))
 
     def prepare(self, workload: Workload) -> None:
-        """Note what is asked, and what was counted until now."""
+        """Note what is asked, and what was counted until now. Raises Unsupported."""
+        asked = [key for key in NOT_HAD if any(getattr(each, key, None) for each in (workload, *workload.requests))]
+        if asked or workload.concurrency > TURNS:
+            raise Unsupported(f"not had here: {', '.join([*asked, f'more than {TURNS} requests at once'])}")
         self._workload, self._before = workload, self._count()
 
     def run(self) -> None:
@@ -101,12 +100,13 @@ class LlamaCpp(Engine):
     def _answer(self, request: Request, due: float) -> Generation:
         pieces: list[tuple[float, Any]] = []
         body = {**GREEDY, "prompt": list(request.prompt_ids), "max_tokens": request.max_tokens, "cache_prompt": False}
-        body |= {"ignore_eos": request.ignore_eos, "stop": list(request.stop), "stream": True, **request.sampling}
+        body |= {"ignore_eos": request.ignore_eos, "stop": list(request.stop), "stream": True}
         time.sleep(max(0.0, self._began + due - time.perf_counter()))
         started = time.perf_counter()
         self._server.handle_completions(body, lambda piece: pieces.append((time.perf_counter() - self._began, piece)))
         told = [(at, piece) for at, piece in pieces if piece.get("__verbose", {}).get("tokens")]
-        ids, last = [token for _, piece in told for token in piece["__verbose"]["tokens"]], pieces[-1][1]
+        ids = [token for _, piece in told for token in piece["__verbose"]["tokens"]]
+        last = pieces[-1][1] if pieces else {}
         came = [(piece["timings"]["predicted_ms"], at) for at, piece in told]  # llama.cpp's clock stands within a step
         counted = last.get("usage", {}).get("completion_tokens")
         return Generation(

@@ -18,7 +18,7 @@ import pytest
 from pytest_specdec.engines.engine import one_pass
 from pytest_specdec.engines.server.engine import ServedEngine
 from pytest_specdec.engines.spec import NO_SPECULATION, EngineSpec
-from pytest_specdec.errors import EngineError
+from pytest_specdec.errors import EngineError, Unsupported
 from pytest_specdec.generation import Speculation
 from pytest_specdec.models import expected_counters, resolve
 from pytest_specdec.models.truth import Counting, Step
@@ -55,6 +55,8 @@ real_text = pytest.mark.specdec(
     server={**SERVER, "speculation": LOOKUP, "stream": False},
     scenario="scenarios/prose.toml",
 )
+
+installed = pytest.mark.skipif(find_spec("pytest_specdec_xllamacpp") is None, reason="another-engine is not installed")
 
 
 @pytest.fixture
@@ -155,10 +157,65 @@ def another_engine(request, tmp_path):
     return EngineSpec(backend="xllamacpp", options={"gguf": files}, **known)
 
 
-@pytest.mark.skipif(find_spec("pytest_specdec_xllamacpp") is None, reason="another-engine is not installed")
+@installed
 def test_another_engine(specdec, specdec_session, another_engine, walks):
     """Both arms are its own; every token is the known one, and every counter."""
     record = specdec(another_engine, walks)
     assert (record.verdict.outcome, record.verdict.known_truth.wrong.value) == ("identical", 0)
     drafter, rounds = another_engine.draft or TARGET, record.throughput.rounds
     assert counted_in(record) == expected_of(specdec_session, another_engine, walks, drafter, rounds)
+
+
+@pytest.fixture
+def unloaded():
+    """The other package's engine, before it has a server."""
+    from pytest_specdec_xllamacpp import LlamaCpp
+
+    return LlamaCpp.__new__(LlamaCpp)
+
+
+ASKED = Workload("asked", (Request((5,), 4),), 4)
+
+
+def asking(**fields) -> Workload:
+    return replace(ASKED, requests=(replace(ASKED.requests[0], **fields),))
+
+
+@installed
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        (asking(min_tokens=2), "min_tokens, "),
+        (asking(stop_token_ids=(7,)), "stop_token_ids, "),
+        (asking(sampling={"temperature": 0.8}), "sampling, "),
+        (replace(ASKED, keeps_prefix_cache=True), "keeps_prefix_cache, "),
+        (replace(ASKED, concurrency=16), ""),
+    ],
+)
+def test_another_engine_refuses_what_it_would_pass_over(unloaded, asked, named):
+    """By name, before anything is asked of llama.cpp."""
+    with pytest.raises(Unsupported, match=f"not had here: {named}more than 4 requests at once"):
+        unloaded.prepare(asked)
+
+
+@installed
+def test_another_engine_computes_in_float32(unloaded):
+    """Flash attention does not, so it is off."""
+    from xllamacpp import llama_flash_attn_type
+
+    unloaded.spec = EngineSpec(backend="xllamacpp", target="t.gguf", dtype="float32")
+    assert unloaded._parameters().flash_attn_type == llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+
+
+class Silent:
+    """A server that answers nothing."""
+
+    def handle_completions(self, body, hear):
+        """Say nothing."""
+
+
+@installed
+def test_no_answer_at_all_is_the_request_s_error(unloaded):
+    """Whatever became of the server; the session goes on."""
+    unloaded._server, unloaded._workload, unloaded._began = Silent(), ASKED, 0.0
+    assert unloaded._answer(ASKED.requests[0], 0.0).error == "0 of None token ids came: {}"
