@@ -98,7 +98,13 @@ def test_a_draft_that_may_be_the_target_s_own_head_is_taken() -> None:
     assert [each.draft for each in chosen({"draft": "no-such/assistant", "method": "mtp"})] == ["no-such/assistant"]
 
 
-@pytest.mark.parametrize("method", ["ngram", "extract_hidden_states", "mtp"])
+@pytest.mark.parametrize("method", ["ngram", ["ngram", "suffix"]])
+def test_lookup_takes_no_draft_of_its_module_s_mark(method: Any) -> None:
+    """Marks are merged, and the test's own names the method alone."""
+    assert {each.draft for each in chosen({"draft": "d", "method": method})} == {None}
+
+
+@pytest.mark.parametrize("method", ["extract_hidden_states", "mtp"])
 def test_a_draft_of_the_mark_that_no_method_takes_is_an_error(method: str, tmp_path: Path) -> None:
     """Of the settings it is left to other tests."""
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))
