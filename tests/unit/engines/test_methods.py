@@ -162,6 +162,10 @@ def test_the_command_prints_each_method(capsys: pytest.CaptureFixture[str], monk
     """As the engine that is installed has them: what it lacks, and what the table lacks, are told."""
     names = frozenset({"eagle", "mtp", "mimo_mtp", "newer_mtp", "of_tomorrow"})
     monkeypatch.setattr(cli, "names_of_vllm", lambda: names)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.main(["methods"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+    monkeypatch.setenv("COLUMNS", "120")
     assert cli.main(["methods"]) == 0
     lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
     told = dict(lines)
