@@ -185,16 +185,15 @@ def asking(**fields) -> Workload:
 @pytest.mark.parametrize(
     ("asked", "named"),
     [
-        (asking(min_tokens=2), "min_tokens, "),
-        (asking(stop_token_ids=(7,)), "stop_token_ids, "),
-        (asking(sampling={"temperature": 0.8}), "sampling, "),
-        (replace(ASKED, keeps_prefix_cache=True), "keeps_prefix_cache, "),
-        (replace(ASKED, concurrency=16), ""),
+        (asking(min_tokens=2), "min_tokens"),
+        (asking(stop_token_ids=(7,)), "stop_token_ids"),
+        (asking(sampling={"temperature": 0.8}), "sampling"),
+        (replace(ASKED, keeps_prefix_cache=True), "keeps_prefix_cache"),
     ],
 )
 def test_another_engine_refuses_what_it_would_pass_over(unloaded, asked, named):
     """By name, before anything is asked of llama.cpp."""
-    with pytest.raises(Unsupported, match=f"not had here: {named}more than 4 requests at once"):
+    with pytest.raises(Unsupported, match=f"not had here: {named}$"):
         unloaded.prepare(asked)
 
 
