@@ -147,10 +147,8 @@ def init(options: argparse.Namespace) -> int:
 
 
 def _mark(options: argparse.Namespace) -> dict[str, Any]:
-    """The keys of the test's mark. Raises ConfigurationError for a method whose drafter is not named."""
+    """The keys of the test's mark."""
     method = options.method or default_method(options.engine, options.draft).name
-    if not options.draft and method_named(method).takes_draft:
-        raise ConfigurationError(f"--method {method} drafts with a model: name it by --draft MODEL")
     drafted = {"draft": options.draft} if options.draft else {}
     return {"target": options.target, **drafted, "method": method, "gamma": options.gamma}
 

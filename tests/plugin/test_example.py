@@ -194,7 +194,7 @@ def test_a_folder_that_cannot_be_written_is_named(
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (("--method", "eagle"), "--method eagle drafts with a model: name it by --draft MODEL"),
+        (("--method", "eagle"), "method 'eagle' drafts with a model of its own: name it as the draft"),
         (
             ("--draft", "org/draft", "--method", "egle"),
             "--method egle: vllm has none of this name; did you mean 'eagle'?",

@@ -13,7 +13,7 @@ from dataclasses import fields, replace
 from os.path import expanduser
 from typing import Any
 
-from pytest_specdec.engines.methods import BY_BATCH_SIZE, Method, method_named
+from pytest_specdec.engines.methods import BY_BATCH_SIZE, METHODS, Method, method_named
 from pytest_specdec.engines.model_files import is_unknown, method_of_draft, read, refuse_wrong_models
 from pytest_specdec.engines.server.plan import SERVED, what_a_server_decides, with_server
 from pytest_specdec.engines.spec import NO_SPECULATION, EngineSpec
@@ -99,6 +99,8 @@ def refuse_impossible(specs: Iterable[EngineSpec], others_add_engines: bool, cac
     `others_add_engines`: whether another plugin answers to names that are not known here.
     """
     for spec in specs:
+        if spec.backend in LOOKUP and spec.speculates:
+            _refuse_without_draft(spec)
         for each in (spec, spec.target_only()):
             if not others_add_engines:
                 _refuse_unknown(
@@ -106,6 +108,12 @@ def refuse_impossible(specs: Iterable[EngineSpec], others_add_engines: bool, cac
                 )
             _refuse_unknown("dtype", each.dtype, DTYPES)
             refuse_wrong_models(each, cache)
+
+
+def _refuse_without_draft(spec: EngineSpec) -> None:
+    method = method_named(spec.method)
+    if method in METHODS and method.takes_draft and spec.draft is None:
+        raise ConfigurationError(f"method {spec.method!r} drafts with a model of its own: name it as the draft")
 
 
 def _refuse_unknown(what: str, word: str, known: Sequence[str], more: str = "") -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_specdec import cli
-from pytest_specdec.engines.choice import choose_engines
+from pytest_specdec.engines.choice import choose_engines, refuse_impossible
 from pytest_specdec.engines.methods import METHODS, Method, method_named, method_of, names_of_vllm
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import ConfigurationError
@@ -111,6 +111,17 @@ def test_a_draft_of_the_mark_that_no_method_takes_is_an_error(method: str, tmp_p
     with pytest.raises(ConfigurationError, match=rf"taken by no method that is named \({method}\): say draft=None, or"):
         chosen({"draft": str(tmp_path), "method": method})
     assert [each.draft for each in chosen({"method": method}, draft=str(tmp_path))] == [None]
+
+
+@pytest.mark.parametrize(
+    ("engine", "method"), [("vllm", "eagle3"), ("vllm", "medusa"), ("transformers", "draft_model")]
+)
+def test_a_method_that_needs_a_draft_is_refused_without_one(engine: str, method: str) -> None:
+    """Before anything is loaded; a name that the table lacks passes through."""
+    settings = Settings.resolve({"target": "t"}, {}, {})
+    with pytest.raises(ConfigurationError, match=f"method '{method}' drafts with a model of its own: name it as"):
+        refuse_impossible(choose_engines(engine, True, [{"method": method}], settings), False, None)
+    refuse_impossible(choose_engines(engine, True, [{"method": "of_tomorrow"}], settings), False, None)
 
 
 @pytest.mark.parametrize("batches", [5, [5], [1, 2, 3], [[1, 2]], [[1, 2, True]], "many"])
