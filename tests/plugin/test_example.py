@@ -197,9 +197,9 @@ def test_a_folder_that_cannot_be_written_is_named(
         (("--method", "eagle"), "method 'eagle' drafts with a model of its own: name it as the draft"),
         (
             ("--draft", "org/draft", "--method", "egle"),
-            "--method egle: vllm has none of this name; did you mean 'eagle'?",
+            "vllm has no method 'egle'; did you mean 'eagle'?",
         ),
-        (("--method", "prompt_lookup"), "vllm has none of this name; `pytest-specdec methods` lists"),
+        (("--method", "prompt_lookup"), "vllm has no method 'prompt_lookup'; `pytest-specdec methods` lists"),
         (("--draft", "org/draft", "--method", "none"), "method 'none' does not speculate"),
         (("--draft", "constructed:nowhere"), "constructed:nowhere"),
     ],

@@ -8,12 +8,12 @@ test file can share one mark. What can be known to be wrong is refused here, bef
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from os.path import expanduser
 from typing import Any
 
-from pytest_specdec.engines.methods import BY_BATCH_SIZE, METHODS, Method, method_named
+from pytest_specdec.engines.methods import BY_BATCH_SIZE, METHODS, Method, method_named, names_of_vllm
 from pytest_specdec.engines.model_files import is_unknown, method_of_draft, read, refuse_wrong_models
 from pytest_specdec.engines.server.plan import SERVED, what_a_server_decides, with_server
 from pytest_specdec.engines.spec import NO_SPECULATION, EngineSpec
@@ -100,6 +100,7 @@ def refuse_impossible(specs: Iterable[EngineSpec], others_add_engines: bool, cac
     """
     for spec in specs:
         if spec.backend in LOOKUP and spec.speculates:
+            _refuse_missing_method(spec)
             _refuse_without_draft(spec)
         for each in (spec, spec.target_only()):
             if not others_add_engines:
@@ -108,6 +109,22 @@ def refuse_impossible(specs: Iterable[EngineSpec], others_add_engines: bool, cac
                 )
             _refuse_unknown("dtype", each.dtype, DTYPES)
             refuse_wrong_models(each, cache)
+
+
+def _refuse_missing_method(spec: EngineSpec) -> None:
+    """By what the engine itself takes; what a vLLM elsewhere takes is not known here."""
+    elsewhere = spec.python is not None or spec.gateway is not None
+    name, of_vllm = spec.named_method or spec.method, None if elsewhere else names_of_vllm()
+    if spec.backend != "vllm" or of_vllm is not None:
+        refuse_missing_method(name, spec.backend, of_vllm if spec.backend == "vllm" else None)
+
+
+def refuse_missing_method(name: str, engine: str, known: Collection[str] | None = None) -> None:
+    """Raise ConfigurationError where the engine has no such method. `known`: its own, or else those of the table."""
+    known = known or [each.name for each in METHODS if engine in each.engines]
+    if name not in known:
+        remedy = did_you_mean(name, known, "`pytest-specdec methods` lists those that it has")
+        raise ConfigurationError(f"{engine} has no method {name!r}; {remedy}")
 
 
 def _refuse_without_draft(spec: EngineSpec) -> None:

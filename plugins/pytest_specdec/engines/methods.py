@@ -11,6 +11,7 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path, PurePath
 from typing import Any, Literal
@@ -148,18 +149,21 @@ def method_of(config: Mapping[str, Any], name: str) -> Method:
     return next(by_sign, None) or next(by_name, DRAFT_MODEL)
 
 
+@lru_cache
 def names_of_vllm() -> frozenset[str] | None:
-    """Every name that the vLLM installed here takes, read from its source; None where there is none."""
+    """Every name that the vLLM installed here takes, read from its source; None where there is none, or another."""
     found = find_spec("vllm")
     if found is None or found.origin is None:
         return None
-    source = ast.parse(Path(found.origin).with_name("config").joinpath("speculative.py").read_text("utf-8"))
+    file = Path(found.origin).with_name("config").joinpath("speculative.py")
+    source = ast.parse(file.read_text("utf-8") if file.exists() else "")
     literals = {
         ast.unparse(node.targets[0]): node.value.slice
         for node in source.body
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript)
     }
-    return frozenset(_flatten(literals["SpeculativeMethod"], literals))
+    known = literals.get("SpeculativeMethod")
+    return None if known is None else frozenset(_flatten(known, literals))
 
 
 def _flatten(node: ast.expr, literals: Mapping[str, ast.expr]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_specdec import cli
+from pytest_specdec.engines import choice
 from pytest_specdec.engines.choice import choose_engines, refuse_impossible
 from pytest_specdec.engines.methods import METHODS, Method, method_named, method_of, names_of_vllm
 from pytest_specdec.engines.spec import EngineSpec
@@ -117,11 +118,31 @@ def test_a_draft_of_the_mark_that_no_method_takes_is_an_error(method: str, tmp_p
     ("engine", "method"), [("vllm", "eagle3"), ("vllm", "medusa"), ("transformers", "draft_model")]
 )
 def test_a_method_that_needs_a_draft_is_refused_without_one(engine: str, method: str) -> None:
-    """Before anything is loaded; a name that the table lacks passes through."""
+    """Before anything is loaded."""
     settings = Settings.resolve({"target": "t"}, {}, {})
     with pytest.raises(ConfigurationError, match=f"method '{method}' drafts with a model of its own: name it as"):
         refuse_impossible(choose_engines(engine, True, [{"method": method}], settings), False, None)
-    refuse_impossible(choose_engines(engine, True, [{"method": "of_tomorrow"}], settings), False, None)
+
+
+@pytest.mark.parametrize(
+    ("engine", "method", "words"),
+    [
+        ("vllm", "ngrm", "vllm has no method 'ngrm'; did you mean 'ngram'?"),
+        ("transformers", "eagle", "transformers has no method 'eagle'; `pytest-specdec methods` lists"),
+    ],
+)
+def test_a_method_that_the_engine_lacks_is_refused(
+    monkeypatch: pytest.MonkeyPatch, engine: str, method: str, words: str
+) -> None:
+    """One that a newer vLLM has passes through, and so does any where none is installed or another interpreter's is."""
+    settings = Settings.resolve({"target": "t", "draft": "d"}, {}, {})
+    monkeypatch.setattr(choice, "names_of_vllm", lambda: frozenset({"ngram", "eagle", "of_tomorrow"}))
+    with pytest.raises(ConfigurationError, match=re.escape(words)):
+        refuse_impossible(choose_engines(engine, True, [{"method": method}], settings), False, None)
+    refuse_impossible(choose_engines("vllm", True, [{"method": "of_tomorrow"}], settings), False, None)
+    refuse_impossible(choose_engines("vllm", True, [{"method": "x", "python": "/p"}], settings), False, None)
+    monkeypatch.setattr(choice, "names_of_vllm", lambda: None)
+    refuse_impossible(choose_engines("vllm", True, [{"method": "x"}], settings), False, None)
 
 
 @pytest.mark.parametrize("batches", [5, [5], [1, 2, 3], [[1, 2]], [[1, 2, True]], "many"])
