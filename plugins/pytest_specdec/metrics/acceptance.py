@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from pytest_specdec.generation import Generation, Speculation, count_steps
 from pytest_specdec.metrics.rounds import Contradiction, Rounds
 from pytest_specdec.record import Figure, missing
-from pytest_specdec.record.parts import AcceptancePart
+from pytest_specdec.record.parts import AcceptancePart, CategoryPart
 
 Value = TypeVar("Value")
 NO_SPECULATION = "the engine does not speculate"
@@ -108,10 +108,11 @@ def per_token(counted: Speculation | None) -> float | None:
     return sum(counted.accepted_per_position) / trials
 
 
-def acceptance_part(rounds: Rounds, gamma: int | None) -> AcceptancePart:
+def acceptance_part(rounds: Rounds, gamma: int | None, categories: Sequence[str | None] = ()) -> AcceptancePart:
     """The record's speculation: raw counters over the timed rounds, rates, and delivered tokens a step.
 
-    `gamma`: the most draft tokens of a step, None where there is no bound. Raises Contradiction.
+    `gamma`: the most draft tokens of a step, None where there is no bound. `categories`: for each request what kind of
+    question it is. Raises Contradiction.
     """
     counted = rounds.speculation
     rates = acceptance(counted)
@@ -130,6 +131,7 @@ def acceptance_part(rounds: Rounds, gamma: int | None) -> AcceptancePart:
         marginal=_by_position(rates, rates.per_position if rates else (), why),
         conditional=_by_position(rates, conditional(counted) if counted else (), why),
         rate_per_request=_by_request(rounds, NOT_BY_REQUEST if rates else why),
+        by_category=_by_category(rounds, categories, NOT_BY_REQUEST if rates else why) if counted is not None else (),
     )
 
 
@@ -147,6 +149,25 @@ def _by_request(rounds: Rounds, reason: str) -> Figure[tuple[float | None, ...]]
     _refuse_other_totals(rounds, answers)
     by_request = zip(*(run.generations for run in rounds.runs), strict=True)
     return Figure(tuple(map(_acceptance_of, by_request)))
+
+
+def _by_category(rounds: Rounds, categories: Sequence[str | None], reason: str) -> tuple[CategoryPart, ...]:
+    """A part for each kind, from its answers in all rounds. `reason`: why there is no rate where none is counted."""
+    answers: dict[str, list[Generation]] = {}
+    for run in rounds.runs:
+        for kind, answer in zip(categories, run.generations, strict=False):
+            answers.setdefault(kind or "none", []).append(answer)
+    return tuple(_category(kind, each, len(rounds.runs), reason) for kind, each in sorted(answers.items()))
+
+
+def _category(kind: str, answers: Sequence[Generation], rounds: int, reason: str) -> CategoryPart:
+    rate, per_step = _acceptance_of(answers), _ratio(answers)
+    return CategoryPart(
+        name=kind,
+        requests=len(answers) // rounds,
+        rate=Figure(rate, reason if any(each.draft_tokens is None for each in answers) else NOTHING_DRAFTED),
+        delivered_tokens_per_step=Figure(per_step, NO_STEPS),
+    )
 
 
 def _acceptance_of(answers: Sequence[Generation]) -> float | None:

@@ -190,6 +190,8 @@ def _cautions(gate: Gate, decided: str) -> set[str]:
         told.add(f"{gate.label}: {word}")
     if verdict.outcome == "tie":
         told.add(f"{gate.label}: tie, {verdict.tie_in_words}")
+    if gate.record.acceptance.by_category:
+        told.add(f"{gate.label}: accepted by category: {gate.record.acceptance.categories_in_words}")
     if verdict.limits is not None and not gate.red:
         told.add(f"{gate.label}: {verdict.limits.statement}")
     if gate.record.detection is not None and not gate.red:

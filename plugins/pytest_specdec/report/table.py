@@ -247,6 +247,7 @@ def footnotes(records: Sequence[Record], shown: Sequence[str], decided: str = ""
     notes += [f"rescoring took {_range(costs)} of the time of decoding"] if costs else []
     ordered = sorted(records, key=_order)
     notes += together(note for record in ordered for note in _load_notes(record))
+    notes += [_category_note(record) for record in ordered if record.acceptance.by_category]
     notes += [_tie_note(record) for record in ordered if record.verdict.outcome == "tie"]
     notes += _truth_note(judged)
     return notes + together(_coverage_note(record) for record in records if record.coverage.low)
@@ -358,6 +359,10 @@ def _truth_note(records: Sequence[Record]) -> list[str]:
 
 def _coverage_note(record: Record) -> tuple[str, str, str]:
     return "coverage", f"{record.asked.scenario}, {model_label(record.asked.target)}", str(record.coverage.low)
+
+
+def _category_note(record: Record) -> str:
+    return f"accepted by category: {record.asked.scenario}, {_label(record)}: {record.acceptance.categories_in_words}"
 
 
 def _tie_note(record: Record) -> str:

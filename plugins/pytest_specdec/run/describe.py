@@ -89,7 +89,7 @@ def _whole(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: 
         coverage=replace(coverage_part(spec.target, rounds.runs[0].generations), exercised=_exercised(measured)),
         throughput=with_steady_rate(throughput_part(rounds), rounds, places),
         latency=latency_part(rounds),
-        acceptance=acceptance_part(rounds, spec.most_drafted),
+        acceptance=acceptance_part(rounds, spec.most_drafted, workload.categories),
         target_alone=target_alone_part(base),
         speedup=with_steady_ratio(speedup, rounds, base.rounds, places) if base is not None else speedup,
         roofline=_roofline(measured, speedup),

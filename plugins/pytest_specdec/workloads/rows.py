@@ -56,6 +56,7 @@ class Item:
     file that are not part of it, since they stand before the first user turn. `length`: tokens to be made up, 0 for a
     conversation; `blocks`: names of the pieces it is made from, the same name for the same ids. `output_tokens`: how
     long the answer was. `time`: when the request came, in the trace's own unit. `unused`: columns that nobody read.
+    `category`: what kind of question the file says it is.
     """
 
     at: str
@@ -67,6 +68,7 @@ class Item:
     output_tokens: int | None = None
     time: float | None = None
     unused: tuple[str, ...] = ()
+    category: str | None = None
 
 
 def cell(row: Row, column: str, remedy: str) -> Any:

@@ -411,6 +411,7 @@ class Scenario(BaseModel):
             keeps_prefix_cache=self.prefix_cache == "keep",
             skipped_rows=self._of_source(source.skipped_rows, count),
             notes=(*self._of_source(source.notes, count), *_note_capped(told or (), self.max_tokens)),
+            categories=self._of_source(source.categories, count),
         )
 
     def add_turn(
@@ -430,7 +431,8 @@ class Scenario(BaseModel):
         if faults:
             raise ConfigurationError("\n".join(_shorten(faults)))
         turn = (replace(each, prompt_ids=prompt) for each, prompt in zip(last, prompts, strict=True))
-        return replace(workload, requests=(*workload.requests, *turn))
+        kinds = (*workload.categories, *workload.categories[-len(answers) :])
+        return replace(workload, requests=(*workload.requests, *turn), categories=kinds)
 
     def _of_source(self, ask: Callable[[int, int], _T], count: int) -> _T:
         """What the source answers for `count` prompts under the seed. Raises ConfigurationError that names the key."""

@@ -43,7 +43,8 @@ class Workload:
     `arrivals_s`: for each request the moment at which it is due, in seconds after the run began, never falling; empty
     where each is due as soon as a place is free. `keeps_prefix_cache`: whether the engine's prefix cache outlives a
     run; else each run begins with an empty one. `skipped_rows`: malformed rows of its source that were passed over on
-    request. `notes`: what a reader of its record should know of how it was read, in sentences.
+    request. `notes`: what a reader of its record should know of how it was read, in sentences. `categories`: for each
+    request what kind of question it is, as its source says; empty where that says nothing.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Workload:
     keeps_prefix_cache: bool = False
     skipped_rows: int = 0
     notes: tuple[str, ...] = ()
+    categories: tuple[str | None, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -63,11 +65,11 @@ class Workload:
 
     def one_at_a_time(self, limit: int | None = None) -> Workload:
         """The same requests, the first `limit` of them, at concurrency 1."""
-        return replace(self, requests=self.requests[:limit], concurrency=1, arrivals_s=())
+        return replace(self, requests=self.requests[:limit], concurrency=1, arrivals_s=(), categories=())
 
     def only(self, index: int) -> Workload:
         """One request alone."""
-        return replace(self, requests=(self.requests[index],), concurrency=1, arrivals_s=())
+        return replace(self, requests=(self.requests[index],), concurrency=1, arrivals_s=(), categories=())
 
 
 @dataclass(frozen=True)

@@ -163,6 +163,32 @@ def test_the_rate_of_each_request_is_told_where_the_engine_counts_it() -> None:
     assert part.rate_per_request.value == (0.25, 1.0, None)
 
 
+def test_what_is_accepted_in_each_kind_of_question_is_told_over_all_rounds() -> None:
+    """Those without a name stand together; a kind without a count by request has no rate, and its reason."""
+    counted = count_requests((8, 2), (4, 4), (6, 1), accepted=7)
+    twice = Rounds(counted.runs * 2, (1.0, 1.0))
+    coding, none = acceptance_part(twice, 2, ("coding", None, "coding")).by_category
+    assert (coding.name, coding.requests, coding.rate.value) == ("coding", 2, 3 / 14)
+    assert (none.name, none.requests, none.rate.value, none.delivered_tokens_per_step.reason) == (
+        "none",
+        1,
+        1.0,
+        NO_STEPS,
+    )
+    (uncounted,) = acceptance_part(count_requests((None, None), accepted=6), 2, ("coding",)).by_category
+    assert uncounted.rate == Figure(None, NOT_BY_REQUEST)
+
+
+def test_steps_tell_the_length_by_category_where_no_request_is_counted() -> None:
+    """The longest steps come first in words; nothing is said of an engine that does not speculate."""
+    kinds = ("essay", "coding")
+    part = acceptance_part(rounds_of((1, 3), (1, 5), counted=Speculation(2, 8, 6)), 4, kinds)
+    assert part.categories_in_words == (
+        "coding – (3.00 tokens a step, 1 request); essay – (2.00 tokens a step, 1 request)"
+    )
+    assert acceptance_part(rounds_of((1, 3), (1, 5), counted=None), None, kinds).by_category == ()
+
+
 def test_requests_that_are_not_counted_leave_the_rate_null() -> None:
     """One that is not counted is enough: the others would be compared with a hole."""
     part = acceptance_part(count_requests((8, 2), (None, None), accepted=6), 2)

@@ -124,6 +124,14 @@ def test_flat_properties_leave_out_what_was_not_measured() -> None:
     assert "specdec.speedup" not in found
 
 
+def test_acceptance_by_category_is_a_footnote() -> None:
+    """Under the gate's name; a gate whose prompts have no categories has none."""
+    kind = {"name": "math", "requests": 10, "rate": figure(0.5), "delivered_tokens_per_step": figure(2.5)}
+    notes = footnotes([record(), record(acceptance={"by_category": [kind]})], [])
+    (told,) = [note for note in notes if "category" in note]
+    assert told.endswith(": math 50.0% (2.50 tokens a step, 10 requests)")
+
+
 def test_a_speedup_follows_from_the_rates_beside_it() -> None:
     """tokens/s over the target's is the speed-up as printed, with its interval; energy stands over the target's."""
     rates = {"tokens_per_second": figure(1180.1)}, {"tokens_per_second": figure(1268.9)}

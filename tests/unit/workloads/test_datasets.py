@@ -140,6 +140,8 @@ def test_questions_by_turns_and_category(format: str) -> None:
         {"question_id": 3, "category": "math", "turns": ["d"]},
     )
     assert list_prompts(scenario(format, "q.jsonl", rows)) == ["<u:a><a:", "<u:c><a:", "<u:d><a:"]
+    kinds = workload(scenario(format, "q.jsonl", rows)).categories
+    assert kinds == ("math", "qa", "math")
     joined = 'turns = "joined"\nchat_template = false\ncategory = "math"'
     assert list_prompts(scenario(format, "q.jsonl", rows, joined)) == ["a\n\nb", "d"]
 

@@ -193,7 +193,8 @@ class QuestionSource(Conversations, FileRows):
         if any(text.startswith(UNPREPARED) for _, text in turns):
             raise Malformed("a placeholder, not a question: prepare the dataset with SPEED-Bench's own script")
         messages, left_out = select_turns(turns, self.turns)
-        return Item(row.at, messages, self.chat_template, left_out)
+        named = row.values.get("category")
+        return Item(row.at, messages, self.chat_template, left_out, category=None if named is None else str(named))
 
     def nothing(self, chosen: Chosen) -> SourceFault:
         """Where no row is of the wanted category, the error lists those that are there."""

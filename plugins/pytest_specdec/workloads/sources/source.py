@@ -97,6 +97,10 @@ class PromptSource(BaseModel):
         """For each of the first `count` prompts where it stands, as "trace.csv:17"; None where it has no such place."""
         return None
 
+    def categories(self, count: int, seed: int) -> tuple[str | None, ...]:
+        """For each of the first `count` prompts what kind of question it is; empty where the source tells none."""
+        return ()
+
     def skipped_rows(self, count: int, seed: int) -> int:
         """How many malformed rows were passed over on the way to the first `count` prompts."""
         return 0
@@ -166,6 +170,11 @@ class RowsSource(PromptSource):
     def row_names(self, count: int, seed: int) -> tuple[str, ...]:
         """Name and place of each row."""
         return tuple(f"{self.short_name}{item.at}" for item in self.choose(count, seed).items)
+
+    def categories(self, count: int, seed: int) -> tuple[str | None, ...]:
+        """That of each row; empty where none has one."""
+        named = tuple(item.category for item in self.choose(count, seed).items)
+        return named if any(named) else ()
 
     def skipped_rows(self, count: int, seed: int) -> int:
         """How many malformed rows were skipped."""
