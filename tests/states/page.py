@@ -18,7 +18,6 @@ FOLDER = ROOT / "scenarios" / "states"
 PAGE = ROOT / "docs" / "states.md"
 REWRITE = "STATES"
 ROW = re.compile(r"^\| (.+?) \| (.+) \|$", re.MULTILINE)
-NOT_TRIED = "not tried"
 FAULTS = {
     "late": "vLLM 0.32 withholds an end from the bonus token of a step that begins before `min_tokens`, also where the "
     "drafts make it a later one: `MinTokensLogitsProcessor.apply` (`vllm/v1/sample/logits_processor/builtin.py`) "
@@ -37,7 +36,6 @@ Each scenario of `scenarios/states` on each engine and method, on the pair with 
 - *refused*: the engine says that it cannot.
 - *not reached*: the workload did not meet, on this engine, what it is for.
 - *red*: the gate fails, for a fault of the engine; below the rows stands which.
-- *not tried*: nobody has run it yet.
 
 `tox -e states` runs them all, and fails where a row is of another kind; `STATES=write tox -e states` writes the rows.
 """
@@ -55,13 +53,13 @@ def read() -> dict[tuple[str, str], str]:
 
 
 def page(cells: Cells, engines: Iterable[str]) -> str:
-    """The page with these cells: a section for each scenario file, a row for each engine."""
+    """The page with these cells: a section for each scenario file, a row for each engine that was tried."""
     columns = list(engines)
     return "\n".join([HEAD, *(_section(path, cells, columns) for path in discover([FOLDER]))])
 
 
 def _section(path: Path, cells: Cells, engines: Iterable[str]) -> str:
-    rows = (f"| {engine} | {cells.get((path.stem, engine), NOT_TRIED)} |" for engine in engines)
+    rows = (f"| {engine} | {cells[path.stem, engine]} |" for engine in engines if (path.stem, engine) in cells)
     told = f"{load_scenario(path).description} ([{path.name}](../scenarios/states/{path.name}))"
     fault = [FAULTS[path.stem], ""] if path.stem in FAULTS else []
     return "\n".join([f"## {path.stem}", "", told, "", "| engine | |", "|---|---|", *rows, "", *fault])
