@@ -28,13 +28,11 @@ from pytest_specdec.history.history import LATEST, OneRun, RegressionGate, run_p
 from pytest_specdec.history.saved import SavedRun, UnreadableRun, paths_in, read_run, run_id, storage_folder
 from pytest_specdec.models.cache import default_root, is_complete
 from pytest_specdec.progress import count
-from pytest_specdec.report.comparison import comparison
 from pytest_specdec.report.decision import BY, Decision, Limit, headline, in_words, write_lines
-from pytest_specdec.report.findings import decisions_on
+from pytest_specdec.report.findings import comparison, decisions_on
 from pytest_specdec.report.gates import gates_of, newest, read_runs
-from pytest_specdec.report.marked import write_into
 from pytest_specdec.report.table import footnotes, gate_notes, print_table, screen_width
-from pytest_specdec.report.write import FORMATS, format_of, write_report
+from pytest_specdec.report.write import FORMATS, format_of, write_into, write_report
 from pytest_specdec.settings import parse_gammas
 from pytest_specdec.telemetry.energy.counter import POWERCAP, packages
 from pytest_specdec.telemetry.energy.meter import MeterFault

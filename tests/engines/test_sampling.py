@@ -22,10 +22,16 @@ from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.models import resolve
 from pytest_specdec.run.session import Session
 from pytest_specdec.verdict.sampling.evidence import RatedVerdict
-from pytest_specdec.verdict.sampling.judgement import SamplingOutcome, SamplingVerdict, judge_sampling
+from pytest_specdec.verdict.sampling.judgement import (
+    Drawing,
+    KnownTarget,
+    SamplingOutcome,
+    SamplingVerdict,
+    judge_sampling,
+    rescore,
+)
 from pytest_specdec.verdict.sampling.rated import MOST, rate_rounds
 from pytest_specdec.verdict.sampling.statistics import SamplingPlan
-from pytest_specdec.verdict.sampling.target import Drawing, KnownTarget, rescore
 from pytest_specdec.workloads.workload import Request, Workload
 
 VOCABULARY = 64

@@ -22,15 +22,15 @@ import pytest
 from pytest_specdec.history.compare import compare_figure
 from pytest_specdec.history.saved import read_run
 from pytest_specdec.metrics.base import ALTERNATED
-from pytest_specdec.metrics.interval import (
+from pytest_specdec.metrics.rounds import (
     MOST_DRIFT,
     Interval,
+    Plan,
     half_width,
     mean_interval,
     ratio_interval,
     squared_error,
 )
-from pytest_specdec.metrics.rounds import Plan
 from pytest_specdec.record import Record, from_json
 from pytest_specdec.report.gates import gates_of, read_runs, with_predictions
 from pytest_specdec.thresholds import Threshold

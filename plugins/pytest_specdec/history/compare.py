@@ -1,7 +1,7 @@
 """One figure against earlier runs: better or the same, worse, or not yet decided.
 
 The change is judged by the interval of its rounds (by resampling them) and by how far sessions of the same code differ
-(interval.py). It is worse when the whole interval lies beyond the threshold and sessions do not explain it, and good
+(rounds.py). It is worse when the whole interval lies beyond the threshold and sessions do not explain it, and good
 when the whole interval lies within the threshold. Else it is inconclusive: for want of rounds where their scatter is
 the larger, and it is said how many would decide; else for want of sessions, which no round makes up for. A figure that
 has no value for each round is held against the plain threshold, and that is said too.
@@ -16,9 +16,9 @@ from enum import Enum
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
-from pytest_specdec.metrics.interval import DETERMINED, mean_of, rounds_to_decide, sessions_differ, stretch
 from pytest_specdec.metrics.load import SUSTAINED_SHARE
-from pytest_specdec.metrics.throughput import LATENCY_OF, seconds_of_line
+from pytest_specdec.metrics.rounds import DETERMINED, mean_of, rounds_to_decide, sessions_differ, stretch
+from pytest_specdec.metrics.speed import LATENCY_OF, seconds_of_line
 from pytest_specdec.record import Figure, Record, Spread
 from pytest_specdec.record.parts import ChangePart, LatencyPart
 from pytest_specdec.thresholds import METRICS, Metric, Threshold

@@ -30,7 +30,7 @@ from pytest_specdec.history.saved import (
     run_of,
     saved_paths,
 )
-from pytest_specdec.metrics.interval import MOST_SESSIONS
+from pytest_specdec.metrics.rounds import MOST_SESSIONS
 from pytest_specdec.record import GREEN, Record
 from pytest_specdec.record.parts import BaselinePart, ChangePart
 from pytest_specdec.thresholds import METRICS, SHOWN, Threshold

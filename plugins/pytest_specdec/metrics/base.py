@@ -15,9 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_specdec.engines.engine import Description
-from pytest_specdec.metrics.interval import Drift, Interval, ratio_interval
-from pytest_specdec.metrics.latency import latency_part
-from pytest_specdec.metrics.rounds import STEADY_SHARE, Rounds
+from pytest_specdec.metrics.rounds import STEADY_SHARE, Drift, Interval, Rounds, ratio_interval
+from pytest_specdec.metrics.speed import latency_part
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import EnergyPart, TargetAlonePart
 

@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_specdec.generation import Generation, Run
-from pytest_specdec.metrics.latency import (
+from pytest_specdec.metrics.rounds import NOT_TIMED, Rounds
+from pytest_specdec.metrics.speed import (
     NO_START,
     NO_TIMES,
     WITHHELD,
@@ -42,7 +43,6 @@ from pytest_specdec.metrics.latency import (
     tpot_s,
     ttft_s,
 )
-from pytest_specdec.metrics.rounds import NOT_TIMED, Rounds
 from pytest_specdec.record import Figure, Spread, missing
 from pytest_specdec.record.parts import FailedPart, GoodputPart, LoadPart, SendLag
 

@@ -1,30 +1,230 @@
-"""Rounds of decoding: what was decoded, how long each took, and what a meter read over them. None is left out.
+"""Rounds of decoding: how long each took, how well a rate is known, how far it moved, and how far sessions differ.
 
-How many there are is a plan's matter, which says after each whether there have been enough.
+A round's rate is its delivered tokens over its seconds. The interval is Student's for the mean of the rates; that of a
+ratio is taken on the logarithms of pairs, each round of one arm beside one of the other. Rounds of one process are not
+independent, so the error of a mean is taken larger by what their correlation makes of it, see `squared_error`; how
+often the intervals then hold the truth is simulated in docs/measurements.md. How many rounds there are is a plan's
+matter, which says after each whether there have been enough.
+
+Machines drift: clocks, temperature, neighbours. A line through the logarithms of the target's rounds tells how far it
+went from the first to the last. Arms that go first in turn cancel a steady drift. One that is not steady, all of it in
+the middle of one of n pairs at worst, moves their mean by no more than an n-th of it: so far the interval is widened.
+Where that alone is more than MOST_DRIFT there is no figure.
+
+The rounds of one session do not tell how far another day's would scatter: where memory came to lie, clocks, heat, other
+guests of the machine. That is estimated from the last runs that measured the same with the same versions (random
+effects), together with what 20 sessions of the same code showed in docs/evidence/regression-gate.md. The scatter is
+never taken smaller than these runs' own.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, variance
 
 from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Run, Speculation
-from pytest_specdec.metrics.interval import Interval, mean_interval
 from pytest_specdec.record import missing
 from pytest_specdec.record.parts import EnergyPart
 
-
-class Contradiction(EngineError, ValueError):
-    """What an engine counted or timed contradicts itself; the message gives both figures."""
-
-
+LEVEL = 0.95
+LEAST_FOR_ORDER = 4
+HIGHEST = 0.85
+LEAST_SEEN = 0.05
+MOST_DRIFT = 0.05
+FEWEST_FOR_DRIFT = 3
+SCATTER = 0.025
+WORTH = 19
+MOST_SESSIONS = 8
+SURE = 0.99
+DETERMINED = ("acceptance_rate", "mean_accepted_length")
 NOT_TIMED = "pytest-benchmark is disabled (--benchmark-disable, or pytest-xdist), so nothing was timed"
 NO_ENERGY = missing(EnergyPart, NOT_TIMED)
 BY_NUMBER = "number of rounds"
 BY_INTERVAL = "interval"
 BY_BUDGET = "time budget"
 STEADY_SHARE = 0.05
+
+
+class Contradiction(EngineError, ValueError):
+    """What an engine counted or timed contradicts itself; the message gives both figures."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate between two bounds, at LEVEL."""
+
+    low: float
+    middle: float
+    high: float
+
+    @property
+    def share(self) -> float:
+        """Its width over its middle; without a width 0, also where nothing was delivered."""
+        width = self.high - self.low
+        return width / self.middle if width else 0.0
+
+
+def bounds_in_words(bounds: tuple[float, float]) -> str:
+    """Of a ratio, e.g. "[2.39, 2.47]"; what two rounds leave open is no figure: "[<0.01, >100]"."""
+    low, high = ("<0.01" if each < 0.01 else ">100" if each > 100 else f"{each:.2f}" for each in bounds)
+    return f"[{low}, {high}]"
+
+
+def mean_interval(values: Sequence[float], fitted: int = 1) -> Interval | None:
+    """Student's interval of the mean; None with fewer than two values. `fitted`: figures estimated from them."""
+    if len(values) < 2:
+        return None
+    middle, half = fmean(values), half_width(squared_error(values), len(values) - fitted)
+    return Interval(middle - half, middle, middle + half)
+
+
+def ratio_interval(ours: Sequence[float], base: Sequence[float], moved: float = 0.0) -> Interval | None:
+    """The interval of ours over base, pair by pair. None with fewer than two pairs, or a value that is not positive.
+
+    `moved`: how far, as a logarithm, a drift of the machine may have moved the ratio beside the scatter of the pairs.
+    """
+    if len(ours) != len(base) or len(ours) < 2 or min(*ours, *base) <= 0:
+        return None
+    pairs = [math.log(mine) - math.log(its) for mine, its in zip(ours, base, strict=True)]
+    differs = mean_interval(_without_order(pairs), fitted=2) if len(pairs) >= LEAST_FOR_ORDER else mean_interval(pairs)
+    if differs is None:
+        return None
+    return Interval(math.exp(differs.low - moved), math.exp(differs.middle), math.exp(differs.high + moved))
+
+
+def _without_order(pairs: Sequence[float]) -> list[float]:
+    """The pairs less what going first does: arms go first in turn, so a steady drift is half the difference of both."""
+    first, second = fmean(pairs[::2]), fmean(pairs[1::2])
+    middle = (first + second) / 2
+    return [each - (middle - first if place % 2 else first - middle) for place, each in enumerate(pairs)]
+
+
+def squared_error(values: Sequence[float]) -> float:
+    """Of their mean, if each is correlated with the one before."""
+    return variance(values) / len(values) * stretch(values) ** 2
+
+
+def stretch(*series: Sequence[float]) -> float:
+    """How many times as large the standard error of a mean is as that of independent values; of the shortest series.
+
+    The square is 1 + 2 Σ (1 - k/n) ρᵏ, k from 1 to n - 1, over what is seen of the scatter: correlated values scatter
+    less around their own mean than around the true one.
+    """
+    count, rho = min(map(len, series)), correlation(*series)
+    inflation = 1 + 2 * sum((1 - lag / count) * rho**lag for lag in range(1, count))
+    return math.sqrt(inflation / max((count - inflation) / (count - 1), LEAST_SEEN))
+
+
+def correlation(*series: Sequence[float]) -> float:
+    """That of each value with the one before, as high as it may well be, from 0 to HIGHEST.
+
+    The estimate from a short series is too low by about (1 + 3ρ)/n (Marriott and Pope 1954), and uncertain by 1/√n.
+    """
+    count = sum(map(len, series))
+    told = sum(len(values) * _with_the_one_before(values) for values in series) / count
+    bias = (1 + 3 * max(told, 0.0)) * len(series) / count
+    return min(max(0.0, told + bias + 1 / math.sqrt(count)), HIGHEST)
+
+
+def _with_the_one_before(values: Sequence[float]) -> float:
+    middle = fmean(values)
+    apart = [each - middle for each in values]
+    total = sum(each**2 for each in apart)
+    return sum(earlier * later for earlier, later in pairwise(apart)) / total if total else 0.0
+
+
+MOST_ROUNDS = 1000
+
+
+def rounds_to_decide(half: float, distance: float, rounds: int) -> int | None:
+    """Rounds after which `half` an interval is shorter than the way to a threshold; it shrinks as 1/√n.
+
+    None where more than MOST_ROUNDS would be needed.
+    """
+    if distance * math.sqrt(MOST_ROUNDS) <= half * math.sqrt(rounds):
+        return None
+    return max(rounds + 1, math.ceil(rounds * (half / distance) ** 2))
+
+
+def half_width(squared: float, freedom: float) -> float:
+    """Half of Student's interval at LEVEL."""
+    # Not scipy.stats.t: that module takes seconds to import, and every run would pay them.
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, (1 + LEVEL) / 2)) * math.sqrt(squared)
+
+
+@dataclass(frozen=True)
+class Drift:
+    """`log`: of the last over the first round, by the line. `sure`: what of it the scatter does not explain, 0 or more.
+
+    `rounds`: how many.
+    """
+
+    log: float
+    sure: float
+    rounds: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Drift | None:
+        """From rates, or joules a token, round by round; None for too few, or one that is not positive."""
+        count = len(values)
+        if count < FEWEST_FOR_DRIFT or min(values) <= 0:
+            return None
+        logs, middle = [math.log(each) for each in values], (count - 1) / 2
+        spread = sum((place - middle) ** 2 for place in range(count))
+        slope = sum((place - middle) * each for place, each in enumerate(logs)) / spread
+        apart = [each - fmean(logs) - slope * (place - middle) for place, each in enumerate(logs)]
+        scatter = squared_error(apart) * count * (count - 1) / (count - 2)
+        half = half_width(scatter / spread, count - 2) * (count - 1)
+        log = slope * (count - 1)
+        return cls(log, max(0.0, abs(log) - half), count)
+
+    @property
+    def ratio(self) -> float:
+        """The last round's over the first one's."""
+        return math.exp(self.log)
+
+    @property
+    def moved(self) -> float:
+        """How far, as a logarithm, it may have moved a mean of pairs; 0 where the scatter may explain it all."""
+        return abs(self.log) / self.rounds if self.sure else 0.0
+
+    @property
+    def too_far(self) -> str | None:
+        """Why there is no figure over this target, or None."""
+        if self.moved <= MOST_DRIFT:
+            return None
+        return (
+            f"{self.in_words}, which alone may have moved the figure by {self.moved:.0%}, more than {MOST_DRIFT:.0%}: "
+            "measure more rounds, on a machine that is left alone"
+        )
+
+    @property
+    def in_words(self) -> str:
+        """How far the target moved."""
+        return f"the target's own figure drifted by {self.ratio - 1:+.1%} over {self.rounds} rounds"
+
+
+def sessions_differ(earlier: Sequence[float]) -> float:
+    """The most, as a share, that 99 of 100 sessions of the same code are worse than the mean of these earlier ones."""
+    from scipy.special import stdtrit
+
+    logs = [math.log(each) for each in earlier]
+    count, squares = len(logs), sum((each - fmean(logs)) ** 2 for each in logs)
+    freedom = WORTH + count - 1
+    own = squares / (count - 1) if count > 1 else 0.0
+    scatter = max((WORTH * SCATTER**2 + squares) / freedom, own)
+    return float(stdtrit(freedom, SURE)) * math.sqrt(scatter * (1 + 1 / count))
+
+
+def mean_of(earlier: Sequence[float]) -> float:
+    """What a new session is held against: the geometric mean."""
+    return math.exp(fmean(math.log(each) for each in earlier))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.history.compare import figure_of
 from pytest_specdec.history.saved import SavedRun
-from pytest_specdec.metrics.break_even import Gain, break_even_concurrency
+from pytest_specdec.metrics.speedup import Gain, break_even_concurrency
 from pytest_specdec.record import Record, Spread
 from pytest_specdec.record.parts import PointPart
 from pytest_specdec.report.decision import BY

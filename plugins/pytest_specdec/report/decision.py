@@ -16,8 +16,8 @@ from functools import partial
 from textwrap import wrap
 
 from pytest_specdec.history.compare import FEWEST, compare_figure, figure_of, latency_of
-from pytest_specdec.metrics.break_even import BreakEven, Gain, break_even_concurrency
-from pytest_specdec.metrics.interval import MOST_ROUNDS, rounds_to_decide
+from pytest_specdec.metrics.rounds import MOST_ROUNDS, rounds_to_decide
+from pytest_specdec.metrics.speedup import BreakEven, Gain, break_even_concurrency
 from pytest_specdec.progress import count
 from pytest_specdec.record import PASSING, Record
 from pytest_specdec.record.parts import LatencyPart

@@ -2,6 +2,9 @@
 
 The worst of it, and what has changed since the baseline runs. GitHub shows a job summary in Markdown, and an annotation
 at the test of each red gate; for its commands and their escapes see "Workflow commands for GitHub Actions".
+
+What changed from one saved run to another is one table, aligned over all gates, with the units of its figures: only
+what changed, or what was asked for; what does not compare, and why, is said once for all gates.
 """
 
 from __future__ import annotations
@@ -12,13 +15,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from pytest_specdec.engines.spec import model_label
-from pytest_specdec.history.compare import Outcome, in_words
+from pytest_specdec.history.compare import LEVEL, Outcome, in_percent, in_words, remedy
 from pytest_specdec.history.saved import SavedRun
 from pytest_specdec.record import GREEN, Record
-from pytest_specdec.record.parts import BaselinePart
+from pytest_specdec.record.parts import BaselinePart, ChangePart
 from pytest_specdec.report.decision import Decision, Limit, decide, headline
 from pytest_specdec.report.gates import gates_of, newest, with_predictions
-from pytest_specdec.report.table import rows
+from pytest_specdec.report.table import DASH, rows, together
+from pytest_specdec.thresholds import METRICS, Metric
 
 
 def present_run(records: Sequence[Record], storage: Path, partial: str = "") -> SavedRun:
@@ -108,7 +112,7 @@ def markdown(records: Sequence[Record], decisions: Sequence[Decision] = (), part
     `partial`: what ended the session before all gates had finished.
     """
     header, *body = rows(records)
-    lines = [TITLE, "", headline(records), "", _row(header), _row(["---"] * len(header)), *map(_row, body), ""]
+    lines = [TITLE, "", headline(records), "", _line(header), _line(["---"] * len(header)), *map(_line, body), ""]
     for each in decisions:
         lines += [f"- **{_cell(each.place)}**: {_cell(each.words)}", *(f"  - {_cell(line)}" for line in each.at_each)]
     missing = [f"partial: {partial}"] if partial else []
@@ -116,7 +120,7 @@ def markdown(records: Sequence[Record], decisions: Sequence[Decision] = (), part
     return "\n".join(lines) + "\n\n"
 
 
-def _row(cells: Sequence[str]) -> str:
+def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(map(_cell, cells))} |"
 
 
@@ -177,3 +181,82 @@ def _places(record: Record) -> dict[str, object]:
         "energy_over_target": record.energy.over_target.value,
         "baseline": record.baseline.run if record.baseline else None,
     }
+
+
+TITLES = ("", "better", "baseline", "run", "", "change", f"{100 * LEVEL:.0f} % interval", "verdict")
+LEFT = (0, 1, 4, 7)
+Compared = Sequence[tuple[Record, BaselinePart]]
+
+
+def comparison(parts: Compared, every: bool) -> Iterator[str]:
+    """The lines. `every`: also figures that did not change."""
+    rows, count = [], 0
+    for record, part in parts:
+        shown = [change for change in part.changes if every or _is_told(change)]
+        rows += [(f"{name_of(record)} ({record.place.test})",), *map(_row, shown)] if shown else []
+        count += len(part.changes) - len(shown)
+    yield from _align(rows)
+    if count:
+        yield f"not changed: {count} figures (--all shows them)"
+    yield from _notes(parts)
+
+
+def _notes(parts: Compared) -> list[str]:
+    """What differs around the figures and why some gates do not compare, each once."""
+    around = [("changed", name_of(record), word) for record, part in parts for word in part.circumstances]
+    refused = [("not compared", name_of(record), part.reason) for record, part in parts if part.reason]
+    unmeasured = [
+        ("without a figure", name_of(record), change.why)
+        for record, part in parts
+        for change in part.changes
+        if change.outcome == Outcome.SHOWN.value and change.change is None
+    ]
+    return together([*around, *refused, *unmeasured])
+
+
+def _is_told(change: ChangePart) -> bool:
+    """Whether it changed, or a threshold was set for it."""
+    return bool(change.threshold) or verdict_of(change) not in ("same", "missing")
+
+
+def verdict_of(change: ChangePart) -> str:
+    """That of its threshold; without one by its interval."""
+    if change.outcome != Outcome.SHOWN.value:
+        return change.outcome + remedy(change)
+    if change.change is None:
+        return "missing"
+    if change.low is None or change.high is None:
+        return "undecided" if change.change else "same"
+    if change.low <= 0 <= change.high:
+        return "same"
+    return "better" if (change.low > 0) == METRICS[change.metric].more_is_better else "worse"
+
+
+def _row(change: ChangePart) -> tuple[str, ...]:
+    metric, bounds = (
+        METRICS[change.metric],
+        [in_percent(each) for each in (change.low, change.high) if each is not None],
+    )
+    return (
+        f"  {change.metric}",
+        "higher" if metric.more_is_better else "lower",
+        _value(metric, change.then),
+        _value(metric, change.now),
+        metric.shown_in,
+        DASH if change.change is None else f"{in_percent(change.change)} %",
+        f"[{', '.join(bounds)}]" if bounds else "none",
+        verdict_of(change) + (f" (threshold {change.threshold})" if change.threshold else ""),
+    )
+
+
+def _value(metric: Metric, value: float | None) -> str:
+    return DASH if value is None else f"{value / metric.units.get(metric.shown_in, 1.0):.4g}"
+
+
+def _align(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """Rows of one cell are headings, over the whole width."""
+    table = [TITLES, *(row for row in rows if len(row) > 1)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in [TITLES, *rows] if rows else []:
+        cells = [text.ljust(widths[at]) if at in LEFT else text.rjust(widths[at]) for at, text in enumerate(row)]
+        yield row[0] if len(row) == 1 else "  ".join(cells).rstrip()

@@ -15,7 +15,7 @@ from typing import Any
 from pytest_specdec.engines.spec import model_label
 from pytest_specdec.hardware import emulates_bfloat16
 from pytest_specdec.history.compare import interval_in_words
-from pytest_specdec.metrics.interval import LEVEL, bounds_in_words
+from pytest_specdec.metrics.rounds import LEVEL, bounds_in_words
 from pytest_specdec.progress import count
 from pytest_specdec.record import REGRESSED, Figure, Record
 

@@ -20,18 +20,20 @@ from pytest_specdec.metrics.base import (
     warn_of_fewer_places,
     warnings_of,
 )
-from pytest_specdec.metrics.latency import (
+from pytest_specdec.metrics.load import load_part
+from pytest_specdec.metrics.roofline import roofline_part, step_of
+from pytest_specdec.metrics.rounds import NOT_TIMED, Rounds
+from pytest_specdec.metrics.speed import (
     WITHHELD,
     latency_part,
     median_chunk_gap_s,
     percentile,
     refuse_contradictions,
+    throughput_part,
+    with_steady_rate,
+    with_steady_ratio,
 )
-from pytest_specdec.metrics.load import load_part
-from pytest_specdec.metrics.roofline import roofline_part, step_of
-from pytest_specdec.metrics.rounds import NOT_TIMED, Rounds
 from pytest_specdec.metrics.speedup import Arm, over_target, speedup_part
-from pytest_specdec.metrics.throughput import throughput_part, with_steady_rate, with_steady_ratio
 from pytest_specdec.record import Figure, Record, missing, to_json
 from pytest_specdec.record.parts import (
     AskedPart,

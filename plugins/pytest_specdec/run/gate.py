@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError, SpecdecError, Unsupported
 from pytest_specdec.metrics.base import ratio_over
-from pytest_specdec.metrics.interval import MOST_ROUNDS, Drift, Interval, ratio_interval, rounds_to_decide
-from pytest_specdec.metrics.latency import WITHHELD
 from pytest_specdec.metrics.load import doubtful_goodput, too_little_goodput
-from pytest_specdec.metrics.rounds import Plan, Rounds
+from pytest_specdec.metrics.rounds import MOST_ROUNDS, Drift, Interval, Plan, Rounds, ratio_interval, rounds_to_decide
+from pytest_specdec.metrics.speed import WITHHELD
 from pytest_specdec.metrics.speedup import advice, best_for
 from pytest_specdec.record import GREEN, RED, REGRESSED, Figure, Record
 from pytest_specdec.run.describe import describe, engine_error, sketch, withhold_speed
@@ -32,9 +31,8 @@ from pytest_specdec.run.repro import write_bug_report
 from pytest_specdec.run.resume import BATCH_INVARIANT, settings_digest
 from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.run.sweep import sweep_rates
-from pytest_specdec.verdict.drafting import Drafting
 from pytest_specdec.verdict.equivalence import Outcome
-from pytest_specdec.verdict.exercised import unmet
+from pytest_specdec.verdict.exercised import Drafting, unmet
 
 if TYPE_CHECKING:
     from pytest_specdec.workloads.scenario import Scenario

@@ -28,11 +28,21 @@ from pytest_specdec.telemetry.spent import LOOK_AGAIN
 from pytest_specdec.verdict.equivalence import Calibration, Case, Finding, Outcome, Verdict, confirm, judge, judge_texts
 from pytest_specdec.verdict.limits import Facts, reshaping_fields
 from pytest_specdec.verdict.logprobs import NOT_RATED, OTHER_MODE, compare_logprobs, judge_logprobs, those_told
-from pytest_specdec.verdict.noise import noise_floor, resolve_dtype
-from pytest_specdec.verdict.part import finding_parts, outcome_part, rated_part, sampling_part
+from pytest_specdec.verdict.noise import Sensitivity, noise_floor, resolve_dtype, too_few_tokens
 from pytest_specdec.verdict.reference import Reference, dtype_of
 from pytest_specdec.verdict.sampling.evidence import LEVEL, RatedVerdict
-from pytest_specdec.verdict.sampling.judgement import SamplingOutcome, SamplingVerdict, judge_sampling
+from pytest_specdec.verdict.sampling.judgement import (
+    Drawing,
+    KnownTarget,
+    SampledTarget,
+    SamplingOutcome,
+    SamplingVerdict,
+    Target,
+    is_sampled,
+    judge_sampling,
+    knows_exactly,
+    rescore,
+)
 from pytest_specdec.verdict.sampling.rated import (
     Rated,
     Unrated,
@@ -43,18 +53,18 @@ from pytest_specdec.verdict.sampling.rated import (
     rate_rounds,
 )
 from pytest_specdec.verdict.sampling.statistics import SamplingPlan
-from pytest_specdec.verdict.sampling.target import (
-    Drawing,
-    KnownTarget,
-    SampledTarget,
-    Target,
-    is_sampled,
-    knows_exactly,
-    rescore,
-)
-from pytest_specdec.verdict.sensitivity import Sensitivity, too_few_tokens
 from pytest_specdec.verdict.truth import claim, foretell, foretold_part, judge_drafts, judge_truth, truth_of, truth_part
-from pytest_specdec.verdict.words import ADVICE, SHOWN, add_hints, describe_finding, describe_verdict
+from pytest_specdec.verdict.words import (
+    ADVICE,
+    SHOWN,
+    add_hints,
+    describe_finding,
+    describe_verdict,
+    finding_parts,
+    outcome_part,
+    rated_part,
+    sampling_part,
+)
 from pytest_specdec.workloads.scenario import Detects, Scenario
 from pytest_specdec.workloads.workload import Request, Workload
 

@@ -18,7 +18,7 @@ from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.telemetry.monitor import peak_memory_of, watch
 from pytest_specdec.telemetry.spent import DECODE
 from pytest_specdec.telemetry.timing import benchmark_rounds
-from pytest_specdec.verdict.drafting import Drafting
+from pytest_specdec.verdict.exercised import Drafting
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_specdec.engines.spec import EngineSpec
-from pytest_specdec.metrics.latency import WITHHELD, latency_part, refuse_contradictions
 from pytest_specdec.metrics.load import SUSTAINED_SHARE, Flow, failed_part, goodput_part
 from pytest_specdec.metrics.rounds import NOT_TIMED, Plan, Rounds
+from pytest_specdec.metrics.speed import WITHHELD, latency_part, refuse_contradictions
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import GoodputPart, PointPart, SweepPart
 from pytest_specdec.run.judge import Judgement, judge_rounds

@@ -36,12 +36,13 @@ from pytest_specdec.verdict.limits import (
 from pytest_specdec.verdict.noise import (
     NearTies,
     NoiseFloor,
+    Sensitivity,
     compare_near_ties,
     count_near_ties,
+    find_limits,
     largest_gap,
     level_of_gate,
 )
-from pytest_specdec.verdict.sensitivity import Sensitivity, find_limits
 from pytest_specdec.workloads.workload import Request, Workload
 
 TARGET_ONLY, THIS_ENGINE = "target only", "this engine"

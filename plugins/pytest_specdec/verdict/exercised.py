@@ -1,21 +1,30 @@
-"""What a gate exercised, beside what it found: a fault that a workload cannot meet is not seen, green or not.
+"""Did what was to be tested happen? What a gate exercised, and whether it speculated throughout.
 
-From answers, counters and the engine's sizes: which kinds of steps there were, where bursts (the tokens of one step)
-met an end or an edge, and which fields requests had. A scenario's `demand` names what must have happened; a green gate
-in which it did not is *undecidable*.
+A fault that a workload cannot meet is not seen, green or not. From answers, counters and the engine's sizes: which
+kinds of steps there were, where bursts (the tokens of one step) met an end or an edge, and which fields requests had.
+A scenario's `demand` names what must have happened; a green gate in which it did not is *undecidable*.
+
+Right output proves nothing of speculation that has stopped midway. A draft model that falls silent, drafts fewer tokens
+throughout, or has nothing accepted where it had before, is a failure; a method that looks drafts up in the text may
+find none, and a grammar may permit none or few to its own requests, which is a warning. What was asked for is neither:
+γ may follow the batch's size, and be 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_specdec.generation import Generation, Run, count_steps
+from pytest_specdec.engines.methods import BY_BATCH_SIZE, LOOKUPS
+from pytest_specdec.engines.server.plan import UNKNOWN_METHOD
+from pytest_specdec.engines.spec import OTHER_VOCABULARY, EngineSpec
+from pytest_specdec.generation import Generation, Run, Speculation, count_steps
 from pytest_specdec.record import Figure
 from pytest_specdec.record.parts import ExercisedPart
 from pytest_specdec.verdict.equivalence import agreement
 from pytest_specdec.verdict.limits import reshaping_fields
+from pytest_specdec.verdict.words import round_name
 from pytest_specdec.workloads.workload import Request
 
 UNTOLD = "the engine does not tell"
@@ -148,3 +157,141 @@ def unmet(demand: Sequence[str], part: ExercisedPart) -> list[str]:
         for name, (happened, advice) in DEMANDS.items()
         if name in demand and not happened(part)
     ]
+
+
+MAY_FIND_NONE = (*LOOKUPS, UNKNOWN_METHOD)
+VARY_LENGTH = (BY_BATCH_SIZE, OTHER_VOCABULARY, "assistant_confidence_threshold", "num_assistant_tokens_schedule")
+STALE_LEVEL = 1e-6  # the chance of no acceptance in so many drafts, at the rate seen before
+
+
+@dataclass(frozen=True)
+class Drafting:
+    """Whether one engine drafted throughout `runs`; the first `warmups` of them are warm-up rounds.
+
+    `accepted_before`: the share of drafted tokens that was accepted when this engine was last measured; None if never.
+    `requests`: what was asked in each run.
+    """
+
+    spec: EngineSpec
+    runs: Sequence[Run]
+    warmups: int = 0
+    accepted_before: float | None = None
+    requests: Sequence[Request] = ()
+
+    @property
+    def failures(self) -> list[str]:
+        """What makes the gate red: nothing drafted at all; and of a draft model, which can always draft, any gap."""
+        if not self.spec.speculates or self.asked_for_none:
+            return []
+        if not self._counted:
+            return [self._dead()]
+        if self.spec.method in MAY_FIND_NONE:
+            return []
+        return [*self._silent(self._masked), *([] if self._masked else self._short()), *self._stale()][:3]
+
+    @property
+    def warnings(self) -> list[str]:
+        """Silence that may be the text's or a grammar's, and drafts that a grammar may have cut short.
+
+        What is red already, as nothing drafted at all, is not told again; where γ may be 0 that is no failure.
+        """
+        if not self._counted:
+            return [self._dead()] if self.spec.speculates and self.asked_for_none else []
+        if self.spec.method in MAY_FIND_NONE:
+            return [*self._silent()][:1] + self._risen()
+        if not self._masked:
+            return []
+        others = frozenset(range(len(self.requests))) - self._masked
+        silent = [*self._silent(others)] or ([] if self.failures else [*self._silent()])
+        return [each for each in silent if each not in self.failures][:1] + self._short()
+
+    @property
+    def _masked(self) -> frozenset[int]:
+        """The requests of which a grammar takes drafts away that it does not permit, before they are verified."""
+        return frozenset(at for at, each in enumerate(self.requests) if each.sampling.get("structured_outputs"))
+
+    @property
+    def asked_for_none(self) -> bool:
+        """Whether γ is 0 on purpose at some size of the batch."""
+        return any(entry[-1] == 0 for entry in self.spec.speculative_options.get(BY_BATCH_SIZE) or ())
+
+    @property
+    def _counted(self) -> list[Speculation]:
+        """Of the rounds that drafted."""
+        return [run.speculation for run in self.runs if run.speculation and run.speculation.draft_tokens]
+
+    @property
+    def _gamma(self) -> int:
+        return self.spec.gamma or 1
+
+    def _dead(self) -> str:
+        tokens = sum(run.tokens for run in self.runs)
+        return (
+            f"nothing was drafted in {tokens} tokens: the engine decoded without speculation "
+            f"(method {self.spec.method}, γ = {self.spec.gamma}); equal output proves nothing then"
+        )
+
+    def _silent(self, excused: frozenset[int] = frozenset()) -> Iterator[str]:
+        """Rounds and requests in which nothing was drafted, and rounds in which most steps drafted nothing.
+
+        Those of excused requests are no silence; every draft may have been of the others.
+        """
+        for number, run in enumerate(self.runs):
+            name = round_name(number - self.warmups)
+            counted = run.speculation
+            answers = {at: each for at, each in enumerate(run.generations) if at not in excused}
+            long = [at for at, each in answers.items() if len(each.token_ids) > self._gamma]
+            silent = [at for at in long if answers[at].draft_tokens == 0]
+            if counted is None or not long:
+                continue
+            steps = count_steps(answers.values()) or _steps_of_whole(answers.values(), counted)
+            if not counted.drafts:
+                yield f"nothing was drafted in {name}, in {run.tokens} tokens"
+            elif silent:
+                tokens = len(answers[silent[0]].token_ids)
+                which = f"{len(silent)} requests of {name}, {silent[0]} the first"
+                yield f"nothing was drafted for {which}, in {tokens} tokens"
+            elif 2 * (undrafted := steps - counted.drafts) > steps and undrafted > (self._gamma + 2) * len(answers):
+                yield f"{undrafted} of {steps} steps of {name} drafted nothing: did drafting stop midway?"
+
+    def _short(self) -> list[str]:
+        """Fewer tokens in each draft than were asked for; the last drafts of an answer may be cut short."""
+        counted = self._counted
+        if not counted or self.spec.gamma is None or any(name in self.spec.speculative_options for name in VARY_LENGTH):
+            return []
+        total = sum(counted[1:], counted[0])
+        answers = sum(len(run.generations) for run in self.runs)
+        lacking = total.drafts * self._gamma - total.draft_tokens
+        if total.draft_tokens > total.drafts * (self._gamma - 1) or lacking <= 2 * self._gamma * answers:
+            return []
+        return [
+            f"{total.draft_tokens / total.drafts:.3g} tokens were drafted a step, throughout, where γ = {self._gamma}"
+        ]
+
+    def _stale(self) -> Iterator[str]:
+        """Rounds in which nothing was accepted, though in other rounds, or when last measured, something was."""
+        known = max([*map(_rate, self._counted), self.accepted_before or 0.0])
+        for number, run in enumerate(self.runs):
+            each = run.speculation
+            if each and each.drafts and not each.accepted_tokens and (1 - known) ** each.drafts < STALE_LEVEL:
+                name = round_name(number - self.warmups)
+                told = f"nothing of {each.draft_tokens} drafted tokens was accepted in {name}, where {known:.0%} were"
+                yield f"{told} in other rounds: is the drafter's state right after the engine woke?"
+
+    def _risen(self) -> list[str]:
+        """A method that remembers earlier rounds accepts more in each; the first round is what a user sees."""
+        rates = list(map(_rate, self._counted))
+        if self.spec.method != "suffix" or len(rates) < 2 or rates[-1] <= rates[0]:
+            return []
+        return [
+            f"acceptance rose from {rates[0]:.1%} in the first round to {rates[-1]:.1%}: the method remembers answers"
+        ]
+
+
+def _steps_of_whole(answers: Iterable[Generation], counted: Speculation) -> int:
+    """The least number of steps of answers that came whole: each step brings one token that no draft did."""
+    return sum(len(each.token_ids) for each in answers) - counted.accepted_tokens
+
+
+def _rate(counted: Speculation) -> float:
+    return counted.accepted_tokens / counted.draft_tokens

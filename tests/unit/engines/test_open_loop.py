@@ -25,9 +25,9 @@ from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.engines.transformers import TransformersBackend
 from pytest_specdec.engines.vllm import VllmBackend
 from pytest_specdec.generation import Generation, Run
-from pytest_specdec.metrics.latency import queue_s, ttft_s
 from pytest_specdec.metrics.load import Flow, flags, send_lags_s
 from pytest_specdec.metrics.rounds import Rounds
+from pytest_specdec.metrics.speed import queue_s, ttft_s
 from pytest_specdec.workloads.load import at_random, evenly
 from pytest_specdec.workloads.workload import Request, Workload
 

@@ -9,8 +9,6 @@ from pytest_specdec.metrics.acceptance import (
     NO_SPECULATION,
     NO_STEPS,
     NOT_BY_REQUEST,
-    Acceptance,
-    acceptance,
     acceptance_part,
     conditional,
     per_token,
@@ -19,26 +17,10 @@ from pytest_specdec.metrics.rounds import Contradiction, Rounds
 from pytest_specdec.record import Figure
 
 
-def test_rates_follow_from_the_counters() -> None:
-    assert acceptance(Speculation(10, 40, 20, (9, 6, 3, 2))) == Acceptance(0.5, 3.0, (0.9, 0.6, 0.3, 0.2))
-
-
 @pytest.mark.parametrize("counted", [None, Speculation(0, 0, 0, ())])
 def test_nothing_drafted_has_no_rate(counted: Speculation | None) -> None:
-    assert acceptance(counted) is None
-
-
-@pytest.mark.parametrize(
-    ("counted", "message"),
-    [
-        (Speculation(10, 40, 41, ()), "more tokens accepted"),
-        (Speculation(10, 40, 20, (9, 6, 3, 1)), "does not add up"),
-        (Speculation(10, 40, 20, (6, 9, 3, 2)), "more often than an earlier one"),
-    ],
-)
-def test_counters_that_contradict_each_other_are_refused(counted: Speculation, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        acceptance(counted)
+    part = acceptance_part(rounds_of((1, 1), counted=counted), 4)
+    assert (part.rate.value, part.mean_accepted_length.value, part.marginal.value) == (None, None, None)
 
 
 def test_counters_of_rounds_add_up() -> None:
@@ -48,25 +30,18 @@ def test_counters_of_rounds_add_up() -> None:
 @pytest.mark.parametrize(
     ("counted", "message"),
     [
+        (Speculation(10, 40, 41, ()), "more tokens accepted"),
+        (Speculation(10, 40, 20, (9, 6, 3, 1)), "does not add up"),
+        (Speculation(10, 40, 20, (6, 9, 3, 2)), "more often than an earlier one"),
         (Speculation(10, 40, 20, (11, 6, 2, 1)), "first position was accepted 11 times in 10 drafts"),
         (Speculation(0, 4, 0, ()), "in no draft at all"),
         (Speculation(-3, 4, 0, ()), "ran backwards"),
-    ],
-)
-def test_more_than_everything_is_an_error(counted: Speculation, message: str) -> None:
-    """Above 100 %, or below nothing, is never clamped."""
-    with pytest.raises(Contradiction, match=message):
-        acceptance(counted)
-
-
-@pytest.mark.parametrize(
-    ("counted", "message"),
-    [
         (Speculation(10, 41, 0, ()), "more than γ = 4 each"),
         (Speculation(10, 40, 5, (1, 1, 1, 1, 1)), "a position past γ = 4"),
     ],
 )
-def test_more_drafts_than_asked_for_are_an_error(counted: Speculation, message: str) -> None:
+def test_counters_that_contradict_each_other_are_refused(counted: Speculation, message: str) -> None:
+    """Above 100 %, or below nothing, is never clamped."""
     with pytest.raises(Contradiction, match=message):
         acceptance_part(rounds_of((1, 1), counted=counted), 4)
 
@@ -83,7 +58,7 @@ def rounds_of(*sizes: tuple[int, ...], counted: Speculation | None) -> Rounds:
 def test_rates_by_position_are_told_both_ways() -> None:
     """Marginal: of all drafts. Conditional: of those accepted so far. The length is 1 + the sum of the marginals."""
     part = acceptance_part(rounds_of((1, 5, 5), counted=Speculation(10, 40, 16, (8, 6, 2, 0))), 4)
-    assert part.marginal.value == (0.8, 0.6, 0.2, 0.0)
+    assert (part.rate.value, part.marginal.value) == (0.4, (0.8, 0.6, 0.2, 0.0))
     assert part.conditional.value == (0.8, 0.75, pytest.approx(1 / 3), 0.0)
     assert part.mean_accepted_length.value == pytest.approx(1 + sum(part.marginal.value))
     assert part.mean_accepted_length_without_bonus.value == pytest.approx(1.6)

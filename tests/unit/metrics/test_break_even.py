@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_specdec.metrics.break_even import NONE_MEASURED, Gain, break_even_concurrency
+from pytest_specdec.metrics.speedup import NONE_MEASURED, Gain, break_even_concurrency
 
 
 def gains(*told: tuple[int, float, float, float]) -> dict[int, Gain]:

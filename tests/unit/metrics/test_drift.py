@@ -10,8 +10,7 @@ import pytest
 
 from pytest_specdec.generation import Generation, Run
 from pytest_specdec.metrics.base import base_of, warnings_of, with_ratio
-from pytest_specdec.metrics.interval import Drift
-from pytest_specdec.metrics.rounds import Rounds
+from pytest_specdec.metrics.rounds import Drift, Rounds
 from pytest_specdec.metrics.speedup import Arm, speedup_part
 from pytest_specdec.record import Figure
 from pytest_specdec.record.parts import EnergyPart

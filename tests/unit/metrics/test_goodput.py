@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from pytest_specdec.generation import Chunk, Generation, Run
-from pytest_specdec.metrics.latency import NO_START, NO_TIMES, WITHHELD
 from pytest_specdec.metrics.load import (
     NO_OBJECTIVES,
     doubtful_goodput,
@@ -18,6 +17,7 @@ from pytest_specdec.metrics.load import (
     too_little_goodput,
 )
 from pytest_specdec.metrics.rounds import NOT_TIMED, Rounds
+from pytest_specdec.metrics.speed import NO_START, NO_TIMES, WITHHELD
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import FailedPart, GoodputPart
 

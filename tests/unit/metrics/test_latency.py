@@ -11,7 +11,8 @@ import pytest
 from pytest_specdec.engines.vllm import VllmBackend, _Answer
 from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Chunk, Generation, Run
-from pytest_specdec.metrics.latency import (
+from pytest_specdec.metrics.rounds import Contradiction, Rounds
+from pytest_specdec.metrics.speed import (
     NO_START,
     NO_TIMES,
     NO_TOKEN,
@@ -27,7 +28,6 @@ from pytest_specdec.metrics.latency import (
     tpot_s,
     ttft_s,
 )
-from pytest_specdec.metrics.rounds import Contradiction, Rounds
 from pytest_specdec.record import Spread
 
 

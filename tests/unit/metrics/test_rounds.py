@@ -21,8 +21,16 @@ from pytest_specdec.metrics.base import (
     warn_of_differences,
     warnings_of,
 )
-from pytest_specdec.metrics.interval import mean_interval, ratio_interval
-from pytest_specdec.metrics.rounds import BY_BUDGET, BY_INTERVAL, BY_NUMBER, Plan, Rounds, Warmup
+from pytest_specdec.metrics.rounds import (
+    BY_BUDGET,
+    BY_INTERVAL,
+    BY_NUMBER,
+    Plan,
+    Rounds,
+    Warmup,
+    mean_interval,
+    ratio_interval,
+)
 from pytest_specdec.record import Figure
 from pytest_specdec.telemetry.energy import NoMeter
 from pytest_specdec.telemetry.timing import Timed, Turns, benchmark_rounds, time_rounds

@@ -10,8 +10,8 @@ from pytest_specdec.engines.fake import FakeEngine, clock
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.generation import Chunk, Generation, Run, Speculation
 from pytest_specdec.metrics.base import IS_BASELINE, TARGET_NOT_TIMED
-from pytest_specdec.metrics.latency import latency_part
 from pytest_specdec.metrics.rounds import NOT_TIMED, Contradiction, Plan, Rounds
+from pytest_specdec.metrics.speed import latency_part
 from pytest_specdec.metrics.speedup import (
     NO_ALPHA,
     NO_CHUNKS,

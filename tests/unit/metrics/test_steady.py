@@ -6,8 +6,7 @@ import pytest
 
 from pytest_specdec.generation import Chunk, Generation, Run
 from pytest_specdec.metrics.rounds import Rounds
-from pytest_specdec.metrics.speedup import Arm, speedup_part
-from pytest_specdec.metrics.throughput import (
+from pytest_specdec.metrics.speed import (
     NO_WINDOW,
     OPEN,
     Window,
@@ -15,6 +14,7 @@ from pytest_specdec.metrics.throughput import (
     with_steady_rate,
     with_steady_ratio,
 )
+from pytest_specdec.metrics.speedup import Arm, speedup_part
 
 
 def answer(start: float, *arrivals: float) -> Generation:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_specdec.engines.spec import EngineSpec
-from pytest_specdec.metrics.latency import WITHHELD
+from pytest_specdec.metrics.speed import WITHHELD
 from pytest_specdec.record import Figure, Record, Spread, missing
 from pytest_specdec.record.parts import (
     AcceptancePart,

@@ -8,7 +8,7 @@ import pytest
 from made import record, save
 
 from pytest_specdec.cli import main
-from pytest_specdec.report.marked import MARKED, table_of
+from pytest_specdec.report.write import MARKED, table_of
 
 ROOT = Path(__file__).parents[3]
 PAGES = {

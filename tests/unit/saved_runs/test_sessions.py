@@ -10,7 +10,7 @@ import pytest
 from made import figure, record, seconds, timed
 
 from pytest_specdec.history.compare import LOAD_SETS, Outcome, compare_figure, in_words
-from pytest_specdec.metrics.interval import sessions_differ
+from pytest_specdec.metrics.rounds import sessions_differ
 from pytest_specdec.record.parts import ChangePart
 from pytest_specdec.thresholds import Threshold
 

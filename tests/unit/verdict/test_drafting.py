@@ -10,7 +10,7 @@ import pytest
 
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.generation import Chunk, Generation, Run, Speculation
-from pytest_specdec.verdict.drafting import Drafting
+from pytest_specdec.verdict.exercised import Drafting
 from pytest_specdec.workloads.workload import Request
 
 BATCHES = {"num_speculative_tokens_per_batch_size": [[1, 2, 3], [3, 64, 0]]}

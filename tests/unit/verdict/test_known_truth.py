@@ -15,9 +15,8 @@ from pytest_specdec.record.parts import ForetoldPart, KnownTruthPart
 from pytest_specdec.verdict.equivalence import Calibration, Certified, Finding, Outcome, Verdict, judge
 from pytest_specdec.verdict.limits import Facts
 from pytest_specdec.verdict.noise import NoiseFloor, noise_floor
-from pytest_specdec.verdict.part import finding_parts
 from pytest_specdec.verdict.truth import claim, foretell, foretold_part, judge_drafts, judge_truth, truth_of, truth_part
-from pytest_specdec.verdict.words import add_hints, describe_verdict
+from pytest_specdec.verdict.words import add_hints, describe_verdict, finding_parts
 from pytest_specdec.workloads.workload import Request, Workload
 
 TARGET, DRAFT = "constructed:tiny?memory=6", "constructed:tiny:draft?memory=6&alpha=0.6"

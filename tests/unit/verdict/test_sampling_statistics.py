@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom, chi2, chi2_contingency, false_discovery_control, ncx2, power_divergence
 
 from pytest_specdec.errors import ConfigurationError, EngineError
-from pytest_specdec.verdict.sampling.judgement import holm
+from pytest_specdec.verdict.sampling.judgement import KnownTarget, SampledTarget, frequent_prefixes, holm
 from pytest_specdec.verdict.sampling.statistics import (
     Comparison,
     SamplingPlan,
@@ -22,7 +22,6 @@ from pytest_specdec.verdict.sampling.statistics import (
     separate_tokens,
     tail,
 )
-from pytest_specdec.verdict.sampling.target import KnownTarget, SampledTarget, frequent_prefixes
 
 UNIFORM_4 = [0.25] * 4
 

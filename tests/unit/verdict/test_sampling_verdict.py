@@ -16,10 +16,16 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from pytest_specdec.record import to_json
-from pytest_specdec.verdict.part import sampling_part
-from pytest_specdec.verdict.sampling.judgement import SamplingOutcome, SamplingVerdict, judge_sampling
+from pytest_specdec.verdict.sampling.judgement import (
+    KnownTarget,
+    SampledTarget,
+    SamplingOutcome,
+    SamplingVerdict,
+    Target,
+    judge_sampling,
+)
 from pytest_specdec.verdict.sampling.statistics import Draw, SamplingPlan
-from pytest_specdec.verdict.sampling.target import KnownTarget, SampledTarget, Target
+from pytest_specdec.verdict.words import sampling_part
 
 GAMMA = 2
 PROMPT_END = 0

@@ -8,8 +8,15 @@ from dataclasses import replace
 from functools import cache
 
 from pytest_specdec.generation import Score
-from pytest_specdec.verdict.noise import VERIFYING, compare_near_ties, count_near_ties, noise_floor
-from pytest_specdec.verdict.sensitivity import Sensitivity, find_limits, too_few_tokens
+from pytest_specdec.verdict.noise import (
+    VERIFYING,
+    Sensitivity,
+    compare_near_ties,
+    count_near_ties,
+    find_limits,
+    noise_floor,
+    too_few_tokens,
+)
 
 TOKENS = 6400
 
