@@ -1,14 +1,21 @@
-"""Mistakes in a scenario file, as sentences: file, line, key, what is wrong, and what to write instead.
+"""A scenario file as TOML, and its mistakes as sentences: file, line, key, what is wrong, and what to write instead.
 
 The models say what they expect in each field's `description` and how it is written in its first example; a message is
-put together from these, so a new key brings its own error message. All mistakes of a file are told at once.
+put together from these, so a new key brings its own error message. All mistakes of a file are told at once. No parser
+tells the line of a key: it is the first line up to which the file, closed where it breaks off, has that key.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+import re
+import sys
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import getitem
+from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import BaseModel, Field, ValidationError
@@ -16,10 +23,101 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from pytest_specdec.errors import ConfigurationError, did_you_mean
-from pytest_specdec.workloads.toml_file import Place, TomlFile
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+Place = tuple[str | int, ...]
+"""The keys and list indices that lead to a value: `("source", "prompts", 2)`."""
 
 _MOST_TOLD = 20
 _VARIANT_MISTAKES = ("union_tag_invalid", "union_tag_not_found")
+_TOKEN = re.compile(
+    r'"""(?:\\.|[^\\])*?(?:"""(?!")|\Z)'
+    r"|'''.*?(?:'''(?!')|\Z)"
+    r'|"(?:\\.|[^"\\\n])*"'
+    r"|'[^'\n]*'"
+    r"|#[^\n]*"
+    r"|[\[\]{}]",
+    re.DOTALL,
+)
+_CLOSED_BY = {"[": "]", "{": "}"}
+
+
+@dataclass(frozen=True)
+class TomlFile:
+    """One file: its text and its values. `said_by`: for each key that took the place of the file's, who gave it."""
+
+    path: Path
+    text: str
+    values: Mapping[str, Any]
+    said_by: Mapping[str, str] = field(default_factory=dict)
+
+    def line(self, place: Place) -> int:
+        """The line of `place`, counted from 1, or of the nearest table around it; 1 where it is in none."""
+        if not _has(tomllib.loads(self.text), place):
+            return self.line(place[:-1])
+        lines = self.text.split("\n")
+        return 1 + bisect_left(range(len(lines)), True, key=lambda last: _has(_begin(lines[: last + 1]), place))
+
+    def where(self, place: Place) -> str:
+        """The file and the line of `place`, or the file and who gave a key that is not its own."""
+        given = self.said_by.get(str(place[0])) if place else None
+        return f"{self.path} with {given}" if given else f"{self.path}:{self.line(place)}"
+
+
+def _begin(lines: Sequence[str]) -> dict[str, Any]:
+    """The values in the first lines of a valid document: what is open at their end is closed there."""
+    text = "\n".join([*lines, ""])
+    still_open = ""
+    for token in _TOKEN.findall(text):
+        if token in _CLOSED_BY:
+            still_open = _CLOSED_BY[token] + still_open
+        elif token in ("]", "}"):
+            still_open = still_open[1:]
+        elif token.endswith("\n"):  # a string goes on
+            still_open = token[:3] + still_open
+    return tomllib.loads(text + still_open)
+
+
+def _has(values: Any, place: Place) -> bool:
+    try:
+        reduce(getitem, place, values)
+    except (LookupError, TypeError):
+        return False
+    return True
+
+
+def read_toml(path: Path) -> TomlFile:
+    """Read and parse `path` (UTF-8, a byte order mark is allowed).
+
+    Raises ConfigurationError where there is no such file, it cannot be read, is not UTF-8, or is not TOML.
+    """
+    text = _text(path)
+    try:
+        return TomlFile(path, text, tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(_describe_error(path, text, str(error))) from None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise ConfigurationError(f"{path}: no such file: check the path to the scenario") from None
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path}: not UTF-8 at byte {error.start}: save the file as UTF-8") from None
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read ({error.strerror}): name a readable .toml file") from None
+
+
+def _describe_error(path: Path, text: str, reason: str) -> str:
+    found = re.search(r" ?\(at line (\d+), column (\d+)\)", reason)
+    line, column = found.groups() if found else (len(text.splitlines()) or 1, 1)
+    what = reason.partition(" (at ")[0]
+    return f"{path}:{line}:{column}: not valid TOML: {what}: text stands in quotes, one key = value a line"
 
 
 def key(expected: str, example: str, default: Any = ..., **more: Any) -> Any:

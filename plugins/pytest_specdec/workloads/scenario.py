@@ -28,10 +28,9 @@ from pydantic import (
 
 from pytest_specdec.errors import ConfigurationError, did_you_mean
 from pytest_specdec.workloads.load import Above0, ClosedLoad, Load, Objectives, OpenLoad, trace_fault
-from pytest_specdec.workloads.mistakes import all_mistakes, invalid, key
+from pytest_specdec.workloads.mistakes import TomlFile, all_mistakes, invalid, key, read_toml
 from pytest_specdec.workloads.sources import Source
 from pytest_specdec.workloads.sources.source import Drawing, Encode, EncodeMessages, SourceFault, no_chat_template
-from pytest_specdec.workloads.toml_file import TomlFile, read_toml
 from pytest_specdec.workloads.workload import Limits, Request, Workload
 
 _T = TypeVar("_T")
@@ -547,7 +546,7 @@ def load_scenarios(
 def _overridden(file: TomlFile, keys: Mapping[str, Any], said_by: Mapping[str, str]) -> TomlFile:
     left_out = {"concurrency"} if "load" in keys else set()
     kept = {key: value for key, value in file.values.items() if key not in left_out}
-    return replace(file, values=kept).overridden(keys, said_by)
+    return replace(file, values={**kept, **keys}, said_by=said_by)
 
 
 def _validate(file: TomlFile) -> Scenario:
