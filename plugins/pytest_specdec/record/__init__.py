@@ -1,8 +1,18 @@
 """The record of a gate, which is what a run makes: types, their JSON, and the converter of saved runs of schema 1."""
 
 from pytest_specdec.record.figure import NOTHING, Figure, Spread, missing
-from pytest_specdec.record.record import GREEN, PASSING, RED, REGRESSED, SCHEMA, Place, Record
-from pytest_specdec.record.wire import Parts, from_json, to_json
+from pytest_specdec.record.record import (
+    GREEN,
+    PASSING,
+    RED,
+    REGRESSED,
+    SCHEMA,
+    Parts,
+    Place,
+    Record,
+    from_json,
+    to_json,
+)
 
 __all__ = [
     "GREEN",

@@ -14,6 +14,7 @@ from pytest_specdec.record.figure import NO_VALUES, NOTHING, Figure, Spread
 
 Counts = Mapping[str, int]
 Interval = tuple[float, float]
+Each = Figure[tuple[float | None, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -362,16 +363,10 @@ class AcceptancePart:
     ] = NOTHING
     mean_accepted_length_without_bonus: Annotated[Figure[float], "tokens", "accepted tokens over drafts"] = NOTHING
     marginal: Annotated[Figure[tuple[float, ...]], "", "for each position: accepted over drafts"] = NOTHING
-    conditional: Annotated[
-        Figure[tuple[float | None, ...]], "", "for each position: accepted over accepted at the position before"
-    ] = NOTHING
-    rate_per_request: Annotated[
-        Figure[tuple[float | None, ...]], "", "accepted over drafted tokens of each request"
-    ] = NOTHING
+    conditional: Annotated[Each, "", "for each position: accepted over accepted at the position before"] = NOTHING
+    rate_per_request: Annotated[Each, "", "accepted over drafted tokens of each request"] = NOTHING
     delivered_tokens_per_step: Annotated[Figure[float], "tokens", "delivered tokens over chunks"] = NOTHING
-    delivered_tokens_per_step_per_request: Annotated[
-        Figure[tuple[float | None, ...]], "tokens", "the same for each request"
-    ] = NOTHING
+    delivered_tokens_per_step_per_request: Annotated[Each, "tokens", "the same for each request"] = NOTHING
     by_category: Annotated[
         tuple[CategoryPart, ...], "", "the same by kind of question, where the source tells one"
     ] = ()

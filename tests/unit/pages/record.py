@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from pytest_specdec.record.figure import Figure, Spread
-from pytest_specdec.record.record import Record, hints, inner, plain
-from pytest_specdec.record.wire import MOVED
+from pytest_specdec.record.record import MOVED, Record, hints, inner, plain
 
 PAGE = Path(__file__).parents[3] / "docs" / "record.md"
 HEAD = """# The record
@@ -33,7 +32,7 @@ included; the plan of later runs adds these up.
 OLD = """
 ## Schema 1
 
-Saved runs of schema 1, one flat object, are read as before: `record/wire.py` converts them. Where its keys went:
+Saved runs of schema 1, one flat object, are read as before: `record/record.py` converts them. Where its keys went:
 
 | schema 1 | schema 2 |
 |---|---|

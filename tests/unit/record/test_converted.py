@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_specdec.record import Figure, Record, from_json, to_json
-from pytest_specdec.record.wire import MOVED, REASONS
+from pytest_specdec.record.record import MOVED, REASONS
 
 RESULTS = Path(__file__).parents[3] / "docs" / "evidence" / "results"
 SAVED = sorted(RESULTS.glob("*.json"))

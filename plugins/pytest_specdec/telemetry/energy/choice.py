@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_specdec.hardware import Gpu, open_nvml, present_gpus, visible_gpus
 from pytest_specdec.record.parts import EnergyPart
-from pytest_specdec.record.wire import part_from
+from pytest_specdec.record.record import part_from
 from pytest_specdec.telemetry.energy.counter import POWERCAP, RAPL, WHOLE_PACKAGE, Counter, CounterMeter, packages
 from pytest_specdec.telemetry.energy.meter import (
     Clock,
