@@ -22,7 +22,7 @@ from pathlib import Path
 
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.history.saved import saved_paths
-from pytest_specdec.telemetry.energy.meter import MakeTicker, Ticker
+from pytest_specdec.telemetry.meter import MakeTicker, Ticker
 
 SECONDS = "specdec_seconds"
 LATEST = 10

@@ -183,7 +183,7 @@ METERED = """
 import random
 
 import pytest_specdec.run.session
-from pytest_specdec.telemetry.energy.meter import Reading, RoundsMeter, Watch
+from pytest_specdec.telemetry.meter import Reading, RoundsMeter, Watch
 
 class Scattering(RoundsMeter):
     def __init__(self, speculates):

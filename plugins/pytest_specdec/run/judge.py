@@ -24,7 +24,7 @@ from pytest_specdec.metrics.rounds import Rounds
 from pytest_specdec.record import missing
 from pytest_specdec.record.parts import ForetoldPart, KnownTruthPart, VerdictPart
 from pytest_specdec.run.session import Arms, Session
-from pytest_specdec.telemetry.spent import LOOK_AGAIN
+from pytest_specdec.telemetry.timing import LOOK_AGAIN
 from pytest_specdec.verdict.equivalence import Calibration, Case, Finding, Outcome, Verdict, confirm, judge, judge_texts
 from pytest_specdec.verdict.limits import Facts, reshaping_fields
 from pytest_specdec.verdict.logprobs import NOT_RATED, OTHER_MODE, compare_logprobs, judge_logprobs, those_told

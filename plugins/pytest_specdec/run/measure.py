@@ -16,8 +16,7 @@ from pytest_specdec.record import Figure
 from pytest_specdec.record.parts import MemoryPart
 from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.telemetry.monitor import peak_memory_of, watch
-from pytest_specdec.telemetry.spent import DECODE
-from pytest_specdec.telemetry.timing import benchmark_rounds
+from pytest_specdec.telemetry.timing import DECODE, benchmark_rounds
 from pytest_specdec.verdict.exercised import Drafting
 
 

@@ -22,8 +22,7 @@ from pytest_specdec.metrics.rounds import Plan, Rounds
 from pytest_specdec.metrics.speedup import Arm
 from pytest_specdec.settings import Settings
 from pytest_specdec.telemetry.energy import meter_for
-from pytest_specdec.telemetry.spent import DECODE, LOAD, RATE, Spent
-from pytest_specdec.telemetry.timing import Clock, Timed, time_rounds
+from pytest_specdec.telemetry.timing import DECODE, LOAD, RATE, Clock, Spent, Timed, time_rounds
 from pytest_specdec.verdict.noise import level_of_gate
 from pytest_specdec.verdict.reference import Reference, Sample, calibrate, verify_itself
 from pytest_specdec.verdict.sampling.rated import MOST

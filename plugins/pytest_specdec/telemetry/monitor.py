@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 from pytest_specdec.engines.process_group import is_member
 from pytest_specdec.record import Figure
 from pytest_specdec.record.parts import MemoryPart
-from pytest_specdec.telemetry.energy.choice import Instruments, own_gpus
-from pytest_specdec.telemetry.energy.meter import Clock, MakeTicker, MeterFault, Subject
-from pytest_specdec.telemetry.energy.nvml import Device
+from pytest_specdec.telemetry.energy import Instruments, own_gpus
+from pytest_specdec.telemetry.meter import Clock, MakeTicker, MeterFault, Subject
+from pytest_specdec.telemetry.nvml import Device
 
 if TYPE_CHECKING:
     from pytest_specdec.engines.engine import Engine
@@ -39,69 +39,46 @@ NOT_ASKED = "not asked for: give --specdec-monitor SECONDS"
 ELSEWHERE = "the engine runs on another machine, where no samples are taken"
 
 
-class PeakGpuMemory:
-    """The most that an engine's processes held on their GPUs between `start` and `stop`."""
-
-    def __init__(self, devices: Sequence[Device], is_ours: Callable[[int], bool] | None, ticker: MakeTicker) -> None:
-        """`is_ours`: whether a process id belongs to the engine; None where NVML does not show its processes."""
-        self._devices, self._is_ours = devices, is_ours
-        self._ticker = ticker(SAMPLE_SECONDS, self._sample)
-        self._own: list[int] = []
-        self._whole: list[int] = []
-
-    def start(self) -> None:
-        """Begin to sample."""
-        self._own, self._whole = [], []
-        self._sample()
-        self._ticker.start()
-
-    def stop(self) -> MemoryPart:
-        """`peak_gpu_bytes` and how it was obtained; null with the reason."""
-        self._ticker.stop()
-        self._sample()
-        if self._own:
-            return _peak(max(self._own), OWN)
-        if self._whole:
-            return _peak(max(self._whole), WHOLE)
-        return no_gpu_memory("NVML tells neither the engine's nor the GPUs' memory")
-
-    def _sample(self) -> None:
-        held = [device.process_memory() for device in self._devices]
-        own = [bytes_ for each in held for pid, bytes_ in (each or {}).items() if self._is_ours and self._is_ours(pid)]
-        if own and None not in own:
-            self._own.append(sum(bytes_ or 0 for bytes_ in own))
-        whole = [device.used_bytes() for device in self._devices]
-        if whole and None not in whole:
-            self._whole.append(sum(bytes_ or 0 for bytes_ in whole))
-
-
 class PeakMemory:
-    """Peak memory of one engine on GPUs and host, with a reason for what is not known."""
+    """Peak memory of one engine on GPUs and host between `start` and `stop`, with a reason for what is not known."""
 
     def __init__(self, subject: Subject, instruments: Instruments) -> None:
         self._group = subject.group
-        self._gpu: PeakGpuMemory | None = None
-        self._reason = ""
+        self._devices: list[Device] = []
+        self._own: list[int] = []
+        self._whole: list[int] = []
         try:
-            devices, is_ours = own_gpus(subject, instruments)
-            self._gpu = PeakGpuMemory(devices, is_ours, instruments.ticker)
+            self._devices, self._is_ours = own_gpus(subject, instruments)
+            self._reason = "NVML tells neither the engine's nor the GPUs' memory"
         except MeterFault as fault:
             self._reason = str(fault)
+        self._ticker = instruments.ticker(SAMPLE_SECONDS, self._sample)
 
     def start(self) -> None:
         """Begin to sample."""
-        if self._gpu is not None:
-            self._gpu.start()
+        self._sample()
+        if self._devices:
+            self._ticker.start()
 
     def stop(self, details: Mapping[str, Any]) -> MemoryPart:
         """The peaks, and what the engine's `details` tell, each null with a reason where it is not known."""
-        gpu = no_gpu_memory(self._reason) if self._gpu is None else self._gpu.stop()
-        return replace(
-            gpu,
+        self._ticker.stop()
+        self._sample()
+        samples, method = (self._own, OWN) if self._own else (self._whole, WHOLE if self._whole else None)
+        return MemoryPart(
+            peak_gpu_bytes=Figure(max(samples, default=None), self._reason),
+            peak_gpu_bytes_method=method,
             peak_host_bytes=host_memory(self._group),
             weights_bytes=Figure(details.get("weights_bytes"), NOT_TOLD),
             kv_cache_bytes=Figure(details.get("kv_cache_bytes"), NOT_TOLD),
         )
+
+    def _sample(self) -> None:
+        held = [device.process_memory() for device in self._devices]
+        own = [bytes_ for each in held for pid, bytes_ in (each or {}).items() if self._is_ours and self._is_ours(pid)]
+        for found, sums in ((own, self._own), ([device.used_bytes() for device in self._devices], self._whole)):
+            if found and None not in found:
+                sums.append(sum(bytes_ or 0 for bytes_ in found))
 
 
 def peak_memory_of(engine: Engine) -> PeakMemory:
@@ -111,38 +88,22 @@ def peak_memory_of(engine: Engine) -> PeakMemory:
     return PeakMemory(replace(subject, group=None) if elsewhere else subject, Instruments())
 
 
-def _peak(bytes_: int, method: str) -> MemoryPart:
-    return MemoryPart(peak_gpu_bytes=Figure(bytes_), peak_gpu_bytes_method=method)
-
-
-def no_gpu_memory(reason: str) -> MemoryPart:
-    """Null, and why."""
-    return MemoryPart(peak_gpu_bytes=Figure(None, reason))
-
-
 def host_memory(group: int | None, proc: Path = PROC) -> Figure[int]:
     """`peak_host_bytes` of a process group on this machine. `group`: None for an engine without a process here."""
     if group is None:
         return Figure(None, "the engine has no process on this machine")
-    peaks = list(_peaks(group, proc))
+    pids = [int(folder.name) for folder in proc.iterdir() if folder.name.isdigit()]
+    peaks = [peak for pid in pids if is_member(pid, group) for peak in _high_water_marks(proc / str(pid) / "status")]
     return Figure(sum(peaks) if peaks else None, f"no live process of group {group} tells its peak memory (VmHWM)")
 
 
-def _peaks(group: int, proc: Path) -> Iterator[int]:
-    for folder in proc.iterdir():
-        if folder.name.isdigit() and is_member(int(folder.name), group):
-            peak = _high_water_mark(folder / "status")
-            if peak is not None:
-                yield peak
-
-
-def _high_water_mark(status: Path) -> int | None:
+def _high_water_marks(status: Path) -> list[int]:
+    """In bytes; of a process that still lives, one."""
     try:
         lines = status.read_text("utf-8").splitlines()
     except OSError:
-        return None
-    kibibytes = [int(line.split()[1]) for line in lines if line.startswith("VmHWM:")]
-    return kibibytes[0] * 1024 if kibibytes else None
+        return []
+    return [1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:")]
 
 
 class Monitor:

@@ -4,6 +4,8 @@ pytest-benchmark holds the stopwatch for the test's own engine. The target-only 
 test's own, timed by the same clock, each going first in turn: A-B-B-A, so that what drifts hits both. Where only one of
 them can be awake, the other is woken for its turn, and its first pass then is not timed. Rounds go on until the rate is
 known well enough or the time for them is spent; none is left out.
+
+What else a gate's time was spent on is counted beside: each second once, for the innermost block that is named.
 """
 
 from __future__ import annotations
@@ -18,14 +20,60 @@ from pytest_specdec.engines.engine import Engine, collect, one_pass
 from pytest_specdec.generation import Run
 from pytest_specdec.metrics.load import paces
 from pytest_specdec.metrics.rounds import BY_BUDGET, BY_INTERVAL, NO_ENERGY, STEADY_SHARE, Plan, Rounds, Warmup
-from pytest_specdec.telemetry.energy import Meter, NoMeter
-from pytest_specdec.telemetry.spent import WARM_UP, Spent
+from pytest_specdec.record import Figure
+from pytest_specdec.record.parts import TimesPart
+from pytest_specdec.telemetry.meter import Meter, NoMeter
 from pytest_specdec.workloads.workload import Workload
 
 Clock = Callable[[], float]
 MORE_WARMUP = 5
-LOOK_AGAIN = 1.5
+NEXT_LOOK = 1.5
 NOT_METERED = NoMeter("these rounds are timed, not metered")
+LOAD, WARM_UP, DECODE, RATE, LOOK_AGAIN = "load_s", "warmup_s", "decode_s", "rating_s", "second_look_s"
+WHY_NONE = {
+    LOAD: "its engines were loaded before",
+    WARM_UP: "nothing was decoded to warm up",
+    DECODE: "nothing was decoded",
+    RATE: "its target was calibrated before, and no answer differed from the target's own",
+    LOOK_AGAIN: "the first look decided",
+}
+
+
+class Spent:
+    """Seconds since `begin`, by name. A second look counts as such with all that it does but loading."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._seconds: dict[str, float] = {}
+        self._names: list[str] = []
+        self._since = 0.0
+
+    def begin(self) -> None:
+        """Forget what was spent until now."""
+        self._seconds = {}
+
+    @contextmanager
+    def on(self, name: str) -> Iterator[None]:
+        """Count the time of this block under this name."""
+        self._count()
+        self._names.append(LOOK_AGAIN if LOOK_AGAIN in self._names and name != LOAD else name)
+        try:
+            yield
+        finally:
+            self._count()
+            self._names.pop()
+
+    @property
+    def part(self) -> TimesPart:
+        """Of the record."""
+        return TimesPart(**{name: Figure(self._seconds.get(name), why) for name, why in WHY_NONE.items()})
+
+    def _count(self) -> None:
+        now = self._clock()
+        if self._names:
+            name = self._names[-1]
+            self._seconds[name] = self._seconds.get(name, 0.0) + now - self._since
+        self._since = now
 
 
 class Timed:
@@ -177,7 +225,7 @@ class Turns:
             return True
         if self._timed.count < self._next_look:
             return False
-        self._next_look = math.ceil(LOOK_AGAIN * self._timed.count)
+        self._next_look = math.ceil(NEXT_LOOK * self._timed.count)
         return plan.decided(
             self._timed.metered_so_far, self._beside.metered_so_far if self._beside is not None else None
         )

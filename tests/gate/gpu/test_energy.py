@@ -12,10 +12,9 @@ import time
 import pytest
 
 from pytest_specdec.hardware import gpus, open_nvml
-from pytest_specdec.telemetry.energy import Instruments, Subject
-from pytest_specdec.telemetry.energy.choice import NVML_COUNTER, local_meter
-from pytest_specdec.telemetry.energy.meter import Ticker, Watch
-from pytest_specdec.telemetry.energy.nvml import Device, PowerMeter
+from pytest_specdec.telemetry.energy import NVML_COUNTER, Instruments, local_meter
+from pytest_specdec.telemetry.meter import Subject, Ticker, Watch
+from pytest_specdec.telemetry.nvml import Device, PowerMeter
 
 pytestmark = pytest.mark.gpu
 WINDOW_SECONDS = 12.0

@@ -21,8 +21,7 @@ from pytest_specdec.engines.host import WorkerEngine
 from pytest_specdec.engines.spec import EngineSpec, interpreters_here
 from pytest_specdec.errors import EngineDied, EngineError
 from pytest_specdec.hardware import missing
-from pytest_specdec.telemetry.energy import meter_for
-from pytest_specdec.telemetry.energy.choice import RemoteMeter
+from pytest_specdec.telemetry.energy import RemoteMeter, meter_for
 from pytest_specdec.telemetry.monitor import peak_memory_of
 from pytest_specdec.workloads.workload import Request, Workload
 

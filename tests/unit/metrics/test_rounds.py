@@ -32,7 +32,7 @@ from pytest_specdec.metrics.rounds import (
     ratio_interval,
 )
 from pytest_specdec.record import Figure
-from pytest_specdec.telemetry.energy import NoMeter
+from pytest_specdec.telemetry.meter import NoMeter
 from pytest_specdec.telemetry.timing import Timed, Turns, benchmark_rounds, time_rounds
 from pytest_specdec.workloads.workload import Request, Workload
 

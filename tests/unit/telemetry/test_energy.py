@@ -20,11 +20,17 @@ from pytest_specdec.hardware import Gpu
 from pytest_specdec.metrics.base import incomparable
 from pytest_specdec.record import Figure
 from pytest_specdec.record.parts import EnergyPart
-from pytest_specdec.telemetry.energy import Instruments, NoMeter, Subject, local_meter, meter_for
-from pytest_specdec.telemetry.energy.choice import HIDDEN, NVML_COUNTER, RemoteMeter, first_visible
-from pytest_specdec.telemetry.energy.counter import RAPL, WHOLE_PACKAGE
-from pytest_specdec.telemetry.energy.meter import Meter, MeterFault
-from pytest_specdec.telemetry.energy.nvml import INSTANT, integral
+from pytest_specdec.telemetry.energy import (
+    HIDDEN,
+    NVML_COUNTER,
+    Instruments,
+    RemoteMeter,
+    first_visible,
+    local_meter,
+    meter_for,
+)
+from pytest_specdec.telemetry.meter import RAPL, WHOLE_PACKAGE, Meter, MeterFault, NoMeter, Subject
+from pytest_specdec.telemetry.nvml import INSTANT, integral
 
 OURS = os.getpid()
 GROUP = os.getpgid(OURS)

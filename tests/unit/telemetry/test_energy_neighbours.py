@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from pytest_specdec.telemetry.energy.choice import is_own_process
+from pytest_specdec.telemetry.energy import is_own_process
 
 
 def test_a_child_of_this_process_is_no_stranger() -> None:

@@ -12,7 +12,8 @@ import pytest
 from tests.unit.telemetry import fake_nvml as fake
 
 from pytest_specdec.record import Figure
-from pytest_specdec.telemetry.energy import Instruments, Subject
+from pytest_specdec.telemetry.energy import Instruments
+from pytest_specdec.telemetry.meter import Subject
 from pytest_specdec.telemetry.monitor import NOT_TOLD, OWN, WHOLE, PeakMemory, host_memory, peak_memory_of
 
 OURS, FOREIGN = os.getpid(), 1

@@ -15,8 +15,8 @@ from pytest_specdec.engines.fake import FakeEngine
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.record import Figure
 from pytest_specdec.telemetry import monitor as monitoring
-from pytest_specdec.telemetry.energy import Instruments, Subject
-from pytest_specdec.telemetry.energy.meter import Ticker
+from pytest_specdec.telemetry.energy import Instruments
+from pytest_specdec.telemetry.meter import Subject, Ticker
 from pytest_specdec.telemetry.monitor import ELSEWHERE, NOT_ASKED, Monitor, monitor_of, watch, write_series
 
 

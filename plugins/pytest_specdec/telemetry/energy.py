@@ -1,4 +1,7 @@
-"""Which meter an engine gets: the counter of its own GPUs, their instant power, RAPL, or none with the reason.
+"""Energy of the timed rounds, from counters that lie outside the engine: which meter an engine gets.
+
+The counter of its own GPUs, their instant power, RAPL, or none with the reason. A meter is started while the engine is
+loaded and idle, told where each round begins and ends, and stopped with the number of delivered tokens.
 
 The engine's GPUs are those on which NVML shows a process of the worker's group. Where NVML shows none (a container or a
 virtual machine may hide process ids), they are the first that CUDA lets the engine see, and a flag says so. A slice of
@@ -22,9 +25,13 @@ from typing import TYPE_CHECKING, Any
 from pytest_specdec.hardware import Gpu, open_nvml, present_gpus, visible_gpus
 from pytest_specdec.record.parts import EnergyPart
 from pytest_specdec.record.record import part_from
-from pytest_specdec.telemetry.energy.counter import POWERCAP, RAPL, WHOLE_PACKAGE, Counter, CounterMeter, packages
-from pytest_specdec.telemetry.energy.meter import (
+from pytest_specdec.telemetry.meter import (
+    POWERCAP,
+    RAPL,
+    WHOLE_PACKAGE,
     Clock,
+    Counter,
+    CounterMeter,
     MakeTicker,
     Meter,
     MeterFault,
@@ -34,8 +41,9 @@ from pytest_specdec.telemetry.energy.meter import (
     Ticker,
     Watch,
     missing_energy,
+    packages,
 )
-from pytest_specdec.telemetry.energy.nvml import Device, GpuWatch, PowerMeter
+from pytest_specdec.telemetry.nvml import Device, GpuWatch, PowerMeter
 
 if TYPE_CHECKING:
     from pytest_specdec.engines.engine import Engine
@@ -49,7 +57,7 @@ HIDDEN = (
 ANSWER_SECONDS = 120.0
 SHIPPED = (
     *("__init__.py", "errors.py", "hardware.py", "engines/__init__.py", "engines/process_group.py"),
-    *("telemetry/__init__.py", "telemetry/energy/*.py", "record/*.py"),
+    *("telemetry/__init__.py", "telemetry/energy.py", "telemetry/meter.py", "telemetry/nvml.py", "record/*.py"),
 )
 
 
@@ -79,15 +87,11 @@ def local_meter(subject: Subject, instruments: Instruments) -> Meter:
         return NoMeter("the engine has no process of its own, so nothing tells its energy from that of others")
     try:
         if subject.device == "cpu":
-            return _processor_meter(instruments)
+            counters = packages(instruments.powercap)
+            return CounterMeter(RAPL, counters, Watch([WHOLE_PACKAGE]), instruments.clock, instruments.sleep)
         return _gpu_meter(subject, instruments)
     except MeterFault as fault:
         return NoMeter(str(fault))
-
-
-def _processor_meter(instruments: Instruments) -> Meter:
-    counters = packages(instruments.powercap)
-    return CounterMeter(RAPL, counters, Watch([WHOLE_PACKAGE]), instruments.clock, instruments.sleep)
 
 
 def _gpu_meter(subject: Subject, instruments: Instruments) -> Meter:
@@ -161,7 +165,7 @@ def _refuse_unknown_order(present: Sequence[Gpu], environment: Mapping[str, str]
         )
 
 
-class RemoteMeter:
+class RemoteMeter(Meter):
     """Passes each call on. A host that fails leaves null figures with the reason."""
 
     def __init__(self, gateway: str, python: str, subject: Subject) -> None:
@@ -169,10 +173,15 @@ class RemoteMeter:
         self._where, self._fault = f"{gateway}//python={python}", ""
         self._group: Any = None
         with self._noting():
-            self._open(subject)
+            import execnet
+
+            from pytest_specdec.engines import meter
+
+            self._group = execnet.Group()
+            self._channel = self._group.makegateway(self._where).remote_exec(meter)
+            self._channel.send((dict(_sources()), asdict(subject)))
 
     def start(self) -> None:
-        """Idle power, there."""
         self._call("start")
 
     def begin_round(self) -> None:
@@ -188,24 +197,13 @@ class RemoteMeter:
         return self._call("satisfied") is not False
 
     def each_round(self) -> Sequence[float]:
-        """What the host has counted so far."""
         return self._call("each_round") or ()
 
     def stop(self, tokens: int) -> EnergyPart:
-        """The host's figures; its worker ends."""
         result = self._call("stop", tokens)
         if self._group is not None:
             self._group.terminate(timeout=1.0)
         return missing_energy(self._fault) if self._fault else part_from(EnergyPart, result)
-
-    def _open(self, subject: Subject) -> None:
-        import execnet
-
-        from pytest_specdec.engines import meter
-
-        self._group = execnet.Group()
-        self._channel = self._group.makegateway(self._where).remote_exec(meter)
-        self._channel.send((dict(_sources()), asdict(subject)))
 
     def _call(self, command: str, *arguments: Any) -> Any:
         if self._fault:
@@ -225,7 +223,7 @@ class RemoteMeter:
 
 def _sources() -> Iterator[tuple[str, str]]:
     """Dotted name and text of each module that measures."""
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[1]
     for path in (path for pattern in SHIPPED for path in root.glob(pattern)):
         name = ".".join((root.name, *path.relative_to(root).with_suffix("").parts))
         yield name.removesuffix(".__init__"), path.read_text("utf-8")

@@ -1,7 +1,17 @@
-"""What meters are made of: whose energy, ticker, watch, reading, sums over rounds; and the one that only says why.
+"""Meters of energy: whose, ticker, watch, reading, sums over rounds; and the meter of counters, NVML's and RAPL's.
 
 From joules and seconds to the record's energy, or to null figures with a reason: a window shorter than two steps of its
 source has no figure. One shorter than a second, or than a hundred steps, has one, and a flag.
+
+A counter moves in steps (100 ms on a H200), so a reading is up to a step old: taken at a round's two edges it would
+miss the last step's load each time, a bias and not a noise. `CounterMeter` waits for a step before a round begins and
+for the next one after it has ended. Between these two steps the counter is exact; what they span beyond the round is
+charged at idle power and taken off. If the device was not idle there, the error is at most that span at the mean power:
+`relative_error`.
+
+RAPL is read through Linux' powercap files. Each package counts microjoules and starts again at `max_energy_range_uj`;
+it counts everything that runs on it, not the engine alone. Since CVE-2020-8694 the files are readable by root only
+unless the administrator says otherwise.
 """
 
 from __future__ import annotations
@@ -10,7 +20,9 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_specdec.engines.process_group import is_member
 from pytest_specdec.record import Figure, missing
@@ -192,7 +204,7 @@ class Watch:
         return {}
 
 
-class Meter(Protocol):
+class Meter:
     """One measurement of one engine's energy, from `start` over its rounds to `stop`; a failed reading never raises."""
 
     def start(self) -> None:
@@ -206,43 +218,28 @@ class Meter(Protocol):
 
     def satisfied(self) -> bool:
         """Whether the rounds so far are long enough for a figure without the flag `short window`, or none will be."""
+        return True
 
     def each_round(self) -> Sequence[float]:
         """Joules of each round that ended; none where they are not known."""
+        return ()
 
     def stop(self, tokens: int) -> EnergyPart:
         """The record's `energy`; `tokens`: delivered token ids over all rounds."""
+        raise NotImplementedError
 
 
-class NoMeter:
+class NoMeter(Meter):
     """Nothing can be measured, for this reason."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
 
-    def start(self) -> None:
-        """Nothing."""
-
-    def begin_round(self) -> None:
-        """Nothing."""
-
-    def end_round(self) -> None:
-        """Nothing."""
-
-    def satisfied(self) -> bool:
-        """More rounds would not help."""
-        return True
-
-    def each_round(self) -> Sequence[float]:
-        """None."""
-        return ()
-
     def stop(self, tokens: int) -> EnergyPart:
-        """Null figures and the reason."""
         return missing_energy(self.reason)
 
 
-class RoundsMeter(ABC):
+class RoundsMeter(Meter, ABC):
     """What the meters here share: the sums over rounds, a watch, and the first fault, which leaves no figure."""
 
     def __init__(self, watch: Watch, clock: Clock, sleep: Sleep) -> None:
@@ -268,15 +265,12 @@ class RoundsMeter(ABC):
         self._seconds += seconds
 
     def satisfied(self) -> bool:
-        """Whether the rounds that ended span enough steps, or there will be no figure."""
         return self._fault is not None or self._reading().long_enough
 
     def each_round(self) -> Sequence[float]:
-        """Joules of each round that ended."""
         return () if self._fault else tuple(self._each_round)
 
     def stop(self, tokens: int) -> EnergyPart:
-        """Joules of all rounds that ended."""
         self._watch.close()
         if self._fault is None:
             part = energy_part(self._reading(), tokens, self._watch.flags())
@@ -288,3 +282,146 @@ class RoundsMeter(ABC):
     @abstractmethod
     def _reading(self) -> Reading:
         """What the rounds that ended gave."""
+
+
+POLL_SECONDS = 0.001
+STEP_LIMIT_SECONDS = 2.0
+POWERCAP = Path("/sys/class/powercap")
+RAPL = "rapl"
+WHOLE_PACKAGE = "whole package: whatever else ran on the processor is included"
+
+
+@dataclass(frozen=True)
+class Counter:
+    """A counter of energy since some moment. `read` raises MeterFault; `wraps_at`: counts after which it is 0 again."""
+
+    name: str
+    read: Callable[[], int]
+    joules_per_count: float
+    wraps_at: int | None = None
+
+    def joules(self, before: int, after: int) -> float:
+        """Energy between two readings. Raises MeterFault if the counter went back and does not wrap."""
+        counts = after - before
+        if counts < 0 and self.wraps_at is None:
+            raise MeterFault(f"the energy counter of {self.name} {WENT_BACK}: a GPU reset or a driver reload")
+        return (counts if counts >= 0 else counts + (self.wraps_at or 0)) * self.joules_per_count
+
+
+@dataclass(frozen=True)
+class Step:
+    """The moment, in seconds, at which a counter changed, and its new count."""
+
+    at_s: float
+    count: int
+
+
+Steps = dict[str, Step]
+
+
+class CounterMeter(RoundsMeter):
+    """Energy over the rounds as differences of counters."""
+
+    def __init__(self, method: str, counters: Sequence[Counter], watch: Watch, clock: Clock, sleep: Sleep) -> None:
+        """`counters`: one for each device."""
+        super().__init__(watch, clock, sleep)
+        self._method, self._counters = method, counters
+
+    def _reset(self) -> None:
+        super()._reset()
+        self._beyond = self._step_seconds = 0.0
+        self._idle: dict[str, float] = {}
+        self._before: Steps = {}
+        self._began = 0.0
+
+    def start(self) -> None:
+        self._reset()
+        self._guard(self._measure_idle)
+
+    def begin_round(self) -> None:
+        self._guard(lambda: setattr(self, "_before", self._next_steps()))
+        self._watch.begin()
+        self._began = self._clock()
+
+    def end_round(self) -> None:
+        ended = self._clock()
+        self._watch.end()
+        self._guard(lambda: self._add_round(ended - self._began))
+
+    def _reading(self) -> Reading:
+        uncertain = self._beyond + 2 * len(self._each_round) * POLL_SECONDS
+        return Reading(
+            method=self._method,
+            scope=tuple(counter.name for counter in self._counters),
+            joules=self._joules,
+            seconds=self._seconds,
+            idle_watts=sum(self._idle.values()),
+            step_seconds=self._step_seconds,
+            relative_error=uncertain / self._seconds if self._seconds else None,
+            each_round=tuple(self._each_round),
+        )
+
+    def _measure_idle(self) -> None:
+        first = last = self._next_steps()
+        steps, began = 0, self._clock()
+        while self._clock() - began < IDLE_SECONDS:
+            last, steps = self._next_steps(), steps + 1
+        for counter in self._counters:
+            start, end = first[counter.name], last[counter.name]
+            self._idle[counter.name] = counter.joules(start.count, end.count) / (end.at_s - start.at_s)
+        self._step_seconds = max((last[name].at_s - first[name].at_s) / steps for name in first)
+
+    def _add_round(self, seconds: float) -> None:
+        after = self._next_steps()
+        joules = sum(self._joules_of(counter, after[counter.name], seconds) for counter in self._counters)
+        self._add(joules, seconds)
+        self._beyond += max(after[name].at_s - step.at_s - seconds for name, step in self._before.items())
+
+    def _joules_of(self, counter: Counter, after: Step, seconds: float) -> float:
+        before = self._before[counter.name]
+        beyond = after.at_s - before.at_s - seconds
+        return counter.joules(before.count, after.count) - self._idle[counter.name] * beyond
+
+    def _next_steps(self) -> Steps:
+        """The next change of every counter. Raises MeterFault if one does not come."""
+        known = {counter.name: counter.read() for counter in self._counters}
+        found: Steps = {}
+        deadline = self._clock() + STEP_LIMIT_SECONDS
+        while len(found) < len(known):
+            if self._clock() > deadline:
+                still = ", ".join(name for name in known if name not in found)
+                raise MeterFault(f"the energy counter of {still} did not move within {STEP_LIMIT_SECONDS:g} s")
+            self._sleep(POLL_SECONDS)
+            found |= self._read_changes(known, found)
+        return found
+
+    def _read_changes(self, known: dict[str, int], found: Steps) -> Steps:
+        counts = {counter.name: counter.read() for counter in self._counters if counter.name not in found}
+        return {name: Step(self._clock(), count) for name, count in counts.items() if count != known[name]}
+
+
+def packages(powercap: Path) -> list[Counter]:
+    """A counter for each processor package. Raises MeterFault with the reason where there is none, or none readable."""
+    if not powercap.is_dir():
+        raise MeterFault(f"no RAPL: {powercap} does not exist (a virtual machine or another processor)")
+    zones = {folder: _text(folder / "name") for folder in sorted(powercap.glob("intel-rapl:*"))}
+    found = {folder: name for folder, name in zones.items() if name.startswith("package")}
+    if not found:
+        raise MeterFault(f"no RAPL: no processor package under {powercap}")
+    counters = [(name, partial(_count, folder / "energy_uj"), folder) for folder, name in found.items()]
+    for _, read, _ in counters:
+        read()
+    return [Counter(name, read, 1e-6, _count(folder / "max_energy_range_uj")) for name, read, folder in counters]
+
+
+def _count(path: Path) -> int:
+    return int(_text(path))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("ascii").strip()
+    except PermissionError:
+        raise MeterFault(f"RAPL is not readable: {path} is for root only; let this user read it") from None
+    except OSError as error:
+        raise MeterFault(f"RAPL is not readable: {path}: {error.strerror}") from None

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any
 
 from pytest_specdec.record.parts import EnergyPart
-from pytest_specdec.telemetry.energy.meter import (
+from pytest_specdec.telemetry.meter import (
     IDLE_SECONDS,
     Clock,
     MakeTicker,
@@ -29,7 +29,6 @@ from pytest_specdec.telemetry.energy.meter import (
     Watch,
 )
 
-Value = TypeVar("Value")
 THROTTLE_REASONS = {
     "power cap": "nvmlClocksThrottleReasonSwPowerCap",
     "hardware slowdown": "nvmlClocksThrottleReasonHwSlowdown",
@@ -52,19 +51,23 @@ class Device:
         self._nvml = nvml
         self._handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
 
-    def _try(self, ask: Callable[[], Value]) -> Value | None:
+    def _ask(self, question: str, *arguments: Any) -> Any:
+        """What NVML answers about this GPU, None where it does not."""
         try:
-            return ask()
+            return getattr(self._nvml, f"nvmlDeviceGet{question}")(self._handle, *arguments)
         except self._nvml.NVMLError:
             return None
 
     def has_energy_counter(self) -> bool:
         """Volta and later; some virtual GPUs do not."""
-        return self._try(lambda: self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle)) is not None
+        return self._ask("TotalEnergyConsumption") is not None
 
     def millijoules(self) -> int:
         """Energy since the driver was loaded. Raises MeterFault."""
-        return int(self._require("energy counter", self._nvml.nvmlDeviceGetTotalEnergyConsumption))
+        try:
+            return int(self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle))
+        except self._nvml.NVMLError as error:
+            raise MeterFault(f"NVML lost the energy counter of {self.uuid}: {error}") from error
 
     def watts(self) -> float:
         """Instant power. Raises MeterFault."""
@@ -75,50 +78,41 @@ class Device:
 
     def instant_watts(self) -> float | None:
         """Instant power, never the 1 s average."""
-        field = self._nvml.NVML_FI_DEV_POWER_INSTANT
-        values = self._try(lambda: self._nvml.nvmlDeviceGetFieldValues(self._handle, [field]))
+        values = self._ask("FieldValues", [self._nvml.NVML_FI_DEV_POWER_INSTANT])
         if values is None or values[0].nvmlReturn != self._nvml.NVML_SUCCESS:
             return None
         return float(values[0].value.uiVal) / 1000
 
     def is_sliced(self) -> bool:
         """Whether MIG is on."""
-        mode = self._try(lambda: self._nvml.nvmlDeviceGetMigMode(self._handle))
+        mode = self._ask("MigMode")
         return mode is not None and mode[0] == self._nvml.NVML_DEVICE_MIG_ENABLE
 
     def throttle_reasons(self) -> set[str]:
         """Why the clocks are held down at this moment."""
-        reasons = self._try(lambda: self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle)) or 0
+        reasons = self._ask("CurrentClocksThrottleReasons") or 0
         return {name for name, bit in THROTTLE_REASONS.items() if reasons & getattr(self._nvml, bit)}
 
     def celsius(self) -> int | None:
         """Temperature of the GPU's core."""
-        sensor = self._nvml.NVML_TEMPERATURE_GPU
-        return self._try(lambda: int(self._nvml.nvmlDeviceGetTemperature(self._handle, sensor)))
+        return self._ask("Temperature", self._nvml.NVML_TEMPERATURE_GPU)  # type: ignore[no-any-return]
 
     def process_memory(self) -> dict[int, int | None] | None:
         """Bytes held by each compute process, by process id; None for bytes that the driver does not tell."""
-        processes = self._try(lambda: self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle))
+        processes = self._ask("ComputeRunningProcesses")
         return None if processes is None else {each.pid: each.usedGpuMemory for each in processes}
 
     def used_bytes(self) -> int | None:
         """Memory in use on the whole GPU, whoever holds it."""
-        return self._try(lambda: int(self._nvml.nvmlDeviceGetMemoryInfo(self._handle).used))
+        return getattr(self._ask("MemoryInfo"), "used", None)
 
     def utilisation_percent(self) -> int | None:
         """Share of the driver's last sample period in which a kernel ran."""
-        return self._try(lambda: int(self._nvml.nvmlDeviceGetUtilizationRates(self._handle).gpu))
+        return getattr(self._ask("UtilizationRates"), "gpu", None)
 
     def clock_mhz(self, kind: str) -> int | None:
         """`kind`: "SM" or "MEM"."""
-        clock = getattr(self._nvml, f"NVML_CLOCK_{kind}")
-        return self._try(lambda: int(self._nvml.nvmlDeviceGetClockInfo(self._handle, clock)))
-
-    def _require(self, what: str, ask: Callable[[Any], Value]) -> Value:
-        try:
-            return ask(self._handle)
-        except self._nvml.NVMLError as error:
-            raise MeterFault(f"NVML lost the {what} of {self.uuid}: {error}") from error
+        return self._ask("ClockInfo", getattr(self._nvml, f"NVML_CLOCK_{kind}"))  # type: ignore[no-any-return]
 
 
 LOOK_SECONDS = 0.25
@@ -140,32 +134,25 @@ class GpuWatch(Watch):
         self._ticker = ticker(LOOK_SECONDS, self._look)
 
     def begin(self) -> None:
-        """Look, and go on looking."""
         self._look()
         self._ticker.start()
 
     def end(self) -> None:
-        """Look once more, and no longer."""
         self._look()
         self.close()
 
     def close(self) -> None:
-        """End the looking at intervals."""
         self._ticker.stop()
 
     def flags(self) -> list[str]:
-        """Told beforehand, throttled, warming, foreign."""
         throttled = [f"throttled: {', '.join(sorted(self._throttled))}"] if self._throttled else []
         foreign = [f"foreign processes: {', '.join(map(str, sorted(self._foreign)))}"] if self._foreign else []
-        return [*self._told, *throttled, *self._warming(), *foreign]
+        rises = [max(read) - read[0] for read in self._celsius.values()]
+        warming = [f"temperature rose by {max(rises)} °C"] if rises and max(rises) >= WARMING_CELSIUS else []
+        return [*self._told, *throttled, *warming, *foreign]
 
     def celsius(self) -> dict[str, dict[str, int]]:
-        """First and highest temperature of each GPU in °C, where it was read."""
         return {uuid: {"first": read[0], "highest": max(read)} for uuid, read in self._celsius.items()}
-
-    def _warming(self) -> list[str]:
-        rises = [max(read) - read[0] for read in self._celsius.values()]
-        return [f"temperature rose by {max(rises)} °C"] if rises and max(rises) >= WARMING_CELSIUS else []
 
     def _look(self) -> None:
         for device in self._devices:
@@ -199,7 +186,6 @@ class PowerMeter(RoundsMeter):
         self._idle_watts = 0.0
 
     def start(self) -> None:
-        """Idle watts over a second."""
         self._reset()
         self._begin_samples()
         self._sleep(IDLE_SECONDS)
@@ -207,18 +193,15 @@ class PowerMeter(RoundsMeter):
         self._idle_watts = joules / seconds if seconds else 0.0
 
     def begin_round(self) -> None:
-        """Sample from here."""
         self._watch.begin()
         self._begin_samples()
 
     def end_round(self) -> None:
-        """Sample to here, and add up."""
         joules, seconds = self._end_samples()
         self._watch.end()
         self._add(joules, seconds)
 
     def stop(self, tokens: int) -> EnergyPart:
-        """Joules of all rounds that ended, as an estimate."""
         self._ticker.stop()
         return super().stop(tokens)
 

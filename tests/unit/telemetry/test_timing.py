@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_specdec.record import Figure
-from pytest_specdec.telemetry.spent import DECODE, LOAD, LOOK_AGAIN, RATE, WARM_UP, Spent
+from pytest_specdec.telemetry.timing import DECODE, LOAD, LOOK_AGAIN, RATE, WARM_UP, Spent
 
 
 def test_each_second_counts_once_for_the_innermost_block() -> None:
