@@ -27,6 +27,10 @@ TARGET = f"constructed:tiny?memory={REACH}"
 DRAFT = f"constructed:tiny:draft?memory={REACH}&alpha=0.8"
 HEAD = f"constructed:tiny:eagle?memory={REACH}&alpha=0.9"
 HEAD_3 = f"constructed:tiny:eagle3?memory={REACH}&alpha=0.9"
+QWEN3 = f"constructed:tiny-qwen3?memory={REACH}"
+QWEN3_HEAD = f"constructed:tiny-qwen3:eagle?memory={REACH}&alpha=0.9"
+REDUCED_HEAD_3 = f"constructed:tiny-qwen3:eagle3?memory={REACH}&draft_vocab=896"
+MEDUSA = "constructed:tiny:medusa?alpha=0.9"
 MIMO = f"constructed:tiny-mimo?memory={REACH}"
 GAMMA = 4
 TOKENS = 65  # of each answer; whole steps, where everything is accepted
@@ -120,6 +124,7 @@ def test_vllm_by_suffixes(specdec_session: Session, vllm_spec: EngineSpec, asked
     assert (first.draft_tokens > 0, second) == (True, first)
 
 
+@pytest.mark.thorough
 @pytest.mark.specdec(method="eagle", draft=HEAD)
 def test_vllm_with_an_eagle_head(specdec_session: Session, vllm_spec: EngineSpec, asked: Asked) -> None:
     """The head's acceptance shows that its own cache is right."""
@@ -127,11 +132,32 @@ def test_vllm_with_an_eagle_head(specdec_session: Session, vllm_spec: EngineSpec
     assert run.speculation == expected_speculation(TARGET, HEAD, asked.prompts, TOKENS, GAMMA)
 
 
+@pytest.mark.specdec(target=QWEN3, method="eagle", draft=QWEN3_HEAD)
+def test_vllm_with_an_eagle_head_for_qwen3(specdec_session: Session, vllm_spec: EngineSpec, asked: Asked) -> None:
+    """A head of Llama's architecture on a target of another."""
+    run = decode_known(specdec_session, vllm_spec, asked.dtype, asked.prompts)
+    assert run.speculation == expected_speculation(QWEN3, QWEN3_HEAD, asked.prompts, TOKENS, GAMMA)
+
+
 @pytest.mark.specdec(method="eagle3", draft=HEAD_3)
 def test_vllm_with_an_eagle3_head(specdec_session: Session, vllm_spec: EngineSpec, asked: Asked) -> None:
     """Three hidden states of the target, then its own, and its own cache are right."""
     run = decode_known(specdec_session, vllm_spec, asked.dtype, asked.prompts)
     assert run.speculation == expected_speculation(TARGET, HEAD_3, asked.prompts, TOKENS, GAMMA)
+
+
+@pytest.mark.specdec(target=QWEN3, method="eagle3", draft=REDUCED_HEAD_3)
+def test_vllm_with_a_reduced_draft_vocabulary(specdec_session: Session, vllm_spec: EngineSpec, asked: Asked) -> None:
+    """An EAGLE-3 head with 896 output rows: of the 1,021 ordinary tokens 125 are never proposed."""
+    run = decode_known(specdec_session, vllm_spec, asked.dtype, asked.prompts)
+    assert run.speculation == expected_speculation(QWEN3, REDUCED_HEAD_3, asked.prompts, TOKENS, GAMMA)
+
+
+@pytest.mark.specdec(target="constructed:tiny", method="medusa", draft=MEDUSA)
+def test_vllm_with_medusas_heads(specdec_session: Session, vllm_spec: EngineSpec, asked: Asked) -> None:
+    """Which attend to nothing, so the pair has no memory."""
+    run = decode_known(specdec_session, vllm_spec, asked.dtype, asked.prompts)
+    assert run.speculation == expected_speculation(vllm_spec.target, MEDUSA, asked.prompts, TOKENS, GAMMA)
 
 
 @pytest.mark.specdec(target=MIMO, method="mtp", draft=None)

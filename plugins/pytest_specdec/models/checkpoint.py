@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_specdec.errors import ModelError
 from pytest_specdec.models.circuit import Circuit, Eagle3Circuit, Stream
-from pytest_specdec.models.maps import next_map, runner_up_map, stand_ins
+from pytest_specdec.models.maps import draft_ids, next_map, runner_up_map, stand_ins
 from pytest_specdec.models.recipe import (
     EMBEDDING_SIZE,
     SHARD_BYTES,
@@ -30,6 +31,8 @@ from pytest_specdec.models.recipe import (
     Constructed,
     Eagle3Recipe,
     EagleRecipe,
+    Fill,
+    MedusaRecipe,
     SmolLM2Recipe,
     TargetRecipe,
     Weight,
@@ -62,6 +65,8 @@ INSTALL = {
 def configuration(recipe: Constructed) -> dict[str, Any]:
     """The model's config.json."""
     shape = recipe.shape
+    if isinstance(recipe, MedusaRecipe):
+        return _configuration_of_medusa(recipe)
     return {
         "architectures": [ARCHITECTURES[shape.architecture]],
         "model_type": MODEL_TYPES.get(shape.architecture, shape.architecture),
@@ -81,7 +86,20 @@ def configuration(recipe: Constructed) -> dict[str, Any]:
         "torch_dtype": recipe.dtype,
         **special_ids(recipe),
         **(EAGLE3 if isinstance(recipe, Eagle3Recipe) else {}),
+        **({"draft_vocab_size": len(draft_ids(recipe))} if len(draft_ids(recipe)) < recipe.vocab else {}),
         **({"num_nextn_predict_layers": 1} if shape.architecture == "mimo" else {}),
+    }
+
+
+def _configuration_of_medusa(recipe: MedusaRecipe) -> dict[str, Any]:
+    return {
+        "architectures": ["MedusaModel"],
+        "model_type": "medusa",
+        "hidden_size": recipe.shape.hidden,
+        "vocab_size": recipe.rows,
+        "num_heads": recipe.heads,
+        "num_hidden_layers": 1,
+        "torch_dtype": recipe.dtype,
     }
 
 
@@ -171,7 +189,8 @@ class Foundry:
         if self._circuit is not None:
             circuit = self._drafting_circuit if "mtp_layers" in weight.name else self._circuit
             tensor = circuit.engrave(weight.name, tensor)
-        return tensor.to(getattr(torch, self.recipe.dtype)).contiguous()
+        dtype = getattr(torch, self.recipe.dtype) if tensor.is_floating_point() else tensor.dtype
+        return tensor.to(dtype).contiguous()
 
     @cached_property
     def _circuit(self) -> Circuit | None:
@@ -187,28 +206,62 @@ class Foundry:
         return Circuit(Stream(alone, self.recipe.memory), self.device)
 
     def _draw(self, weight: Weight) -> torch.Tensor:
-        import torch
-
-        if weight.fill == "normal":
-            return self._normal(weight).mul_(weight.std)
-        if weight.fill == "embedding":
-            return self._pad(self._input_vectors() * (EMBEDDING_SIZE * sqrt(self.recipe.shape.hidden)))
-        if weight.fill == "head":
-            return self._pad(self._head() * (TOP_LOGIT / sqrt(self.recipe.shape.hidden)))
-        if weight.fill == "pass-embedding":
-            passed = torch.eye(self.recipe.shape.hidden, device=self.device) / EMBEDDING_SIZE
-            return torch.cat([passed, torch.zeros_like(passed)], dim=1)
-        if weight.fill == "pass-normed-embedding":
-            size = EMBEDDING_SIZE if self._circuit is None else self._circuit.stream.norm_before_attention(0)
-            passed = torch.eye(self.recipe.shape.hidden, device=self.device) * size
-            return torch.cat([torch.zeros_like(passed), passed], dim=1)
-        return torch.ones(weight.shape, device=self.device)
+        draw: dict[Fill, Callable[[Weight], torch.Tensor]] = {
+            "normal": self._normal,
+            "ones": self._ones,
+            "embedding": self._embedding,
+            "head": self._output_head,
+            "draft-to-target": self._draft_to_target,
+            "in-draft": self._in_draft,
+            "pass-embedding": self._pass_embedding,
+            "pass-normed-embedding": self._pass_normed_embedding,
+        }
+        return draw[weight.fill](weight)
 
     def _normal(self, weight: Weight) -> torch.Tensor:
         import torch
 
         generator = torch.Generator(self.device).manual_seed(tensor_seed(self.recipe.seed, weight.name))
-        return torch.randn(weight.shape, generator=generator, device=self.device)
+        return torch.randn(weight.shape, generator=generator, device=self.device).mul_(weight.std)
+
+    def _ones(self, weight: Weight) -> torch.Tensor:
+        import torch
+
+        return torch.ones(weight.shape, device=self.device)
+
+    def _embedding(self, _: Weight) -> torch.Tensor:
+        return self._pad(self._input_vectors() * (EMBEDDING_SIZE * sqrt(self.recipe.shape.hidden)))
+
+    def _output_head(self, weight: Weight) -> torch.Tensor:
+        table = self._head(weight.name) * (TOP_LOGIT / sqrt(self.recipe.shape.hidden))
+        return table[self._draft_ids] if weight.shape[0] < len(table) else self._pad(table)
+
+    @cached_property
+    def _draft_ids(self) -> torch.Tensor:
+        return self._index(draft_ids(self.recipe))
+
+    def _draft_to_target(self, _: Weight) -> torch.Tensor:
+        import torch
+
+        return self._draft_ids - torch.arange(len(self._draft_ids), device=self.device)
+
+    def _in_draft(self, weight: Weight) -> torch.Tensor:
+        import torch
+
+        return torch.isin(torch.arange(*weight.shape, device=self.device), self._draft_ids)
+
+    def _pass_embedding(self, weight: Weight) -> torch.Tensor:
+        """The first half of what comes in, at unit size."""
+        import torch
+
+        return torch.eye(*weight.shape, device=self.device) / EMBEDDING_SIZE
+
+    def _pass_normed_embedding(self, weight: Weight) -> torch.Tensor:
+        """The second half, as large as it was before its norm."""
+        import torch
+
+        size = EMBEDDING_SIZE if self._circuit is None else self._circuit.stream.norm_before_attention(0)
+        return torch.eye(*weight.shape, device=self.device).roll(weight.shape[0], dims=1) * size
 
     @cached_property
     def _vectors(self) -> torch.Tensor:
@@ -235,7 +288,7 @@ class Foundry:
         before = {following: token for token, following in enumerate(next_map(agreed))}
         return self._vectors[self._index([before[following] for following in next_map(self.recipe)])]
 
-    def _head(self) -> torch.Tensor:
+    def _head(self, name: str) -> torch.Tensor:
         """The output head's directions: the row of π(t) gathers t's vector, the row of ρ(t) its share of it."""
         import torch
 
@@ -243,13 +296,23 @@ class Foundry:
             return self._circuit.head(self._vectors)
         ordinary = self._vectors[SPECIAL_IDS:]
         head = torch.zeros_like(self._vectors)
-        following = self._index(next_map(self.recipe)[SPECIAL_IDS:])
+        following = self._index(self._proposals(name)[SPECIAL_IDS:])
         if not isinstance(self.recipe, TargetRecipe) or self.recipe.margin is None:
             return head.index_add_(0, following, ordinary)
         second = self._index(runner_up_map(self.recipe)[SPECIAL_IDS:])
         top, lower = _solve(self._overlaps(following, second), 1 - self.recipe.margin)
         head.index_add_(0, following, ordinary * top[following, None])
         return head.index_add_(0, second, ordinary * lower[second, None])
+
+    def _proposals(self, name: str) -> list[int]:
+        """For every id, what the output head of this name proposes: one of Medusa's, so many tokens after the next."""
+        leads = next_map(self.recipe)
+        if not isinstance(self.recipe, MedusaRecipe):
+            return leads
+        proposed = next_map(replace(self.recipe, alpha=1.0))
+        for _ in range(int(name.split(".")[1]) + 1):
+            proposed = [leads[token] for token in proposed]
+        return proposed
 
     def _overlaps(self, following: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
         """For each row of the head, the cosine between the two vectors that it gathers; shape (vocab,)."""
@@ -266,7 +329,7 @@ class Foundry:
 
         return torch.nn.functional.pad(table, (0, 0, 0, self.recipe.rows - table.shape[0]))
 
-    def _index(self, ids: list[int]) -> torch.Tensor:
+    def _index(self, ids: Sequence[int]) -> torch.Tensor:
         import torch
 
         return torch.tensor(ids, device=self.device)

@@ -22,7 +22,7 @@ from functools import cached_property
 from math import sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_specdec.models.maps import codes, following
+from pytest_specdec.models.maps import NONE, codes, following
 from pytest_specdec.models.memory import Memory, Reader, count_reserved, kv_head, readings
 from pytest_specdec.models.recipe import (
     EMBEDDING_SIZE,
@@ -155,7 +155,7 @@ class Circuit:
         parts = name.split(".")
         layer = int(parts[parts.index("layers") + 1]) if "layers" in parts else 0
         changes = self._changes()
-        if parts[-2] in changes and parts[-1] == "weight":
+        if parts[-1] == "weight" and parts[-2] in changes:
             changes[parts[-2]](tensor, layer)
         return tensor
 
@@ -191,7 +191,7 @@ class Circuit:
         recipe = self.stream.recipe
         classes, before = [0] * recipe.vocab, [[] for _ in range(recipe.vocab)]  # type: list[int], list[list[int]]
         for number, leads in enumerate(following(recipe)):
-            for token in range(SPECIAL_IDS, recipe.vocab):
+            for token in (each for each in range(SPECIAL_IDS, recipe.vocab) if leads[each] != NONE):
                 classes[leads[token]] = number
                 before[leads[token]].append(token)
         return classes, before

@@ -18,6 +18,7 @@ from pytest_specdec.models.recipe import (
     Constructed,
     ConstructedRecipe,
     DraftRecipe,
+    Eagle3Recipe,
     EagleRecipe,
     TargetRecipe,
 )
@@ -127,6 +128,7 @@ def _with_special_ids(following: dict[int, int], vocab: int) -> list[int]:
 
 
 Maps = tuple[tuple[int, ...], ...]
+NONE = -1  # where a draft vocabulary lacks the token: whatever is proposed is wrong
 
 
 def codes(recipe: Constructed, memory: Memory, number: int = 0) -> tuple[int, ...]:
@@ -137,10 +139,19 @@ def codes(recipe: Constructed, memory: Memory, number: int = 0) -> tuple[int, ..
 
 
 def class_maps(recipe: Constructed, memory: Memory) -> Maps:
-    """For each class and every id below `vocab`, the id with which this model continues."""
+    """For each class and every id below `vocab`, the id with which this model continues, or NONE that it has."""
     taken_for = stand_ins(recipe, memory)
     maps = _draw(recipe.vocab, recipe.map_seed, memory.classes)[1]
-    return tuple(tuple(each[token] for token in taken_for) for each in maps)
+    had = set(draft_ids(recipe))
+    return tuple(tuple(each[token] if each[token] in had else NONE for token in taken_for) for each in maps)
+
+
+def draft_ids(recipe: Constructed) -> Sequence[int]:
+    """The ids that this model can emit, in order: all that it knows, or those of a reduced draft vocabulary."""
+    if not isinstance(recipe, Eagle3Recipe) or recipe.draft_vocab is None:
+        return range(recipe.vocab)
+    drawn = random.Random(f"draft_vocab:{recipe.seed}")
+    return sorted(drawn.sample(range(SPECIAL_IDS, recipe.vocab), recipe.draft_vocab))
 
 
 def stand_ins(recipe: Constructed, memory: Memory) -> tuple[int, ...]:

@@ -30,7 +30,9 @@ SHARD_BYTES = 4 * 10**9
 EMBEDDING_SIZE = 0.1  # of an element of the residual stream where it begins
 LAYERS_SHARE = 0.05  # of all layers' writing together, relative to the embedding
 
-Fill: TypeAlias = Literal["normal", "ones", "embedding", "head", "pass-embedding", "pass-normed-embedding"]
+Fill: TypeAlias = Literal[
+    "normal", "ones", "embedding", "head", "pass-embedding", "pass-normed-embedding", "draft-to-target", "in-draft"
+]
 
 
 @dataclass(frozen=True)
@@ -146,8 +148,6 @@ class EagleRecipe(ConstructedRecipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_alpha(self.name, self.alpha)
-        if self.shape.architecture != "llama":
-            raise ModelError(f"{self.name}: an EAGLE head is made for Llama shapes only, not {self.shape.architecture}")
 
 
 @dataclass(frozen=True)
@@ -156,9 +156,13 @@ class Eagle3Recipe(EagleRecipe):
 
     Its residual stream begins with the hidden states: the embedding comes in by attention, through a head of its own
     for each slice of it. Three more heads read the past, and a fourth, in a hidden state, the token before.
+
+    `draft_vocab`: how many ordinary tokens it can propose, drawn by `seed`; it then has an output head of its own, and
+    the others are never proposed. None is all.
     """
 
     kind: ClassVar[str] = "eagle3"
+    draft_vocab: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -166,6 +170,21 @@ class Eagle3Recipe(EagleRecipe):
             raise ModelError(
                 f"{self.name}: an EAGLE-3 head has memory, of two codes or more: give memory=N to the pair"
             )
+        most = self.vocab - SPECIAL_IDS if self.alpha == 1 else 0
+        if self.draft_vocab is not None and not 1 <= self.draft_vocab <= most:
+            known = f"is not within 1..{most}" if most else "leaves no alpha: it is what the head is wrong by"
+            raise ModelError(f"{self.name}: draft_vocab={self.draft_vocab} {known}")
+
+
+@dataclass(frozen=True)
+class MedusaRecipe(EagleRecipe):
+    """Medusa's heads, each of which proposes a token further on, from the hidden state alone; without memory.
+
+    `heads`: how many, each with an output head of its own. They propose what a drafter of this `alpha` would.
+    """
+
+    kind: ClassVar[str] = "medusa"
+    heads: int = 4
 
 
 @dataclass(frozen=True)
@@ -191,7 +210,7 @@ Recipe: TypeAlias = Constructed | SmolLM2Recipe
 def contents(recipe: Recipe) -> dict[str, Any]:
     """The recipe as plain values, with its kind and the version of the format: what the digest is taken over."""
     values = asdict(recipe)
-    for later in ("memory", "ends"):
+    for later in ("memory", "ends", "draft_vocab"):
         if values.get(later, ...) is None:
             del values[later]  # as it was before models had one, so that theirs keep their digests
     if "memory" in values:
@@ -229,6 +248,8 @@ def weights(recipe: Constructed) -> list[Weight]:
     """Every tensor of the model, in the order in which it is written."""
     if isinstance(recipe, Eagle3Recipe):
         return list(_eagle3(recipe))
+    if isinstance(recipe, MedusaRecipe):
+        return list(_medusa(recipe))
     return list(_eagle(recipe) if isinstance(recipe, EagleRecipe) else _decoder(recipe))
 
 
@@ -296,6 +317,17 @@ def _eagle3(recipe: Eagle3Recipe) -> Iterator[Weight]:
     yield Weight("layers.0.input_layernorm.weight", (hidden,), "ones")
     yield from _layer("layers.0", recipe.shape, EMBEDDING_SIZE * layers_share(recipe) / sqrt(2), 2 * hidden)
     yield Weight("norm.weight", (hidden,), "ones")
+    if recipe.draft_vocab is not None:
+        yield Weight("lm_head.weight", (recipe.draft_vocab, hidden), "head")
+        yield Weight("d2t", (recipe.draft_vocab,), "draft-to-target")
+        yield Weight("t2d", (recipe.rows,), "in-draft")
+
+
+def _medusa(recipe: MedusaRecipe) -> Iterator[Weight]:
+    hidden = recipe.shape.hidden
+    for head in range(recipe.heads):
+        yield _linear(f"blocks.{head}.layers.0", hidden, hidden, LAYERS_SHARE)
+        yield Weight(f"lm_heads.{head}.weight", (recipe.rows, hidden), "head")
 
 
 def _layer(prefix: str, shape: Shape, written: float, width: int | None = None) -> Iterator[Weight]:

@@ -21,6 +21,7 @@ from pytest_specdec.models.recipe import (
     DraftRecipe,
     Eagle3Recipe,
     EagleRecipe,
+    MedusaRecipe,
     Recipe,
     SmolLM2Recipe,
     TargetRecipe,
@@ -122,6 +123,12 @@ def _real(least: float, most: float, *, inclusive: bool) -> Parameter:
     return Parameter(read, f"a number in [{least:g}, {most:g}{']' if inclusive else ')'}")
 
 
+MEMORY = {
+    "memory": _whole(LEAST_REACH),
+    "readers": _whole(1),
+    "bits": _whole(1, MOST_BITS),
+    "codes": _whole(1, MOST_CODES),
+}
 COMMON = {
     "dtype": Parameter(_dtype, "one of " + ", ".join(DTYPES)),
     "layers": _whole(1),
@@ -130,10 +137,7 @@ COMMON = {
     "padded_vocab": _whole(16),
     "seed": _whole(0),
     "vocab": _whole(16),
-    "memory": _whole(LEAST_REACH),
-    "readers": _whole(1),
-    "bits": _whole(1, MOST_BITS),
-    "codes": _whole(1, MOST_CODES),
+    **MEMORY,
 }
 ALPHA = _real(0, 1, inclusive=True)
 EAGLE_COMMON = {name: parameter for name, parameter in COMMON.items() if name != "layers"}
@@ -150,10 +154,22 @@ PARAMETERS: Mapping[str, Mapping[str, Parameter]] = {
         **{name: each for name, each in EAGLE_COMMON.items() if name != "readers"},
         "alpha": ALPHA,
         "target_seed": _whole(0),
+        "draft_vocab": _whole(1),
+    },
+    "medusa": {
+        **{name: each for name, each in EAGLE_COMMON.items() if name not in MEMORY},
+        "alpha": ALPHA,
+        "target_seed": _whole(0),
+        "heads": _whole(1),
     },
     SMOLLM2: {"dtype": COMMON["dtype"], "layers": _whole(1, 30)},
 }
-PARTS: Mapping[str, type[Constructed]] = {"draft": DraftRecipe, "eagle": EagleRecipe, "eagle3": Eagle3Recipe}
+PARTS: Mapping[str, type[Constructed]] = {
+    "draft": DraftRecipe,
+    "eagle": EagleRecipe,
+    "eagle3": Eagle3Recipe,
+    "medusa": MedusaRecipe,
+}
 EAGLE3_READERS = 4  # one for each distance that decides
 
 
@@ -207,11 +223,15 @@ def _shape(preset: Preset, part: str, values: dict[str, Any]) -> Shape:
     shape, other = (preset.draft, preset.memory_draft) if part == "draft" else (preset.target, preset.memory_target)
     if "memory" in values and other is not None:
         shape = other
+    if part in ("target", "draft"):
+        return replace(shape, layers=values.pop("layers", shape.layers))
+    shape = replace(shape, architecture="llama", layers=1)
     if part != "eagle3":
-        return replace(shape, layers=1 if part == "eagle" else values.pop("layers", shape.layers))
+        return shape
     values.setdefault("readers", EAGLE3_READERS)
-    heads = EAGLE3_READERS + -(-shape.hidden // shape.head_dim)
-    return replace(shape, layers=1, heads=heads, kv_heads=heads)
+    needed = EAGLE3_READERS + -(-shape.hidden // shape.head_dim)
+    heads = next(number for number in range(needed, shape.hidden + 1) if shape.hidden % number == 0)
+    return replace(shape, heads=heads, kv_heads=heads)
 
 
 def _memory(shape: Shape, values: dict[str, Any]) -> Memory | None:

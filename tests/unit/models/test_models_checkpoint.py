@@ -10,7 +10,7 @@ import pytest
 
 from pytest_specdec.models import ends_of, expected_continuation, next_map, parse, runner_up_map
 from pytest_specdec.models.checkpoint import tensor_seed, write_constructed
-from pytest_specdec.models.recipe import weights
+from pytest_specdec.models.recipe import EMBEDDING_SIZE, weights
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -167,6 +167,19 @@ def test_an_eagle_head_knows_the_embedding_of_another_targets_seed(made):
     target = safetensors.load_file(made("constructed:tiny?seed=7") / "model.safetensors")
     same = (own["embed_tokens.weight"] == target["model.embed_tokens.weight"]).all(dim=1)
     assert same.sum() >= 1024 - 4
+
+
+def test_each_of_medusas_heads_proposes_a_token_further_on(made):
+    """From the hidden state of the last token but one, as the target leaves it."""
+    reference = "constructed:tiny-qwen3:medusa?alpha=0.8&heads=3&dtype=float32"
+    own = safetensors.load_file(made(reference) / "model.safetensors")
+    target = safetensors.load_file(made("constructed:tiny-qwen3?dtype=float32") / "model.safetensors")
+    hidden = target["model.embed_tokens.weight"] / EMBEDDING_SIZE
+    drafted = next_map(parse("constructed:tiny-qwen3"))
+    for head in range(3):
+        drafted = [next_map(parse(reference))[token] for token in drafted]
+        block = hidden + torch.nn.functional.silu(hidden @ own[f"blocks.{head}.layers.0.weight"].T)
+        assert (block @ own[f"lm_heads.{head}.weight"].T).argmax(dim=1).tolist() == drafted
 
 
 def test_the_tokenizer_names_ids_and_adds_nothing(made):

@@ -11,7 +11,7 @@ from pytest_specdec.generation import Speculation
 from pytest_specdec.models import expected_assistance, expected_continuation, parse
 from pytest_specdec.models.checkpoint import write_constructed
 from pytest_specdec.models.circuit import Stream
-from pytest_specdec.models.maps import following
+from pytest_specdec.models.maps import NONE, draft_ids, following
 from pytest_specdec.models.memory import kv_head, readings
 
 torch = pytest.importorskip("torch")
@@ -180,10 +180,10 @@ def test_an_eagle_head_reads_its_own_cache_and_proposes_through_the_targets_outp
         assert torch.allclose(hidden[:, places].abs(), torch.tensor(1.5), rtol=0.02)
 
 
-@pytest.mark.parametrize("alpha", [1.0, 0.8])
-def test_an_eagle3_head_needs_each_hidden_state_in_its_place(made, alpha):
+@pytest.mark.parametrize("head", ["alpha=1", "alpha=0.8", "draft_vocab=896"])
+def test_an_eagle3_head_needs_each_hidden_state_in_its_place(made, head):
     """By vLLM's own arithmetic: the target's three states in the first draft step, its own output in the next."""
-    reference = f"constructed:tiny:eagle3?memory={REACH}&alpha={alpha}&dtype=float32"
+    reference = f"constructed:tiny:eagle3?memory={REACH}&{head}&dtype=float32"
     own = safetensors.load_file(made(reference) / "model.safetensors")
     target = load(made(TINY))
     (prompt,) = random_prompts(1, REACH + 1)
@@ -195,13 +195,25 @@ def test_an_eagle3_head_needs_each_hidden_state_in_its_place(made, alpha):
     known = [expected_continuation(reference, text[:end], 1)[0] for end in range(REACH + 2, len(text) + 1)]
     step = Eagle3Step(made(reference), own, target.lm_head)
 
+    def differs(proposed, known):
+        return any(other not in (NONE, token) for token, other in zip(proposed[REACH:], known, strict=True))
+
     first, output = step(embedded[1:], torch.cat(states, dim=1)[:-1] @ own["fc.weight"].T)
-    assert first[REACH:] == known
-    assert step(embedded[2:], output[:-1])[0][REACH:] == known[1:]
+    assert not differs(first, known)
+    assert not differs(step(embedded[2:], output[:-1])[0], known[1:])
     for place in range(3):
         without = [state * (number != place) for number, state in enumerate(states)]
-        assert step(embedded[1:], torch.cat(without, dim=1)[:-1] @ own["fc.weight"].T)[0][REACH:] != known
-    assert step(embedded[1:], torch.cat(states, dim=1)[1:] @ own["fc.weight"].T)[0][REACH:] != known
+        assert differs(step(embedded[1:], torch.cat(without, dim=1)[:-1] @ own["fc.weight"].T)[0], known)
+    assert differs(step(embedded[1:], torch.cat(states, dim=1)[1:] @ own["fc.weight"].T)[0], known)
+
+
+def test_an_eagle3_head_of_a_reduced_vocabulary_tells_it_in_both_ways(made):
+    """`d2t` adds to a draft id what makes it the target's, `t2d` tells which those are; the rest is never proposed."""
+    reference = f"constructed:tiny:eagle3?memory={REACH}&draft_vocab=896"
+    own, ids = safetensors.load_file(made(reference) / "model.safetensors"), draft_ids(parse(reference))
+    assert (own["d2t"] + torch.arange(896)).tolist() == own["t2d"].nonzero().flatten().tolist() == ids
+    assert own["lm_head.weight"].shape == (896, 256)
+    assert {each for leads in following(parse(reference)) for each in leads} == {NONE, *ids}
 
 
 def test_a_layer_of_multi_token_prediction_proposes_what_the_target_emits(made):
@@ -229,7 +241,8 @@ class Eagle3Step:
 
     def __init__(self, folder, tensors, lm_head):
         config = transformers.AutoConfig.from_pretrained(folder)
-        self.model, self.lm_head = transformers.LlamaModel(config), lm_head
+        self.model, self.lm_head = transformers.LlamaModel(config), tensors.get("lm_head.weight", lm_head.weight)
+        self.ids = tensors.get("d2t", torch.zeros(len(self.lm_head), dtype=int)) + torch.arange(len(self.lm_head))
         self.layer = self.model.layers[0]
         for name in ("q_proj", "k_proj", "v_proj"):
             rows = getattr(self.layer.self_attn, name).out_features
@@ -247,7 +260,7 @@ class Eagle3Step:
         mask = torch.full((len(embedded),) * 2, -torch.inf).triu(1)[None, None]
         hidden = residual + self.layer.self_attn(both, position_embeddings=rotary, attention_mask=mask)[0][0]
         hidden = hidden + self.layer.mlp(self.layer.post_attention_layernorm(hidden))
-        return self.lm_head(self.model.norm(hidden)).argmax(dim=1).tolist(), hidden
+        return self.ids[(self.model.norm(hidden) @ self.lm_head.T).argmax(dim=1)].tolist(), hidden
 
 
 @pytest.mark.parametrize("memory", ["", f"&memory={REACH}"])

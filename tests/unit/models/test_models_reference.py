@@ -22,6 +22,7 @@ def test_an_eagle_head_has_one_layer_of_the_targets_width():
     recipe = parse("constructed:small:eagle")
     assert isinstance(recipe, EagleRecipe)
     assert (recipe.shape.hidden, recipe.shape.layers, recipe.alpha) == (512, 1, 1.0)
+    assert parse("constructed:tiny-qwen3:eagle").shape.architecture == "llama"  # as heads for Qwen3 are
 
 
 def test_smollm2_with_and_without_parameters():
@@ -52,7 +53,9 @@ WRONG = {
     "constructed:tiny?dtype=int4": ["dtype='int4' is no value", "bfloat16"],
     "constructed:tiny?seed=-1": ["seed='-1' is no value", "≥ 0"],
     "constructed:tiny?padded_vocab=512": ["padded_vocab=512 is smaller than vocab=1024"],
-    "constructed:tiny-qwen3:eagle": ["Llama shapes only"],
+    "constructed:tiny:eagle3?memory=24&draft_vocab=1022": ["draft_vocab=1022 is not within 1..1021"],
+    "constructed:tiny:eagle3?memory=24&draft_vocab=9&alpha=0.9": ["draft_vocab=9 leaves no alpha"],
+    "constructed:tiny:medusa?memory=24": ["unknown parameter 'memory'"],
     "smollm2?layers=31": ["layers='31' is no value", "1..30"],
     "smollm2?layer=3": ["unknown parameter 'layer'", "did you mean 'layers'?"],
 }
