@@ -24,7 +24,7 @@ from pytest_specdec.engines.methods import METHODS, method_named, names_of_vllm
 from pytest_specdec.engines.model_files import hub_cache
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.first_project import demo, init
-from pytest_specdec.history.history import LATEST, OneRun, RegressionGate, run_path
+from pytest_specdec.history.history import LATEST, RegressionGate, find_in_run, run_path
 from pytest_specdec.history.saved import SavedRun, UnreadableRun, paths_in, read_run, run_id, storage_folder
 from pytest_specdec.models.cache import default_root, is_complete
 from pytest_specdec.progress import count
@@ -221,7 +221,7 @@ def compare(options: argparse.Namespace) -> int:
     others = [
         shown(name) for name in METRICS if options.all and name not in {each.metric.name for each in options.fail}
     ]
-    gate = RegressionGate(OneRun(then), [*options.fail, *others])
+    gate = RegressionGate(partial(find_in_run, then), [*options.fail, *others])
     parts = [(record, gate.part(record, record.place.test)) for record in now.records]
     print("".join(f"{line}\n" for line in comparison(parts, options.all)), end="")
     if not parts:

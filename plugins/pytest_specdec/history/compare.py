@@ -40,19 +40,15 @@ def figure_of(record: Record, metric: Metric) -> float | None:
 def latency_of(part: LatencyPart, metric: Metric) -> float | None:
     """A metric that is a latency, in seconds; None where it was not measured."""
     latency, percent = _latency(metric)
-    return _spread(part, latency).at(percent)
+    spread: Spread = getattr(part, f"{latency}_s")
+    return spread.at(percent)
 
 
 def reason_of(record: Record, metric: Metric) -> str:
     """Why the metric was not measured, in the record's words."""
     latency, _ = _latency(metric)
-    reason = _spread(record.latency, latency).reason if latency else _figure(record, metric).reason
+    reason = getattr(record.latency, f"{latency}_s").reason if latency else _figure(record, metric).reason
     return str(reason or NO_FIGURE)
-
-
-def _spread(part: LatencyPart, latency: str) -> Spread:
-    spread: Spread = getattr(part, f"{latency}_s")
-    return spread
 
 
 def _figure(record: Record, metric: Metric) -> Figure[float]:
@@ -77,21 +73,14 @@ def sample_of(record: Record, metric: Metric) -> Sample | None:
     if latency in LATENCY_OF:
         lines = getattr(rounds, f"{latency}_us") or ()
         return pooled_percentile([seconds_of_line(line) for line in lines], float(percent.removeprefix("p")))
-    above, below, offset = _totals(record).get(metric.name, (None, None, 0.0))
-    return ratio_of_totals(above, below, offset) if above and below else None
-
-
-Column = Sequence[float] | None
-
-
-def _totals(record: Record) -> dict[str, tuple[Column, Column, float]]:
-    rounds = record.throughput.per_round
-    return {
+    totals: dict[str, tuple[Sequence[float] | None, Sequence[float] | None, float]] = {
         "tokens_per_second": (rounds.tokens, rounds.seconds, 0.0),
         "joules_per_token": (record.energy.joules_each_round, rounds.tokens, 0.0),
         "acceptance_rate": (rounds.accepted_tokens, rounds.draft_tokens, 0.0),
         "mean_accepted_length": (rounds.accepted_tokens, rounds.drafts, 1.0),
     }
+    above, below, offset = totals.get(metric.name, (None, None, 0.0))
+    return ratio_of_totals(above, below, offset) if above and below else None
 
 
 def _latency(metric: Metric) -> tuple[str, str]:
@@ -154,10 +143,8 @@ def _percentiles(values: Array, round_of: Array, counts: Array, share: float) ->
     import numpy
 
     batch = max(1, MAX_CELLS // len(values))
-    parts = [
-        _weigh(values, counts[first : first + batch][:, round_of], share) for first in range(0, len(counts), batch)
-    ]
-    return numpy.concatenate(parts)
+    batches = (counts[first : first + batch] for first in range(0, len(counts), batch))
+    return numpy.concatenate([_weigh(values, each[:, round_of], share) for each in batches])
 
 
 def _weigh(values: Array, weights: Array, share: float) -> Array:
@@ -230,7 +217,8 @@ def compare_figure(
     if _load_sets(now, threshold) or _load_sets(then, threshold):
         instead = replace(threshold, metric=METRICS[UNDER_A_LOAD])
         change = compare_figure(now, then, instead, earlier) if threshold.relative else None
-        return _add_why(change or _missing(now, then, instead, (None, None)), LOAD_SETS)
+        told = change or _missing(now, then, instead, (None, None))
+        return replace(told, why="; ".join(filter(None, (LOAD_SETS, told.why))))
     metric = threshold.metric
     figures = figure_of(now, metric), figure_of(then, metric)
     if figures == (None, None) and not now.asked.speculates and metric.name in ACCEPTANCE:
@@ -256,10 +244,6 @@ def _load_sets(record: Record, threshold: Threshold) -> bool:
     return threshold.metric.name == "tokens_per_second" and kept_up
 
 
-def _add_why(change: ChangePart, why: str) -> ChangePart:
-    return replace(change, why="; ".join(each for each in (why, change.why) if each))
-
-
 def _change(threshold: Threshold, outcome: Outcome, now: float | None, then: float | None, why: str = "") -> ChangePart:
     """What every change tells; one that nobody set a threshold for is shown, whatever it is."""
     told = outcome if threshold.gates else Outcome.SHOWN
@@ -283,7 +267,8 @@ def _missing(now: Record, then: Record, threshold: Threshold, figures: tuple[flo
 
 
 def _plain(now: float, then: float, threshold: Threshold) -> ChangePart:
-    outcome = Outcome.WORSE if _loss(threshold, now, then) > threshold.most else Outcome.GOOD
+    loss = then - now if threshold.metric.more_is_better else now - then
+    outcome = Outcome.WORSE if (loss / then if threshold.relative else loss) > threshold.most else Outcome.GOOD
     why = "held against the plain threshold: there is no value of it for each round, so it has no interval"
     return _change(threshold, outcome, now, then, why)
 
@@ -329,17 +314,11 @@ WANT_SESSIONS = "beyond the threshold, and within what sessions of the same code
 NEAR = "too near the threshold for rounds to decide, since sessions of the same code differ by more"
 
 
-def _loss(threshold: Threshold, now: float, then: float) -> float:
-    """How much worse, never mind which way is worse; a share of the baseline run or in the record's unit."""
-    worse_by = then - now if threshold.metric.more_is_better else now - then
-    return worse_by / then if threshold.relative else worse_by
-
-
 def in_words(change: ChangePart) -> str:
     """A change in one line: figure, change, interval, threshold, outcome, what would help."""
     if change.now is None or change.then is None:
         return f"{change.metric}: {change.outcome}: {change.why}"
-    values = f"{change.metric} {_short(change.then)} → {_short(change.now)}"
+    values = f"{change.metric} {change.then:.4g} → {change.now:.4g}"
     limit = f", threshold {change.threshold}" if change.threshold else ""
     apart = f", sessions ±{100 * change.sessions_differ:.1f} %" if change.sessions_differ else ""
     told = "" if change.outcome == Outcome.SHOWN.value else f": {change.outcome}"
@@ -358,9 +337,9 @@ def interval_in_words(change: ChangePart) -> str:
 
 def remedy(change: ChangePart) -> str:
     """What is to be said beside the outcome, after a semicolon: why there is no interval, or what would decide."""
-    if change.outcome != Outcome.INCONCLUSIVE.value:
-        return f"; {change.why}" if change.why else ""
     why = f"; {change.why}" if change.why else ""
+    if change.outcome != Outcome.INCONCLUSIVE.value:
+        return why
     if change.low is None:
         return f"{why} (--specdec-rounds {FEWEST} or more, here and for the baseline run)"
     if change.wanted is not None:
@@ -373,10 +352,6 @@ FROM_ONE = (
     "session (docs/history.md)"
 )
 FROM_SEVERAL = "; measure both versions in one session (docs/history.md)"
-
-
-def _short(figure: float) -> str:
-    return f"{figure:.4g}"
 
 
 def in_percent(share: float) -> str:

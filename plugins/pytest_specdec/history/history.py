@@ -10,12 +10,12 @@ sessions would decide. All else is a note. Nothing is passed over in silence.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pytest_specdec.engines.methods import method_named
 from pytest_specdec.errors import ConfigurationError
@@ -82,13 +82,8 @@ def _format(value: Any) -> str:
 def counterpart(now: Record, test: str, records: Sequence[Record]) -> Record | None:
     """The record among these of the same measurement; of several the one with the same engine options, then name."""
     same = [record for record in records if measurement(record) == measurement(now)]
-    if not same:
-        return None
-    return max(same, key=lambda then: _likeness(then, now, test))
-
-
-def _likeness(then: Record, now: Record, test: str) -> tuple[bool, bool]:
-    return then.asked.engine_key == now.asked.engine_key, then.place.test == test
+    key = now.asked.engine_key
+    return max(same, key=lambda then: (then.asked.engine_key == key, then.place.test == test), default=None)
 
 
 def changed_question(now: Record, test: str, records: Sequence[Record]) -> str | None:
@@ -119,14 +114,10 @@ def unfit(record: Record) -> Iterator[str]:
         yield "its drafter drafted nothing"
     if record.throughput.tokens_per_second.value is None:
         yield "nothing was timed in it"
-    width = _rate_width(record)
+    rate = sample_of(record, METRICS["tokens_per_second"])
+    width = own_width(rate) if rate is not None else None
     if width is not None and width > WIDEST:
         yield f"its tokens/s is known to ±{width:.0%} only, and ±{WIDEST:.0%} is the most: measure it with more rounds"
-
-
-def _rate_width(record: Record) -> float | None:
-    rate = sample_of(record, METRICS["tokens_per_second"])
-    return None if rate is None else own_width(rate)
 
 
 LATEST = "latest"
@@ -150,16 +141,15 @@ class Found:
     earlier: tuple[Record, ...] = ()
 
 
-class Baselines(Protocol):
-    """Something that finds the baseline run of a record."""
-
-    def find(self, now: Record, test: str) -> Found:
-        """The baseline run of this record of `test`, or the reason why there is none."""
+Baselines = Callable[[Record, str], Found]
+"""Finds the baseline run of a record of this test, or the reason why there is none."""
 
 
 def baselines(named: str, storage: Path) -> Baselines:
     """`named`: "latest", a run's number in the storage, or a file. Raises ConfigurationError if that names no run."""
-    return LatestRuns(storage) if named == LATEST else OneRun(read_run(run_path(named, storage)))
+    if named == LATEST:
+        return partial(find_in_latest, storage)
+    return partial(find_in_run, read_run(run_path(named, storage)))
 
 
 def run_path(named: str, storage: Path) -> Path:
@@ -175,67 +165,42 @@ def run_path(named: str, storage: Path) -> Path:
     if len(numbered) == 1:
         return numbered[0]
     if not numbered:
-        raise ConfigurationError(
-            f"{named!r} is neither a file nor the number of a run in {storage}{_describe_known(storage)}"
-        )
+        known = saved_paths(storage)
+        none = ", which holds no run: measure with --benchmark-autosave"
+        latest = f"; the latest is {run_id(known[-1])}" if known else none
+        raise ConfigurationError(f"{named!r} is neither a file nor the number of a run in {storage}{latest}")
     several = ", ".join(f"{path.parent.name}/{number}" for path in numbered)
     raise ConfigurationError(f"{named!r} names several runs in {storage}: say one of {several}")
 
 
-def _describe_known(storage: Path) -> str:
-    known = saved_paths(storage)
-    return (
-        f"; the latest is {run_id(known[-1])}" if known else ", which holds no run: measure with --benchmark-autosave"
-    )
+def find_in_latest(storage: Path, now: Record, test: str) -> Found:
+    """The newest run in a storage that holds the measurement and may be its baseline run, and those before it.
 
-
-class OneRun:
-    """One run, named by the user."""
-
-    def __init__(self, run: SavedRun) -> None:
-        self._run = run
-
-    def find(self, now: Record, test: str) -> Found:
-        """Its record of the same measurement."""
-        return find_in_run(self._run, now, test)
-
-
-class LatestRuns:
-    """The newest run in a storage that holds the measurement and may be its baseline run, and those before it."""
-
-    def __init__(self, storage: Path) -> None:
-        self._storage = storage
-
-    def find(self, now: Record, test: str) -> Found:
-        """From the newest run back; what was refused on the way is told."""
-        refused: list[str] = []
-        missing: list[str] = []
-        runs = runs_that_may_hold(now, test, self._storage)
-        try:
-            for run in runs:
-                found = find_in_run(run, now, test)
-                if found.record is not None:
-                    earlier = tuple(_like(found.record, (find_in_run(each, now, test) for each in runs)))
-                    return replace(found, passed_over=tuple(refused), earlier=earlier)
-                (refused if found.refused else missing).append(found.problem)
-        except UnreadableRun as error:
-            return Found(problem=str(error), refused=True, passed_over=tuple(refused))
-        return _none(self._storage, refused, missing)
+    What was refused on the way is told.
+    """
+    refused: list[str] = []
+    missing: list[str] = []
+    runs = runs_that_may_hold(now, test, storage)
+    try:
+        for run in runs:
+            found = find_in_run(run, now, test)
+            if found.record is not None:
+                earlier = tuple(_like(found.record, (find_in_run(each, now, test) for each in runs)))
+                return replace(found, passed_over=tuple(refused), earlier=earlier)
+            (refused if found.refused else missing).append(found.problem)
+    except UnreadableRun as error:
+        return Found(problem=str(error), refused=True, passed_over=tuple(refused))
+    if refused:
+        more = f" (and {len(refused) - 1} older ones)" if len(refused) > 1 else ""
+        return Found(problem=refused[0] + more, refused=True)
+    nothing = f"no run in {storage} has this measurement: save one with --benchmark-autosave"
+    return Found(problem=missing[0] if missing else nothing)
 
 
 def _like(record: Record, older: Iterable[Found]) -> Iterator[Record]:
     """Records of the last sessions before this one that differ from it in no version or option."""
     same = (each.record for each in older if each.record and circumstances(each.record) == circumstances(record))
     return islice(same, MOST_SESSIONS - 1)
-
-
-def _none(storage: Path, refused: Sequence[str], missing: Sequence[str]) -> Found:
-    if refused:
-        more = f" (and {len(refused) - 1} older ones)" if len(refused) > 1 else ""
-        return Found(problem=refused[0] + more, refused=True)
-    if missing:
-        return Found(problem=missing[0])
-    return Found(problem=f"no run in {storage} has this measurement: save one with --benchmark-autosave")
 
 
 def find_in_run(run: SavedRun, now: Record, test: str) -> Found:
@@ -283,11 +248,13 @@ class RegressionGate:
 
     def part(self, now: Record, test: str) -> BaselinePart:
         """The record's baseline: the run, what has changed around it, each figure's change, and failures."""
-        found = self.baselines.find(now, test)
+        found = self.baselines(now, test)
         changes = self._changes(now, found)
-        failures = (*self._about(found), *(_words(change, found) for change in changes if self._fails(change)))
+        wanting = (found.refused and bool(self.thresholds)) or MISSING in self.fail_on
+        failures = [f"no baseline run: {found.problem}"] if found.record is None and wanting else []
+        failures += [_words(change, found) for change in changes if self._fails(change)]
         if found.record is None or found.run is None:
-            return BaselinePart(reason=found.problem or None, passed_over=found.passed_over, failures=failures)
+            return BaselinePart(reason=found.problem or None, passed_over=found.passed_over, failures=tuple(failures))
         return BaselinePart(
             run=found.run.id,
             path=str(found.run.path),
@@ -295,24 +262,18 @@ class RegressionGate:
             passed_over=found.passed_over,
             circumstances=tuple(differences(circumstances(now), circumstances(found.record))),
             changes=changes,
-            failures=failures,
+            failures=tuple(failures),
         )
 
     def wants_rounds(self, now: Record, test: str) -> bool:
         """Whether more rounds would decide a figure that these do not."""
-        return any(map(_wants_rounds, self._changes(now, self.baselines.find(now, test))))
+        return any(map(_wants_rounds, self._changes(now, self.baselines(now, test))))
 
     def _changes(self, now: Record, found: Found) -> tuple[ChangePart, ...]:
         if found.record is None:
             return ()
         each = (compare_figure(now, found.record, threshold, found.earlier) for threshold in self.thresholds or SHOWN)
         return tuple(change for change in each if change is not None)
-
-    def _about(self, found: Found) -> list[str]:
-        """The failure that there is no baseline run."""
-        if found.record is not None or not ((found.refused and self.thresholds) or MISSING in self.fail_on):
-            return []
-        return [f"no baseline run: {found.problem}"]
 
     def _fails(self, change: ChangePart) -> bool:
         return change.outcome == Outcome.WORSE.value or _wants_rounds(change) or change.outcome in self.fail_on

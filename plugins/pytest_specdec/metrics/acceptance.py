@@ -86,7 +86,7 @@ def per_token(counted: Speculation | None) -> float | None:
 
 def _by_request(rounds: Rounds, reason: str) -> Figure[tuple[float | None, ...]]:
     """Accepted over drafted tokens of each request, over the rounds; None for one in which nothing was drafted."""
-    answers = [answer for run in rounds.runs for answer in run.generations]
+    answers = rounds.answers
     if not answers or any(answer.draft_tokens is None or answer.accepted_tokens is None for answer in answers):
         return Figure(None, reason)
     accepted, counted = sum(answer.accepted_tokens or 0 for answer in answers), rounds.speculation
@@ -121,9 +121,8 @@ def _acceptance_of(answers: Sequence[Generation]) -> float | None:
 
 def _delivery_part(rounds: Rounds, drafted: Speculation | None, why: str) -> AcceptancePart:
     """Delivered tokens a step (a chunk). Each gives one token of the target's own beside the accepted ones."""
-    answers = [answer for run in rounds.runs for answer in run.generations]
-    steps = count_steps(answers)
-    if not steps or any(answer.token_ids and not answer.chunks for answer in answers):
+    steps = count_steps(rounds.answers)
+    if not steps or any(answer.token_ids and not answer.chunks for answer in rounds.answers):
         return missing(AcceptancePart, NO_STEPS)
     per_step, by_request = rounds.tokens / steps, zip(*(run.generations for run in rounds.runs), strict=True)
     part = AcceptancePart(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_specdec.engines.engine import Description
-from pytest_specdec.metrics.rounds import STEADY_SHARE, Drift, Interval, Rounds, ratio_interval
+from pytest_specdec.metrics.rounds import STEADY_SHARE, Drift, Interval, Rounds, bounds_of, ratio_interval
 from pytest_specdec.metrics.speed import latency_part
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import EnergyPart, TargetAlonePart
@@ -97,15 +97,17 @@ def differing_settings(ours: Description, targets: Description | None) -> dict[s
     """
     if targets is None:
         return {}
-    mine, theirs = map(_settings, (ours, targets))
+    mine, theirs = (
+        {
+            **each.configuration,
+            **{f"version of {name}": told for name, told in each.versions.items()},
+            "device": each.device,
+        }
+        for each in (ours, targets)
+    )
     names = [*dict.fromkeys([*mine, *theirs])] if ours.versions == targets.versions else [*mine.keys() & theirs.keys()]
     both = {name: (mine.get(name), theirs.get(name)) for name in sorted(names)}
     return {name: (one, other) for name, (one, other) in both.items() if one != other}
-
-
-def _settings(about: Description) -> dict[str, Any]:
-    versions = {f"version of {name}": version for name, version in about.versions.items()}
-    return {**about.configuration, **versions, "device": about.device}
 
 
 def warn_of_differences(settings: Mapping[str, tuple[Any, Any]]) -> list[str]:
@@ -145,7 +147,7 @@ def with_ratio(ours: Rounds, base: Rounds) -> EnergyPart:
     return replace(
         ours.energy,
         over_target=Figure(mine / its),
-        over_target_interval=Figure((known.low, known.high) if known else None, FEW_ROUNDS),
+        over_target_interval=bounds_of(known, FEW_ROUNDS),
     )
 
 

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 from pytest_specdec.generation import Generation, Run
 from pytest_specdec.metrics.rounds import NOT_TIMED, Rounds
 from pytest_specdec.metrics.speed import (
+    LATENCY_OF,
     NO_START,
     NO_TIMES,
     WITHHELD,
@@ -40,7 +41,6 @@ from pytest_specdec.metrics.speed import (
     percentile,
     queue_s,
     spread,
-    tpot_s,
     ttft_s,
 )
 from pytest_specdec.record import Figure, Spread, missing
@@ -49,7 +49,7 @@ from pytest_specdec.record.parts import FailedPart, GoodputPart, LoadPart, SendL
 if TYPE_CHECKING:
     from pytest_specdec.workloads.scenario import Scenario
 
-FIGURES: dict[str, Callable[[Generation], float | None]] = {"ttft_ms": ttft_s, "tpot_ms": tpot_s, "e2e_ms": e2e_s}
+
 NO_OBJECTIVES = "the scenario gives no objectives (slo)"
 FAILED = "failed"
 LONGEST_ERROR = 200
@@ -61,14 +61,13 @@ IS_BASELINE = "this is the target-only baseline"
 RATE_BOUND = (
     "the load's rate, not the engine, sets tokens/s below saturation: compare latencies, or measure a closed load"
 )
-COMPARED: dict[str, Callable[[Generation], float | None]] = {"ttft_s": ttft_s, "tpot_s": tpot_s, "e2e_s": e2e_s}
 
 
 def missed_objectives(answer: Generation, objectives: Mapping[str, float]) -> list[str]:
     """Which objectives (longest times in ms) the request misses; FAILED alone where there is no whole answer."""
     if answer.error is not None or not answer.token_ids:
         return [FAILED]
-    times = {key: FIGURES[key](answer) for key in objectives}
+    times = {key: LATENCY_OF[key.removesuffix("_ms")](answer) for key in objectives}
     return [key for key, time in times.items() if time is not None and 1000 * time > objectives[key]]
 
 
@@ -78,11 +77,10 @@ def goodput_part(objectives: Mapping[str, float], rounds: Rounds) -> GoodputPart
     `at_best` is the share if each had come sooner by as much as the machine was late in sending. Null with a reason
     where nothing was asked or timed, or the engine tells no times.
     """
-    answers = [answer for run in rounds.runs for answer in run.generations]
-    reason = _why_none(objectives, rounds, answers)
+    reason = _why_none(objectives, rounds)
     if reason is not None:
         return replace(missing(GoodputPart, reason), slo=dict(objectives))
-    outcomes = [missed_objectives(answer, objectives) for answer in answers]
+    outcomes = [missed_objectives(answer, objectives) for answer in rounds.answers]
     at_best = [missed_objectives(answer, _later(objectives, run)) for run in rounds.runs for answer in run.generations]
     counts = Counter(key for each in outcomes for key in each)
     return GoodputPart(
@@ -100,12 +98,12 @@ def _later(objectives: Mapping[str, float], run: Run) -> dict[str, float]:
     return {key: ms + (0.0 if key == "tpot_ms" else late_ms) for key, ms in objectives.items()}
 
 
-def _why_none(objectives: Mapping[str, float], rounds: Rounds, answers: list[Generation]) -> str | None:
+def _why_none(objectives: Mapping[str, float], rounds: Rounds) -> str | None:
     if not objectives:
         return NO_OBJECTIVES
     if not rounds.measured or sum(rounds.seconds) <= 0:
         return NOT_TIMED
-    whole = [answer for answer in answers if answer.error is None and answer.token_ids]
+    whole = [answer for answer in rounds.answers if answer.error is None and answer.token_ids]
     if not all(answer.chunks for answer in whole):
         return NO_TIMES
     unknown = any(ttft_s(answer) is None for answer in whole)
@@ -137,14 +135,9 @@ def doubtful_goodput(goodput: GoodputPart, asked: float | None, path: Path) -> l
 
 def failed_part(rounds: Rounds) -> FailedPart:
     """How many requests failed, of how many, and what was said of them."""
-    answers = [answer for run in rounds.runs for answer in run.generations]
-    told = Counter(_first_line(answer.error) for answer in answers if answer.error is not None)
-    return FailedPart(count=told.total(), of=len(answers), by_error=dict(told.most_common()))
-
-
-def _first_line(error: str) -> str:
-    lines = error.strip().splitlines()
-    return lines[0][:LONGEST_ERROR] if lines else "no words"
+    errors = [answer.error.strip() for answer in rounds.answers if answer.error is not None]
+    told = Counter(each.splitlines()[0][:LONGEST_ERROR] if each else "no words" for each in errors)
+    return FailedPart(count=told.total(), of=len(rounds.answers), by_error=dict(told.most_common()))
 
 
 @dataclass(frozen=True)
@@ -228,7 +221,7 @@ def _completion_at_best(run: Run) -> tuple[int, float]:
 
 def send_lags_s(rounds: Rounds) -> list[float]:
     """From the moment each request was due to that at which it was sent, sorted."""
-    dated = [answer for run in rounds.runs for answer in run.generations if answer.scheduled_s is not None]
+    dated = (answer for answer in rounds.answers if answer.scheduled_s is not None)
     return sorted(max(0.0, lag) for answer in dated if (lag := queue_s(answer)) is not None)
 
 
@@ -237,10 +230,10 @@ def load_part(scenario: Scenario, rounds: Rounds, base: Rounds | None) -> LoadPa
 
     `base`: the target's rounds under the same load, None if these are they.
     """
-    flow, lags = Flow.of(rounds), send_lags_s(rounds)
+    flow, lags, due = Flow.of(rounds), send_lags_s(rounds), scenario.due_s
     return LoadPart(
         played=scenario.load.model_dump(mode="json", exclude_none=True),
-        requests_left_out=_count_left_out(scenario),
+        requests_left_out=scenario.prompt_count - len(due) if due else 0,
         asked_per_second=Figure(flow.asked, NO_MOMENTS),
         sent_per_second=Figure(flow.sent if flow.is_open else None, NO_START if flow.is_open else NO_MOMENTS),
         completed_per_second=Figure(flow.completed, NO_TIMES),
@@ -250,12 +243,6 @@ def load_part(scenario: Scenario, rounds: Rounds, base: Rounds | None) -> LoadPa
         failed=failed_part(rounds),
         goodput=goodput_part(scenario.slo.asked, rounds),
     )
-
-
-def _count_left_out(scenario: Scenario) -> int:
-    """Requests that were not due within the load's `max_seconds`."""
-    due = scenario.due_s
-    return scenario.prompt_count - len(due) if due else 0
 
 
 def _lag(lags: list[float]) -> SendLag | None:
@@ -300,9 +287,12 @@ def _over_target(rounds: Rounds, base: Rounds | None, flow: Flow) -> Figure[Mapp
     """Latencies of this arm over those of the target under the same load, by percentile; below 1 is faster."""
     if not flow.is_open or base is None:
         return Figure(None, NO_MOMENTS if not flow.is_open else IS_BASELINE)
-    ours, theirs = ({name: _spread(each, figure) for name, figure in COMPARED.items()} for each in (rounds, base))
+    ours, theirs = ({name: _spread(each, figure) for name, figure in LATENCY_OF.items()} for each in (rounds, base))
     return Figure(
-        {name: {at: _ratio(ours[name].at(at), theirs[name].at(at)) for at in ("p50", "p99")} for name in COMPARED}
+        {
+            f"{name}_s": {at: _ratio(ours[name].at(at), theirs[name].at(at)) for at in ("p50", "p99")}
+            for name in LATENCY_OF
+        }
     )
 
 

@@ -104,7 +104,8 @@ class Step:
     @property
     def bytes(self) -> float:
         """Weights once, and every sequence's cache."""
-        return (self.shape.weights + self.sequences * self.context * self.shape.cached_per_token) * self._width
+        cached = self.sequences * self.context * self.shape.cached_per_token
+        return (self.shape.weights + cached) * DTYPE_BYTES[self.dtype]
 
     @property
     def flops(self) -> float:
@@ -112,16 +113,12 @@ class Step:
         queries = self.shape.num_hidden_layers * self.shape.num_attention_heads * self.shape.head_dim
         return self.sequences * self.tokens * (2 * self.shape.weights + 4 * queries * self.context)
 
-    @property
-    def _width(self) -> int:
-        return DTYPE_BYTES[self.dtype]
-
 
 def step_of(rounds: Rounds, dtype: str, sequences: int, gamma: int) -> dict[str, Any]:
     """A step of these rounds in the middle of an answer; `sequences` at once, γ + 1 tokens of each computed."""
-    answers = [answer for run in rounds.runs for answer in run.generations]
-    context = sum(len(answer.prompt_ids) + len(answer.token_ids) / 2 for answer in answers) / max(1, len(answers))
-    return {"dtype": dtype, "sequences": min(sequences, len(answers)), "context": context, "tokens": gamma + 1}
+    lengths = [len(answer.prompt_ids) + len(answer.token_ids) / 2 for answer in rounds.answers]
+    context = sum(lengths) / max(1, len(lengths))
+    return {"dtype": dtype, "sequences": min(sequences, len(lengths)), "context": context, "tokens": gamma + 1}
 
 
 def roofline_part(
@@ -137,8 +134,9 @@ def roofline_part(
         shaped = _step(config, step)
     except ValueError as error:
         return missing(RooflinePart, str(error))
+    peak = PEAKS.get(device) if shaped.dtype in HALF_PRECISION else None
     return replace(
-        _against(_peak(device, shaped.dtype), device, shaped, step_s),
+        _against(peak, device, shaped, step_s),
         bytes_per_step=Figure(shaped.bytes),
         flops_per_step=Figure(shaped.flops),
         flops_per_byte=Figure(shaped.flops / shaped.bytes),
@@ -154,10 +152,6 @@ def _step(config: Mapping[str, Any] | None, step: Mapping[str, Any]) -> Step:
     if config.get("quantization_config"):
         raise ValueError("the weights are quantised, so their bytes do not follow from the dtype")
     return Step(Shape.of(config), **step)
-
-
-def _peak(device: str, dtype: str) -> Peak | None:
-    return PEAKS.get(device) if dtype in HALF_PRECISION else None
 
 
 def _against(peak: Peak | None, device: str, step: Step, step_s: float | None) -> RooflinePart:

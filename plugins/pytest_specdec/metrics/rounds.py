@@ -26,8 +26,8 @@ from itertools import pairwise
 from statistics import fmean, variance
 
 from pytest_specdec.errors import EngineError
-from pytest_specdec.generation import Run, Speculation
-from pytest_specdec.record import missing
+from pytest_specdec.generation import Generation, Run, Speculation
+from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import EnergyPart
 
 LEVEL = 0.95
@@ -66,6 +66,11 @@ class Interval:
         """Its width over its middle; without a width 0, also where nothing was delivered."""
         width = self.high - self.low
         return width / self.middle if width else 0.0
+
+
+def bounds_of(known: Interval | None, why: str) -> Figure[tuple[float, float]]:
+    """The two bounds as the record has them, or why there is no interval."""
+    return Figure((known.low, known.high) if known else None, why)
 
 
 def bounds_in_words(bounds: tuple[float, float]) -> str:
@@ -124,17 +129,15 @@ def correlation(*series: Sequence[float]) -> float:
 
     The estimate from a short series is too low by about (1 + 3ρ)/n (Marriott and Pope 1954), and uncertain by 1/√n.
     """
-    count = sum(map(len, series))
-    told = sum(len(values) * _with_the_one_before(values) for values in series) / count
+    count, told = sum(map(len, series)), 0.0
+    for values in series:
+        middle = fmean(values)
+        apart = [each - middle for each in values]
+        total = sum(each**2 for each in apart)
+        told += len(values) * (sum(one * next_ for one, next_ in pairwise(apart)) / total if total else 0.0)
+    told /= count
     bias = (1 + 3 * max(told, 0.0)) * len(series) / count
     return min(max(0.0, told + bias + 1 / math.sqrt(count)), HIGHEST)
-
-
-def _with_the_one_before(values: Sequence[float]) -> float:
-    middle = fmean(values)
-    apart = [each - middle for each in values]
-    total = sum(each**2 for each in apart)
-    return sum(earlier * later for earlier, later in pairwise(apart)) / total if total else 0.0
 
 
 MOST_ROUNDS = 1000
@@ -265,6 +268,11 @@ class Rounds:
     def measured(self) -> bool:
         """Whether there is a time for every round."""
         return len(self.seconds) == len(self.runs) > 0
+
+    @property
+    def answers(self) -> list[Generation]:
+        """Those of all rounds, warm-up aside."""
+        return [answer for run in self.runs for answer in run.generations]
 
     @property
     def tokens(self) -> int:

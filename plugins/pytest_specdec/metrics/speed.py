@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from pytest_specdec.generation import Generation, Run
-from pytest_specdec.metrics.rounds import NOT_TIMED, Contradiction, Rounds, ratio_interval
+from pytest_specdec.metrics.rounds import NOT_TIMED, Contradiction, Rounds, bounds_of, ratio_interval
 from pytest_specdec.record import Figure, Spread
 from pytest_specdec.record.parts import LatencyPart, PerRoundPart, SpeedupPart, ThroughputPart
 
@@ -69,7 +69,11 @@ def held_up_s(run: Run) -> float:
     Where requests are sent apart that is the longest lag. An engine that sends itself is held up while it has nothing
     under way; such times add up until it has caught up, which is when it waits for a request to fall due.
     """
-    moments = sorted(_moments(run))
+    moments = sorted(
+        (sent, due, answer.chunks[-1].at_s if answer.chunks else sent)
+        for answer in run.generations
+        if (sent := answer.started_s) is not None and (due := answer.scheduled_s) is not None
+    )
     if run.sent_apart:
         return max((sent - due for sent, due, _ in moments), default=0.0)
     longest = behind = idle_since = 0.0
@@ -78,14 +82,6 @@ def held_up_s(run: Run) -> float:
             behind = sent - due if due >= idle_since else behind + sent - idle_since
         longest, idle_since = max(longest, behind), max(idle_since, end)
     return longest
-
-
-def _moments(run: Run) -> Iterator[tuple[float, float, float]]:
-    """When each request was sent, when it was due, and when its last token came."""
-    for answer in run.generations:
-        if answer.started_s is not None and answer.scheduled_s is not None:
-            end = answer.chunks[-1].at_s if answer.chunks else answer.started_s
-            yield answer.started_s, answer.scheduled_s, end
 
 
 def tpot_s(answer: Generation) -> float | None:
@@ -129,7 +125,9 @@ def latency_part(rounds: Rounds) -> LatencyPart:
     chunk after the first. tokens_per_chunk: how many chunks carried how many tokens.
     """
     answers = [answer for run in rounds.runs for answer in completed_answers(run)]
-    reason = _why_none(answers)
+    no_token = not any(answer.token_ids for answer in answers)
+    reason = NO_TOKEN if no_token else None if any(answer.chunks for answer in answers) else NO_TIMES
+    sizes = Counter(chunk.tokens for answer in answers for chunk in answer.chunks)
     return LatencyPart(
         ttft_s=_one_each(answers, ttft_s, reason or NO_START),
         tpot_s=_one_each(answers, tpot_s, reason or ONE_CHUNK),
@@ -137,7 +135,7 @@ def latency_part(rounds: Rounds) -> LatencyPart:
         chunk_gap_s=_many_each(answers, chunk_gaps_s, reason or ONE_CHUNK),
         e2e_s=_one_each(answers, e2e_s, reason or NO_START),
         queue_s=_one_each(answers, queue_s, NO_START),
-        tokens_per_chunk=_sizes(answers),
+        tokens_per_chunk={str(tokens): sizes[tokens] for tokens in sorted(sizes)},
     )
 
 
@@ -152,13 +150,6 @@ def median_chunk_gap_s(runs: Iterable[Run]) -> float | None:
     return percentile(gaps, 50) if gaps else None
 
 
-def _why_none(answers: Sequence[Generation]) -> str | None:
-    """Why no figure at all can be had."""
-    if not any(answer.token_ids for answer in answers):
-        return NO_TOKEN
-    return None if any(answer.chunks for answer in answers) else NO_TIMES
-
-
 def _one_each(answers: Sequence[Generation], figure: Callable[[Generation], float | None], why: str) -> Spread:
     values = [value for answer in answers if (value := figure(answer)) is not None]
     return spread(values, len(answers) - len(values), why)
@@ -167,11 +158,6 @@ def _one_each(answers: Sequence[Generation], figure: Callable[[Generation], floa
 def _many_each(answers: Sequence[Generation], figure: Callable[[Generation], list[float]], why: str) -> Spread:
     values = [figure(answer) for answer in answers]
     return spread((value for each in values for value in each), values.count([]), why)
-
-
-def _sizes(answers: Sequence[Generation]) -> dict[str, int]:
-    sizes = Counter(chunk.tokens for answer in answers for chunk in answer.chunks)
-    return {str(tokens): sizes[tokens] for tokens in sorted(sizes)}
 
 
 def refuse_contradictions(rounds: Rounds, concurrency: int) -> None:
@@ -183,7 +169,12 @@ def refuse_contradictions(rounds: Rounds, concurrency: int) -> None:
         _refuse_times(f"round {number}", run, concurrency)
     _refuse_tails(rounds.runs)
     for number, (run, seconds) in enumerate(zip(rounds.runs, rounds.seconds, strict=False), start=1):
-        _refuse_clocks(f"round {number}", run.engine_seconds, seconds)
+        if run.engine_seconds > _at_most(seconds):
+            raise Contradiction(
+                f"round {number}: the engine decoded for {run.engine_seconds:.6g} s by its own clock, but "
+                f"{seconds:.6g} s were measured: --benchmark-timer must be a clock of real time, such as "
+                "time.perf_counter"
+            )
 
 
 def _refuse_order(where: str, answer: Generation) -> None:
@@ -216,46 +207,30 @@ def _refuse_times(where: str, run: Run, concurrency: int) -> None:
 
 
 def _refuse_tails(runs: Sequence[Run]) -> None:
-    """A stall may hold up the end of a run when all tokens are there, but not for most of it, and in every round."""
-    if not runs or not all(map(_ends_long_after, runs)):
-        return
-    run, last = runs[0], _last_arrival_s(runs[0])
-    raise Contradiction(
-        f"round 1: by arrivals all {run.tokens} tokens took {last:.6g} s, by throughput {run.engine_seconds:.6g} s, "
-        "and so in every round"
-    )
+    """A stall may hold up the end of a run when all tokens are there, but not for most of it, and in every round.
 
-
-def _ends_long_after(run: Run) -> bool:
-    """Whether most of the run, and more than a stall, lies after the last token, where all requests stream."""
-    last = _last_arrival_s(run)
-    if last is None or not _all_stream(run):
-        return False
-    return run.engine_seconds - last > LONGEST_TAIL_SHARE * run.engine_seconds + LONGEST_STALL_S
+    A request that failed, or was not answered in chunks, may have kept the run waiting for nothing.
+    """
+    for run in runs:
+        last = _last_arrival_s(run)
+        if last is None or not all(answer.chunks and answer.error is None for answer in run.generations):
+            return
+        if run.engine_seconds - last <= LONGEST_TAIL_SHARE * run.engine_seconds + LONGEST_STALL_S:
+            return
+    if runs:
+        took = f"{_last_arrival_s(runs[0]):.6g} s, by throughput {runs[0].engine_seconds:.6g} s"
+        raise Contradiction(f"round 1: by arrivals all {runs[0].tokens} tokens took {took}, and so in every round")
 
 
 def _last_arrival_s(run: Run) -> float | None:
     return max((answer.chunks[-1].at_s for answer in completed_answers(run) if answer.chunks), default=None)
 
 
-def _refuse_clocks(where: str, engine_s: float, measured_s: float) -> None:
-    if engine_s > _at_most(measured_s):
-        raise Contradiction(
-            f"{where}: the engine decoded for {engine_s:.6g} s by its own clock, but {measured_s:.6g} s were measured: "
-            "--benchmark-timer must be a clock of real time, such as time.perf_counter"
-        )
-
-
-def _all_stream(run: Run) -> bool:
-    """Whether each request was answered in chunks; one that failed may have kept the run waiting for nothing."""
-    return all(answer.chunks and answer.error is None for answer in run.generations)
-
-
 def _at_most(seconds: float) -> float:
     return seconds * (1 + CLOCK_SLACK_SHARE) + CLOCK_SLACK_S
 
 
-LATENCY_OF = {"ttft": ttft_s, "tpot": tpot_s, "e2e": e2e_s}
+LATENCY_OF: dict[str, Callable[[Generation], float | None]] = {"ttft": ttft_s, "tpot": tpot_s, "e2e": e2e_s}
 MICROSECOND = 1e-6
 FEW_ROUNDS = "fewer than two timed rounds"
 NO_HITS_TOLD = "the engine does not tell what its prefix cache held"
@@ -276,7 +251,7 @@ def throughput_part(rounds: Rounds) -> ThroughputPart:
         tokens=rounds.tokens,
         seconds=Figure(sum(rounds.seconds) if rounds.measured else None, NOT_TIMED),
         tokens_per_second=Figure(rounds.tokens_per_second, NOT_TIMED),
-        tokens_per_second_interval=Figure((known.low, known.high) if known else None, few),
+        tokens_per_second_interval=bounds_of(known, few),
         tokens_per_second_interval_share=Figure(known.share if known else None, few),
         prefix_cache_hits=Figure(rounds.prefix_cache_hits, NO_HITS_TOLD),
         per_round=per_round_part(rounds),
@@ -364,7 +339,7 @@ def with_steady_ratio(part: SpeedupPart, ours: Rounds, base: Rounds, places: int
     return replace(
         part,
         steady_ratio=Figure(rates[0] / rates[1] if rates[0] and rates[1] else None, NO_WINDOW),
-        steady_interval=Figure((known.low, known.high) if known else None, FEW_BESIDE if mine and its else NO_WINDOW),
+        steady_interval=bounds_of(known, FEW_BESIDE if mine and its else NO_WINDOW),
     )
 
 

@@ -27,7 +27,15 @@ from pytest_specdec.generation import Run, count_steps
 from pytest_specdec.metrics.acceptance import per_token
 from pytest_specdec.metrics.base import IS_BASELINE, TARGET_NOT_TIMED, with_ratio, without_ratio
 from pytest_specdec.metrics.load import rate_bound
-from pytest_specdec.metrics.rounds import NOT_TIMED, Contradiction, Drift, Rounds, bounds_in_words, ratio_interval
+from pytest_specdec.metrics.rounds import (
+    NOT_TIMED,
+    Contradiction,
+    Drift,
+    Rounds,
+    bounds_in_words,
+    bounds_of,
+    ratio_interval,
+)
 from pytest_specdec.metrics.speed import median_chunk_gap_s
 from pytest_specdec.record import Figure, Record, missing
 from pytest_specdec.record.parts import Decomposition, EnergyPart, ModelPart, SpeedupPart
@@ -41,6 +49,7 @@ NOISY_FIT = "by the γ sweep a step would cost nothing or less: noise is larger 
 NO_ENERGY = "energy was not measured at two γ and for the target alone"
 FEW_ROUNDS = "fewer than two timed rounds beside the target's"
 NO_BREAK_EVEN = "no acceptance pays for this γ"
+OF_ONE_GAMMA = ("acceptance_per_token", "expected_tokens_per_step", "target_step_s", "step_s")  # known without a sweep
 NO_CHUNKS = "the engine does not tell in which steps tokens came"
 
 
@@ -53,21 +62,6 @@ class Arm:
     dtype: str
 
     @property
-    def gpus(self) -> tuple[str, ...]:
-        """UUIDs of the engine's GPUs, none on a CPU."""
-        return self.rounds.energy.scope
-
-    @property
-    def joules_per_token(self) -> float | None:
-        """None where energy was not measured."""
-        return self.rounds.energy.joules_per_token.value
-
-    @property
-    def alpha(self) -> float | None:
-        """The chance that a verified draft token is accepted."""
-        return per_token(self.rounds.speculation)
-
-    @property
     def step_s(self) -> float | None:
         """Median seconds from chunk to chunk: a step of the target, or of drafting and verifying."""
         return median_chunk_gap_s(self.rounds.runs)
@@ -75,8 +69,8 @@ class Arm:
     @property
     def joules_per_step(self) -> float | None:
         """Energy of a request's share in one step, in joules."""
-        pace = Pace.of(self.rounds)
-        return self.joules_per_token * pace.length if pace and self.joules_per_token is not None else None
+        pace, joules = Pace.of(self.rounds), self.rounds.energy.joules_per_token.value
+        return joules * pace.length if pace and joules is not None else None
 
 
 @dataclass(frozen=True)
@@ -91,11 +85,10 @@ class Pace:
     @classmethod
     def of(cls, rounds: Rounds) -> Pace | None:
         """None where no chunk times are told, or no token came, or no seconds are known."""
-        answers = [answer for run in rounds.runs for answer in run.generations]
-        steps = count_steps(answers)
+        steps = count_steps(rounds.answers)
         seconds = sum(rounds.seconds) if rounds.measured else sum(run.engine_seconds for run in rounds.runs)
-        told = steps and seconds > 0 and all(answer.chunks or not answer.token_ids for answer in answers)
-        return cls(len(answers), rounds.tokens, steps, seconds) if told else None
+        told = steps and seconds > 0 and all(answer.chunks or not answer.token_ids for answer in rounds.answers)
+        return cls(len(rounds.answers), rounds.tokens, steps, seconds) if told else None
 
     @property
     def length(self) -> float:
@@ -183,22 +176,15 @@ def speeds_differ(arm: Arm, target: Arm) -> str | None:
 
 
 def _setting_differs(arm: Arm, target: Arm) -> str | None:
-    ours, theirs = _requests(arm), _requests(target)
+    ours, theirs = (sorted({len(run.generations) for run in each.rounds.runs}) for each in (arm, target))
     if ours != theirs:
         raise Contradiction(f"arms of {ours} and {theirs} requests a round do not compare: run one workload on both")
-    if arm.gpus != target.gpus:
-        return f"the arms ran on different GPUs: {_list(arm.gpus)}, and {_list(target.gpus)} for target-only"
+    gpus = [", ".join(each.rounds.energy.scope) or "none" for each in (arm, target)]
+    if gpus[0] != gpus[1]:
+        return f"the arms ran on different GPUs: {gpus[0]}, and {gpus[1]} for target-only"
     if arm.dtype != target.dtype:
         return f"the arms have different dtypes: {arm.dtype}, and {target.dtype} for target-only"
     return None
-
-
-def _requests(arm: Arm) -> list[int]:
-    return sorted({len(run.generations) for run in arm.rounds.runs})
-
-
-def _list(gpus: tuple[str, ...]) -> str:
-    return ", ".join(gpus) or "none"
 
 
 def _counts_differ(ours: Sequence[Run], theirs: Sequence[Run]) -> str | None:
@@ -223,17 +209,16 @@ def speedup_part(arm: Arm, target: Arm | None, sweep: Sequence[Arm] = (), drift:
         return missing(SpeedupPart, differ)
     ours, theirs = arm.rounds.tokens_per_second, target.rounds.tokens_per_second
     ratio = Figure(ours / theirs if ours and theirs else None, TARGET_NOT_TIMED if ours else NOT_TIMED)
+    known = ratio_interval(arm.rounds.rates, target.rounds.rates, drift.moved if drift is not None else 0.0)
+    before, after = Pace.of(target.rounds), Pace.of(arm.rounds)
+    others = [other for other in sweep if other is not arm and other.gamma != arm.gamma]
+    fitted = [arm, *(other for other in others if speeds_differ(other, target) is None)]
     return SpeedupPart(
         ratio=ratio,
-        interval=_interval(arm, target, drift) if ratio.value else Figure(None, ratio.reason),
-        model=_model(arm, target, _arms(arm, target, sweep), ratio.value),
-        decomposition=_change(target, arm),
+        interval=bounds_of(known, FEW_ROUNDS) if ratio.value else Figure(None, ratio.reason),
+        model=_model(arm, target, fitted, ratio.value),
+        decomposition=Figure(decompose(before, after) if before and after else None, NO_CHUNKS),
     )
-
-
-def _interval(arm: Arm, target: Arm, drift: Drift | None) -> Figure[tuple[float, float]]:
-    known = ratio_interval(arm.rounds.rates, target.rounds.rates, drift.moved if drift is not None else 0.0)
-    return Figure((known.low, known.high) if known else None, FEW_ROUNDS)
 
 
 def advice(model: ModelPart) -> str:
@@ -243,10 +228,7 @@ def advice(model: ModelPart) -> str:
     if predicted is None or alpha is None or cost is None or best is None:
         return f"the model gives no advice: {model.predicted.reason}"
     known = f"at acceptance {alpha:.2f} and a draft step of c = {cost:.3g} target steps"
-    told = [
-        f"{known} the model predicts {predicted:.3g}×",
-        best_for("latency", best),
-    ]
+    told = [f"{known} the model predicts {predicted:.3g}×", best_for("latency", best)]
     if model.best_gamma_energy.value is not None:
         told.append(best_for("energy", model.best_gamma_energy.value))
     if model.break_even_acceptance.value is not None:
@@ -259,15 +241,9 @@ def best_for(purpose: str, gamma: int) -> str:
     return f"best for {purpose} is γ = {gamma}" if gamma else f"best for {purpose} is not to speculate"
 
 
-def _arms(arm: Arm, target: Arm, sweep: Sequence[Arm]) -> list[Arm]:
-    """The arms that may be fitted together: all that could be compared with the target."""
-    others = [other for other in sweep if other is not arm and other.gamma != arm.gamma]
-    return [arm, *(other for other in others if speeds_differ(other, target) is None)]
-
-
 def _model(arm: Arm, target: Arm, arms: Sequence[Arm], speedup: float | None) -> ModelPart:
-    """The model's figures, as far as they go."""
-    alpha, step, whole = arm.alpha, target.step_s, arm.step_s
+    """The model's figures, as far as they go; `arms` are fitted together."""
+    alpha, step, whole = per_token(arm.rounds.speculation), target.step_s, arm.step_s
     times = StepCost.fit([(each.gamma, each.step_s) for each in arms if each.step_s is not None])
     why = _unpredictable(alpha, step, whole, times)
     known = replace(
@@ -340,8 +316,9 @@ def _in_hindsight(record: Record, sweep: Sequence[Record], records: Sequence[Rec
     model, gone = record.speedup.model, record.speedup.ratio.value is None
     if gone or times is None or model.predicted.reason != ONE_GAMMA:
         return record
-    told = _hindsight(record, times, sweep, _target_of(record, records))
-    return replace(record, speedup=replace(record.speedup, model=told))
+    same = (each for each in records if _target_identity(each) == _target_identity(record))
+    target = next((each for each in same if not each.asked.speculates), None)
+    return replace(record, speedup=replace(record.speedup, model=_hindsight(record, times, sweep, target)))
 
 
 def _target_identity(record: Record) -> tuple[Any, ...]:
@@ -352,27 +329,17 @@ def _target_identity(record: Record) -> tuple[Any, ...]:
 
 
 def _sweep_of(record: Record) -> tuple[Any, ...]:
-    """What records of one sweep have in common."""
-    return (*_target_identity(record), record.asked.draft or "", record.asked.method, *_stepping(record))
-
-
-def _stepping(record: Record) -> tuple[bool, bool]:
-    """What changes a step's time in the same engine: asynchronous scheduling, and doing without CUDA graphs."""
-    details = record.engine.details
-    return bool(details.get("async_scheduling")), details.get("cuda_graphs") == "NONE"
+    """What records of one sweep have in common, as what changes a step's time: scheduling, and CUDA graphs."""
+    asked, details = record.asked, record.engine.details
+    stepping = bool(details.get("async_scheduling")), details.get("cuda_graphs") == "NONE"
+    return (*_target_identity(record), asked.draft or "", asked.method, *stepping)
 
 
 def _hindsight(record: Record, times: StepCost, sweep: Sequence[Record], target: Record | None) -> ModelPart:
     model = record.speedup.model
     alpha = model.acceptance_per_token.value
     if not times.sound or alpha is None:
-        return replace(
-            missing(ModelPart, NOISY_FIT),
-            acceptance_per_token=model.acceptance_per_token,
-            expected_tokens_per_step=model.expected_tokens_per_step,
-            target_step_s=model.target_step_s,
-            step_s=model.step_s,
-        )
+        return replace(missing(ModelPart, NOISY_FIT), **{name: getattr(model, name) for name in OF_ONE_GAMMA})
     joules = [(each.asked.gamma or 0, _joules_per_step(each)) for each in sweep]
     return replace(
         _by_time(model, record.asked.gamma or 0, times, record.speedup.ratio.value),
@@ -380,20 +347,9 @@ def _hindsight(record: Record, times: StepCost, sweep: Sequence[Record], target:
     )
 
 
-def _target_of(record: Record, records: Sequence[Record]) -> Record | None:
-    """The target's own record on the same workload and engine."""
-    same = (each for each in records if _target_identity(each) == _target_identity(record))
-    return next((each for each in same if not each.asked.speculates), None)
-
-
 def _joules_per_step(record: Record) -> float | None:
     joules, length = record.energy.joules_per_token.value, record.acceptance.delivered_tokens_per_step.value
     return joules * length if joules is not None and length is not None else None
-
-
-def _change(target: Arm, arm: Arm) -> Figure[Decomposition]:
-    before, after = Pace.of(target.rounds), Pace.of(arm.rounds)
-    return Figure(None if before is None or after is None else decompose(before, after), NO_CHUNKS)
 
 
 def over_target(arm: Arm, target: Arm | None) -> EnergyPart:
@@ -471,14 +427,12 @@ def break_even_concurrency(gains: Mapping[int, Gain]) -> BreakEven:
     above = (at for at, gain in ordered if gain.loses and at > (pays_up_to or 0))
     ends_below = bool(ordered) and ordered[-1][1].ratio < 1
     falls = [(here, then) for here, then in pairwise(ordered) if ends_below and here[1].ratio >= 1 > then[1].ratio]
-    crossing = _crossing(*falls[-1]) if falls else None
+    crossing = None
+    if falls:
+        (first, last_above), (last, first_below) = falls[-1]
+        share = math.log(last_above.ratio) / math.log(last_above.ratio / first_below.ratio)
+        crossing = float(first * (last / first) ** share)
     return BreakEven(Figure(crossing, _why_none(ordered)), pays_up_to, min(above, default=None))
-
-
-def _crossing(here: tuple[int, Gain], then: tuple[int, Gain]) -> float:
-    (first, above), (last, below) = here, then
-    share = math.log(above.ratio) / math.log(above.ratio / below.ratio)
-    return float(first * (last / first) ** share)
 
 
 def _why_none(ordered: Sequence[tuple[int, Gain]]) -> str:

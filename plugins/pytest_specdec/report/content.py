@@ -7,7 +7,7 @@ missing is a dash; the reasons stand under the table, each once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pytest_specdec.history.saved import SavedRun
@@ -83,60 +83,45 @@ def rows(gates: Sequence[Gate]) -> list[Row]:
 
 
 def _row(gate: Gate) -> Row:
-    record, verdict = gate.record, gate.record.verdict
-    figures = _figures(gate)
+    record, verdict, figures = gate.record, gate.record.verdict, _figures(gate)
+    findings = verdict.findings if gate.red else ()
+    alike = grouped(findings, lambda finding: f"{finding.request} {finding.position} {finding.detail}")
     return Row(
         place=gate.place,
         group=gate.group,
         label=gate.label,
         gate="red" if gate.red else "slower" if record.speedup.standing == "slower" else "green",
         outcome=verdict.outcome,
-        cells=tuple((name, DASH if value is None else form(value)) for name, (value, form) in figures.items()),
+        cells=tuple((name, DASH if value is None else format(value, form)) for name, (value, form) in figures.items()),
         numbers=tuple((name, float(value)) for name, (value, _) in figures.items() if value is not None),
-        divergences=_divergences(verdict.findings) if gate.red else (),
+        divergences=tuple(_divergence(each[0], len(each) - 1) for each in alike.values()),
         words=_words(record) if gate.red else (),
         test=record.place.test,
     )
 
 
-Cells = dict[str, tuple[float | None, Callable[[float], str]]]
-
-
-def _figures(gate: Gate) -> Cells:
-    """What the table shows: column → (value, how it is written). A red gate has no speed, unless it misses a limit."""
-    acceptance = gate.record.acceptance
-    speed = _speed(gate.record if gate.record.shows_speed else Record())
-    rates: Cells = {
-        "accepted": (acceptance.rate.value, "{:.1%}".format),
-        "length": (acceptance.mean_accepted_length.value, "{:.2f}".format),
-    }
-    energy = {name: speed.pop(name) for name in ("J/token", "over target")}
-    requests: Cells = {"requests": (gate.concurrency if gate.swept else None, "{:.0f}".format)}
-    return {**requests, **speed, **rates, **energy}
-
-
-def _speed(record: Record) -> Cells:
+def _figures(gate: Gate) -> dict[str, tuple[float | None, str]]:
+    """What the table shows: column → (value, its format). A red gate has no speed, unless it misses a limit."""
+    acceptance, record = gate.record.acceptance, gate.record if gate.record.shows_speed else Record()
     inter, interval = record.latency.itl_s.p50, record.speedup.interval.value or (None, None)
     return {
-        "tokens/s": (record.throughput.tokens_per_second.value, "{:.1f}".format),
-        "target tokens/s": (record.target_alone.tokens_per_second.value, "{:.1f}".format),
-        "speed-up": (record.speedup.ratio.value, "{:.2f}".format),
-        "at least": (interval[0], "{:.2f}".format),
-        "at most": (interval[1], "{:.2f}".format),
-        "predicted": (record.speedup.model.predicted.value, "{:.2f}".format),
-        "ITL p50 (ms)": (None if inter is None else 1000 * inter, "{:.2f}".format),
-        "J/token": (record.energy.joules_per_token.value, "{:.3g}".format),
-        "over target": (record.energy.over_target.value, "{:.2f}".format),
+        "requests": (gate.concurrency if gate.swept else None, ".0f"),
+        "tokens/s": (record.throughput.tokens_per_second.value, ".1f"),
+        "target tokens/s": (record.target_alone.tokens_per_second.value, ".1f"),
+        "speed-up": (record.speedup.ratio.value, ".2f"),
+        "at least": (interval[0], ".2f"),
+        "at most": (interval[1], ".2f"),
+        "predicted": (record.speedup.model.predicted.value, ".2f"),
+        "ITL p50 (ms)": (None if inter is None else 1000 * inter, ".2f"),
+        "accepted": (acceptance.rate.value, ".1%"),
+        "length": (acceptance.mean_accepted_length.value, ".2f"),
+        "J/token": (record.energy.joules_per_token.value, ".3g"),
+        "over target": (record.energy.over_target.value, ".2f"),
     }
-
-
-def _divergences(findings: Sequence[FindingPart]) -> tuple[Divergence, ...]:
-    """What repeats over rounds is one."""
-    alike = grouped(findings, lambda finding: f"{finding.request} {finding.position} {finding.detail}")
-    return tuple(_divergence(each[0], len(each) - 1) for each in alike.values())
 
 
 def _divergence(finding: FindingPart, more: int) -> Divergence:
+    """`more`: in how many other rounds it is the same."""
     heading = f"{place_of(finding.request, finding.round, more)}: {finding.outcome}: {finding.detail}"
     if finding.position is None:
         return Divergence(heading, "", (), finding.hints)
@@ -162,10 +147,7 @@ def _words(record: Record) -> tuple[str, ...]:
 
 def notes(gates: Sequence[Gate], decided: str) -> list[str]:
     """Why figures are missing and what else a reader must know, each once; not what the decisions say."""
-    found: set[str] = set()
-    for gate in gates:
-        found |= _reasons(gate) | _cautions(gate, decided)
-    return sorted(found)
+    return sorted({note for gate in gates for note in (*_reasons(gate), *_cautions(gate, decided))})
 
 
 def _reasons(gate: Gate) -> set[str]:

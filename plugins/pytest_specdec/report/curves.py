@@ -8,8 +8,7 @@ oldest, which is 1.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -17,7 +16,7 @@ from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.history.compare import figure_of
 from pytest_specdec.history.saved import SavedRun
 from pytest_specdec.metrics.speedup import Gain, break_even_concurrency
-from pytest_specdec.record import Record, Spread
+from pytest_specdec.record import Record
 from pytest_specdec.record.parts import PointPart
 from pytest_specdec.report.decision import BY
 from pytest_specdec.report.drawing import Figure, Line
@@ -34,17 +33,15 @@ def power(group: str, gates: Sequence[Gate]) -> Figure:
     return Figure("Power over time", group, "time (s)", "power (W)", tuple(lines), x_whole=False, note=note)
 
 
-def _power_lines(gate: Gate) -> list[Line]:
+def _power_lines(gate: Gate) -> Iterator[Line]:
+    """Every n-th sample, so that an hour's series is no heavier than a minute's."""
     path = series_file(gate)
-    if path is None:
-        return []
-    gpus = _read(path)
-    several = len(gpus) > 1
-    return [
-        _thin(f"{gate.label}, {uuid[:12]}" if several else gate.label, columns)
-        for uuid, columns in gpus.items()
-        if columns.get("watts")
-    ]
+    gpus = _read(path) if path is not None else {}
+    for uuid, columns in gpus.items():
+        if columns.get("watts"):
+            name, step = gate.label, max(1, len(columns["seconds"]) // MOST_POINTS)
+            name = f"{name}, {uuid[:12]}" if len(gpus) > 1 else name
+            yield Line(name, tuple(columns["seconds"][::step]), tuple(columns["watts"][::step]))
 
 
 def series_file(gate: Gate) -> Path | None:
@@ -63,12 +60,6 @@ def _read(path: Path) -> Mapping[str, Mapping[str, Sequence[Any]]]:
     except (ValueError, KeyError) as error:
         raise ConfigurationError(f"{path}: not a power series ({error!r}); delete the file, or measure again") from None
     return gpus
-
-
-def _thin(name: str, columns: Mapping[str, Sequence[Any]]) -> Line:
-    """Every n-th sample, so that an hour's series is no heavier than a minute's."""
-    step = max(1, len(columns["seconds"]) // MOST_POINTS)
-    return Line(name, tuple(columns["seconds"][::step]), tuple(columns["watts"][::step]))
 
 
 Value = Callable[[Record], float | None]
@@ -171,36 +162,28 @@ def acceptance(group: str, gates: Sequence[Gate]) -> Figure:
     """Share of the steps in which the draft at this position was accepted; the first position is 1."""
     lines = []
     for gate in gates:
-        shares = _marginal(gate.record)
-        name = f"{gate.label}, red" if gate.red else gate.label
+        part, name = gate.record.acceptance, f"{gate.label}, red" if gate.red else gate.label
+        counts, drafts = part.accepted_per_position.value or (), part.drafts.value
+        shares = part.marginal.value or tuple(count / drafts for count in counts if drafts)
         lines.append(Line(name, tuple(float(at) for at in range(1, len(shares) + 1)), tuple(shares)))
     return Figure("Acceptance by position", group, "position in the draft", "accepted (share of steps)", tuple(lines))
-
-
-def _marginal(record: Record) -> tuple[float, ...]:
-    acceptance = record.acceptance
-    counts, drafts = acceptance.accepted_per_position.value, acceptance.drafts.value
-    return acceptance.marginal.value or (tuple(count / drafts for count in counts) if counts and drafts else ())
 
 
 def latency(group: str, gates: Sequence[Gate], key: str) -> Figure:
     """Percentiles of one latency, in milliseconds."""
     at = tuple(float(index) for index in range(len(PERCENTILES)))
-    lines = [Line(gate.label, at, _milliseconds(getattr(gate.record.latency, key))) for gate in gates]
-    return Figure(LATENCIES[key], group, "percentile", "latency (ms)", tuple(lines), x_names=PERCENTILES)
-
-
-def _milliseconds(told: Spread) -> tuple[float | None, ...]:
-    return tuple(_milli(told.at(name)) for name in PERCENTILES)
+    told = ((gate.label, getattr(gate.record.latency, key)) for gate in gates)
+    lines = tuple(Line(label, at, tuple(_milli(each.at(name)) for name in PERCENTILES)) for label, each in told)
+    return Figure(LATENCIES[key], group, "percentile", "latency (ms)", lines, x_names=PERCENTILES)
 
 
 def rates(group: str, gates: Sequence[Gate]) -> list[Figure]:
     """What was delivered, and how late, at each rate that was asked for; the target alone beside the others."""
     swept = _sweeps(gates)
     first = [
-        _over_rate(f"{name}, {percentile}", points, partial(_ttft, percentile))
+        _over_rate(f"{name}, {percentile}", points, value)
         for name, points in swept.items()
-        for percentile in ("p50", "p99")
+        for percentile, value in TTFT.items()
     ]
     tokens = [_over_rate(name, points, lambda point: point.tokens_per_second) for name, points in swept.items()]
     served = [_over_rate(name, points, lambda point: point.completed) for name, points in swept.items()]
@@ -231,12 +214,14 @@ def _over_rate(name: str, points: Sequence[PointPart], value: Callable[[PointPar
     return Line(name, tuple(point.asked for point in points), tuple(map(value, points)))
 
 
-def _ttft(percentile: str, point: PointPart) -> float | None:
-    return _milli(point.ttft_p50_s if percentile == "p50" else point.ttft_p99_s)
-
-
 def _milli(seconds: float | None) -> float | None:
     return None if seconds is None else 1000 * seconds
+
+
+TTFT: dict[str, Callable[[PointPart], float | None]] = {
+    "p50": lambda point: _milli(point.ttft_p50_s),
+    "p99": lambda point: _milli(point.ttft_p99_s),
+}
 
 
 METRICS = {
@@ -253,49 +238,36 @@ def history(runs: Sequence[SavedRun], gates: Sequence[Gate]) -> list[Figure]:
     green = [gate for gate in gates if not gate.red]
     groups = by_group(green)
     return [
-        _figure_over_runs(metric, group, members, numbers)
+        Figure(kind, group, "run (1 is the oldest)", label, _over_runs(metric, members, numbers), marks=marks)
         for group, members in groups.items()
         if len({gate.run.path for gate in members}) > 1
-        for metric in METRICS
+        for marks in [changes(members, numbers)]
+        for metric, (kind, label) in METRICS.items()
     ]
 
 
-def _figure_over_runs(metric: str, group: str, gates: Sequence[Gate], numbers: Mapping[Path, float]) -> Figure:
-    kind, y_label = METRICS[metric]
-    lines = tuple(line for line in _lines_over_runs(metric, gates, numbers) if line.measured_points > 1)
-    return Figure(kind, group, "run (1 is the oldest)", y_label, lines, marks=changes(gates, numbers))
-
-
-def _lines_over_runs(metric: str, gates: Sequence[Gate], numbers: Mapping[Path, float]) -> list[Line]:
-    """One line for each configuration; of several records in one run, the last."""
+def _over_runs(metric: str, gates: Sequence[Gate], numbers: Mapping[Path, float]) -> tuple[Line, ...]:
+    """One line for each configuration that two runs have; of several records in one run, the last."""
     values: dict[tuple[str, ...], dict[float, float | None]] = {}
     names: dict[tuple[str, ...], str] = {}
     for gate in sorted(gates, key=lambda gate: (gate.order, numbers[gate.run.path])):
         values.setdefault(gate.configuration, {})[numbers[gate.run.path]] = figure_of(gate.record, KNOWN[metric])
         names[gate.configuration] = gate.label
-    return [Line(names[key], tuple(series), tuple(series.values())) for key, series in values.items()]
+    lines = (Line(names[key], tuple(series), tuple(series.values())) for key, series in values.items())
+    return tuple(line for line in lines if line.measured_points > 1)
 
 
 def changes(gates: Sequence[Gate], numbers: Mapping[Path, float]) -> tuple[tuple[float, str], ...]:
     """(number of the run, "vllm 0.25 → 0.26") wherever versions or driver differ from the run before."""
     found: list[tuple[float, str]] = []
     before: dict[str, str] = {}
-    seen: set[Path] = set()
-    for gate in sorted(gates, key=lambda gate: numbers[gate.run.path]):
-        if gate.run.path in seen:
-            continue
-        seen.add(gate.run.path)
-        now = _versions(gate.record)
-        told = [f"{name} {before.get(name, 'none')} → {now.get(name, 'none')}" for name in _differing(before, now)]
-        found += [(numbers[gate.run.path], ", ".join(told))] if told and before else []
+    first: dict[float, Record] = {}
+    for gate in gates:
+        first.setdefault(numbers[gate.run.path], gate.record)
+    for number, record in sorted(first.items(), key=lambda each: each[0]):
+        now = {**record.engine.versions, **({"driver": record.hardware.driver} if record.hardware.driver else {})}
+        differ = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+        told = [f"{name} {before.get(name, 'none')} → {now.get(name, 'none')}" for name in differ]
+        found += [(number, ", ".join(told))] if told and before else []
         before = now
     return tuple(found)
-
-
-def _differing(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    return sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
-
-
-def _versions(record: Record) -> dict[str, str]:
-    driver = {"driver": record.hardware.driver} if record.hardware.driver else {}
-    return {**record.engine.versions, **driver}

@@ -22,10 +22,10 @@ from pytest_specdec.progress import count
 from pytest_specdec.record import PASSING, Record
 from pytest_specdec.record.parts import LatencyPart
 from pytest_specdec.report.gates import Gate, grouped
+from pytest_specdec.report.table import name_few
 from pytest_specdec.thresholds import METRICS, Metric, Threshold, shown
 
 USE, NOT_TO, UNDECIDED = "use", "do not speculate", "not decided"
-MOST_NAMED = 3
 SAYS_NOTHING = (*PASSING, "undecidable", "engine error", "inputs differ", "")  # of the tokens, that they are wrong
 SHORT_NAMES = {"itl": "ITL", "ttft": "TTFT", "tpot": "TPOT", "e2e": "whole request"}
 
@@ -126,19 +126,15 @@ def decide(gates: Sequence[Gate], by: str = "throughput", limits: Sequence[Limit
 
 
 def _decide_place(place: str, gates: Sequence[Gate], by: str, limits: Sequence[Limit]) -> Iterator[Decision | None]:
+    """For each workload; a gate whose engine failed before it decoded any goes with the first."""
     if any(gate.swept for gate in gates):
         yield _decide_sweep(place, gates, by, limits)
         return
-    for named, members in _by_workload(place, gates):
-        yield _decide(named, members, by, limits)
-
-
-def _by_workload(place: str, gates: Sequence[Gate]) -> Iterator[tuple[str, list[Gate]]]:
-    """Gates that decoded the same; one whose engine failed before that goes with the first."""
     named = grouped(gates, lambda gate: gate.record.workload.digest)
     failed = named.pop("", []) if len(named) > 1 else []
     for at, (digest, members) in enumerate(named.items()):
-        yield f"{place} · workload {digest[:6]}" if len(named) > 1 else place, members if at else members + failed
+        name = f"{place} · workload {digest[:6]}" if len(named) > 1 else place
+        yield _decide(name, members if at else members + failed, by, limits)
 
 
 @dataclass(frozen=True)
@@ -157,10 +153,7 @@ def _weigh(gates: Sequence[Gate], by: str, limits: Sequence[Limit], wrong: Colle
     """None where none speculates, or nothing was timed. `wrong`: labels of what is wrong at another concurrency."""
     targets = [gate for gate in gates if not gate.record.asked.speculates and not gate.red]
     arms = [gate for gate in gates if gate.record.asked.speculates]
-    reds = {
-        *wrong,
-        *(label(gate) for gate in arms if gate.red),
-    }  # what is red in one test is not advised for another's sake
+    reds = {*wrong, *(label(gate) for gate in arms if gate.red)}  # red in one test is not advised for another's sake
     exact = [gate for gate in arms if label(gate) not in reds]
     if not arms or (exact and not any(gate.record.throughput.tokens_per_second.value for gate in exact)):
         return None
@@ -169,7 +162,7 @@ def _weigh(gates: Sequence[Gate], by: str, limits: Sequence[Limit], wrong: Colle
     outcome, best, words = _best(gains, kept, by)
     elsewhere = sorted({label(gate) for gate in arms if not gate.red} & {*wrong})
     if best is None and elsewhere:
-        words = f"do not speculate here: wrong at another concurrency: {_list(elsewhere)}"
+        words = f"do not speculate here: wrong at another concurrency: {name_few(elsewhere)}"
     return Weighed(targets, arms, gains, outcome, best, words)
 
 
@@ -210,30 +203,22 @@ def _decide_sweep(place: str, gates: Sequence[Gate], by: str, limits: Sequence[L
     told += [f"at {at}: {words}" for at, weighed in sweep.items() for words in _passed_over(weighed.arms, limits)]
     outcomes = [weighed.outcome for weighed in sweep.values()]
     outcome = next((each for each in (USE, UNDECIDED) if each in outcomes), NOT_TO)
-    words, *at_each = _with_one_family(["; ".join(told), *at_each], gates)
+    words, families = "; ".join(told), {gate.family for gate in gates if gate.record.asked.speculates}
+    if len(families) == 1:  # a method and draft that all gates share are said once, before everything else
+        (family,) = families
+        words, *at_each = (line.replace(f" ({family})", "") for line in (f"{family}: {words}", *at_each))
     even = {name: _break_even(of) for name, of in ((by, sweep), (beside, other))}
     return Decision(place, outcome, "", words, at_each, even)
 
 
-def _with_one_family(lines: Sequence[str], gates: Sequence[Gate]) -> list[str]:
-    """A method and draft that all gates share are said once, before everything else."""
-    families = {gate.family for gate in gates if gate.record.asked.speculates}
-    if len(families) > 1:
-        return list(lines)
-    (family,) = families
-    first, *others = (line.replace(f" ({family})", "") for line in lines)
-    return [f"{family}: {first}", *others]
-
-
 def _weigh_sweep(gates: Sequence[Gate], by: str, limits: Sequence[Limit]) -> Sweep:
     """By rising concurrency."""
-    at = {
-        each: [gate for gate in gates if gate.concurrency == each]
-        for each in sorted({gate.concurrency for gate in gates})
-    }
     wrong = {label(gate) for gate in gates if gate.red and gate.record.verdict.outcome not in SAYS_NOTHING}
-    found = {each: _weigh(members, by, limits, wrong) for each, members in at.items()}
-    return {each: weighed for each, weighed in found.items() if weighed is not None}
+    found = {
+        at: _weigh([gate for gate in gates if gate.concurrency == at], by, limits, wrong)
+        for at in sorted({gate.concurrency for gate in gates})
+    }
+    return {at: weighed for at, weighed in found.items() if weighed is not None}
 
 
 def _break_even(sweep: Sweep) -> BreakEven:
@@ -246,19 +231,14 @@ def _pays(sweep: Sweep, by: str) -> str:
     found, paying = _break_even(sweep), [at for at, each in sweep.items() if each.outcome == USE]
     best = sweep[paying[-1]].best if paying else None
     if found.concurrency.value is None or best is None:
-        without = [str(at) for at, each in sweep.items() if each.best is None]
-        return f"{PREFIX[by]}{found.in_words()}" + (
-            f", and nothing is advised at {', '.join(without)}" if without else ""
-        )
-    since = f"from {paying[0]} " if paying[0] != min(sweep) else ""
-    but = "".join(_between(sweep, paying, outcome, words) for outcome, words in EXCEPT.items())
+        without = ", ".join(str(at) for at, each in sweep.items() if each.best is None)
+        return f"{PREFIX[by]}{found.in_words()}" + (f", and nothing is advised at {without}" if without else "")
+    since, but = f"from {paying[0]} " if paying[0] != min(sweep) else "", ""
+    between = [(at, each.outcome) for at, each in sweep.items() if paying[0] < at < paying[-1]]
+    for outcome, words in EXCEPT.items():
+        if here := ", ".join(str(at) for at, found_there in between if found_there == outcome):
+            but += f", {words} at {here}"
     return f"{PREFIX[by]}pays {since}up to {paying[-1]} requests ({best.label}){but}, {found.in_words()}"
-
-
-def _between(sweep: Sweep, paying: Sequence[int], outcome: str, words: str) -> str:
-    """At which concurrencies between the paying ones it is not so."""
-    found = [str(at) for at, each in sweep.items() if paying[0] < at < paying[-1] and each.outcome == outcome]
-    return f", {words} at {', '.join(found)}" if found else ""
 
 
 def _best_at(weighed: Weighed, by: str) -> str:
@@ -266,14 +246,16 @@ def _best_at(weighed: Weighed, by: str) -> str:
         return weighed.words
     best = weighed.best
     unsure = {USE: "", NOT_TO: ", which does not pay", UNDECIDED: ", not decided"}[weighed.outcome]
-    alike = _list([each.label for each in _others(best, weighed)])
+    alike = name_few([each.label for each in _others(best, weighed)])
     told = f", not told apart from {alike}" if alike else ""
     return f"{best.label}: {_in_words(best.gain, by)}{_cost(best.gate, by)}{unsure}{told}"
 
 
 def _others(best: Candidate, weighed: Weighed) -> list[Candidate]:
-    """What the best one is not told apart from."""
-    return [each for each in weighed.gains if each is not best and _alike(each.gain, best.gain)]
+    """What the best one is not told apart from: their intervals have something in common, or one has none."""
+    low, high = best.gain.low or 0.0, best.gain.high or math.inf
+    others = (each for each in weighed.gains if each is not best)
+    return [each for each in others if (each.gain.low or 0.0) <= high and low <= (each.gain.high or math.inf)]
 
 
 def _best(candidates: Sequence[Candidate], kept: Sequence[Gate], by: str) -> tuple[str, Candidate | None, str]:
@@ -281,9 +263,10 @@ def _best(candidates: Sequence[Candidate], kept: Sequence[Gate], by: str) -> tup
     ranked = sorted(candidates, key=lambda each: -each.gain.ratio)
     if sure := [each for each in ranked if each.gain.pays]:
         return USE, sure[0], f"use {sure[0].label}: {_in_words(sure[0].gain, by)}"
+    if not ranked and not kept:
+        return NOT_TO, None, "do not speculate here: no gate that speculates is green and within the limits"
     if not ranked:
-        none = (NOT_TO, None, "do not speculate here: no gate that speculates is green and within the limits")
-        return (UNDECIDED, None, f"not decided: {_why_no_gain(kept[0], by)}") if kept else none
+        return UNDECIDED, None, f"not decided: {_why_no_gain(kept[0], by)}"
     if open_ones := [each for each in ranked if not each.gain.excluded]:
         told = _in_words(open_ones[0].gain, by)
         return UNDECIDED, open_ones[0], f"not decided: {open_ones[0].label}: {told}, {_rounds(open_ones[0])}"
@@ -315,9 +298,12 @@ def _rounds(candidate: Candidate) -> str:
 
 def _about(best: Candidate, weighed: Weighed, by: str) -> Iterator[str]:
     """What else is known of the chosen one."""
-    yield from filter(None, (_latencies(best.gate, weighed.targets), _exactness(best.gate.record)))
+    verdict = best.gate.record.verdict
+    answers = ", ".join(f"{number:,} answers {name}" for name, number in verdict.counts.items() if number)
+    exact = verdict.outcome if verdict.sampling is not None else f"exact ({answers or verdict.outcome})"
+    yield from filter(None, (_latencies(best.gate, weighed.targets), exact))
     if alike := _others(best, weighed):
-        yield f"not told apart from {_list([f'{each.label}, {_in_words(each.gain, by)}' for each in alike])}"
+        yield f"not told apart from {name_few([f'{each.label}, {_in_words(each.gain, by)}' for each in alike])}"
     yield from _model(best, by, weighed.arms)
 
 
@@ -333,14 +319,12 @@ def _latencies(gate: Gate, targets: Sequence[Gate]) -> str:
     beside, target = gate.record.target_alone.latency, _target_of(gate, targets)
     if beside == LatencyPart() and target is not None:
         beside = target.record.latency
-    told = [_against(METRICS[name], gate.record.latency, beside) for name in ("itl_p95", "ttft_p95")]
-    return ", ".join(filter(None, told))
-
-
-def _against(metric: Metric, mine: LatencyPart, targets: LatencyPart) -> str:
-    ours, theirs = latency_of(mine, metric), latency_of(targets, metric)
-    against = "" if theirs is None else f" against {_milliseconds(theirs)}"
-    return "" if ours is None else f"{_latency(metric.name)} {_milliseconds(ours)}{against}"
+    told = []
+    for name in ("itl_p95", "ttft_p95"):
+        ours, theirs = latency_of(gate.record.latency, METRICS[name]), latency_of(beside, METRICS[name])
+        against = "" if theirs is None else f" against {_milliseconds(theirs)}"
+        told += [] if ours is None else [f"{_latency(name)} {_milliseconds(ours)}{against}"]
+    return ", ".join(told)
 
 
 def _latency(name: str) -> str:
@@ -352,19 +336,6 @@ def _latency(name: str) -> str:
 def _milliseconds(seconds: float) -> str:
     value = 1000 * seconds
     return f"{value:.3g} ms" if value < 1000 else f"{value:,.0f} ms"
-
-
-def _exactness(record: Record) -> str:
-    answers = [f"{count:,} answers {name}" for name, count in record.verdict.counts.items() if count]
-    told = ", ".join(answers) or record.verdict.outcome
-    return f"exact ({told})" if record.verdict.sampling is None else record.verdict.outcome
-
-
-def _alike(one: Gain, other: Gain) -> bool:
-    """Whether their intervals have anything in common."""
-    if one.low is None or one.high is None or other.low is None or other.high is None:
-        return True
-    return one.low <= other.high and other.low <= one.high
 
 
 def _model(best: Candidate, by: str, arms: Sequence[Gate]) -> Iterator[str]:
@@ -386,19 +357,11 @@ def _model(best: Candidate, by: str, arms: Sequence[Gate]) -> Iterator[str]:
 
 def _passed_over(arms: Sequence[Gate], limits: Sequence[Limit]) -> list[str]:
     """Gates that were no candidates, and why."""
-    red = [f"{label(gate)} is red: {_why_red(gate.record)}" for gate in arms if gate.red]
+    reds = [(label(gate), gate.record) for gate in arms if gate.red]
+    told = [f"{who} is red: {of.verdict.outcome}{', but it fails otherwise' * of.passes}" for who, of in reds]
     missed = [(gate, limit.missed_by(gate.record)) for gate in arms if not gate.red for limit in limits]
-    told = red + [f"{label(gate)}: {words}" for gate, words in missed if words]
-    return [_list(told)] if told else []
-
-
-def _why_red(record: Record) -> str:
-    return f"{record.verdict.outcome}, but it fails otherwise" if record.passes else record.verdict.outcome
-
-
-def _list(words: Sequence[str]) -> str:
-    more = [f"and {len(words) - MOST_NAMED} more"] if len(words) > MOST_NAMED else []
-    return "; ".join([*words[:MOST_NAMED], *more])
+    told += [f"{label(gate)}: {words}" for gate, words in missed if words]
+    return [name_few(told)] if told else []
 
 
 def in_words(decisions: Sequence[Decision]) -> str:

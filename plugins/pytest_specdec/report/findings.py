@@ -73,14 +73,10 @@ def _findings(record: Record) -> Iterator[tuple[int, float, str]]:
     elif record.red:
         yield 1, 0.0, f"{name}: red, though its output is {outcome}"
     for failure in record.baseline.failures if record.baseline else ():
-        yield 2, _largest_change(record), f"{name}: {failure}"
+        changes = record.baseline.changes if record.baseline else ()
+        yield 2, -max((abs(each.change or 0.0) for each in changes), default=0.0), f"{name}: {failure}"
     if not record.red and ratio is not None and record.speedup.standing == "slower":
         yield 3, ratio, f"{name}: slower than the target alone, {ratio:.2f} of its tokens/s"
-
-
-def _largest_change(record: Record) -> float:
-    changes = record.baseline.changes if record.baseline else ()
-    return -max((abs(change.change or 0.0) for change in changes), default=0.0)
 
 
 def change_notes(records: Sequence[Record], verbose: bool) -> list[str]:
@@ -189,20 +185,17 @@ Compared = Sequence[tuple[Record, BaselinePart]]
 
 
 def comparison(parts: Compared, every: bool) -> Iterator[str]:
-    """The lines. `every`: also figures that did not change."""
+    """The lines; what differs around the figures, and why some gates do not compare, once. `every`: also what did not
+    change."""
     rows, count = [], 0
     for record, part in parts:
-        shown = [change for change in part.changes if every or _is_told(change)]
+        changed = (bool(each.threshold) or verdict_of(each) not in ("same", "missing") for each in part.changes)
+        shown = [each for each, told in zip(part.changes, changed, strict=True) if every or told]
         rows += [(f"{name_of(record)} ({record.place.test})",), *map(_row, shown)] if shown else []
         count += len(part.changes) - len(shown)
     yield from _align(rows)
     if count:
         yield f"not changed: {count} figures (--all shows them)"
-    yield from _notes(parts)
-
-
-def _notes(parts: Compared) -> list[str]:
-    """What differs around the figures and why some gates do not compare, each once."""
     around = [("changed", name_of(record), word) for record, part in parts for word in part.circumstances]
     refused = [("not compared", name_of(record), part.reason) for record, part in parts if part.reason]
     unmeasured = [
@@ -211,12 +204,7 @@ def _notes(parts: Compared) -> list[str]:
         for change in part.changes
         if change.outcome == Outcome.SHOWN.value and change.change is None
     ]
-    return together([*around, *refused, *unmeasured])
-
-
-def _is_told(change: ChangePart) -> bool:
-    """Whether it changed, or a threshold was set for it."""
-    return bool(change.threshold) or verdict_of(change) not in ("same", "missing")
+    yield from together([*around, *refused, *unmeasured])
 
 
 def verdict_of(change: ChangePart) -> str:
@@ -233,10 +221,8 @@ def verdict_of(change: ChangePart) -> str:
 
 
 def _row(change: ChangePart) -> tuple[str, ...]:
-    metric, bounds = (
-        METRICS[change.metric],
-        [in_percent(each) for each in (change.low, change.high) if each is not None],
-    )
+    metric = METRICS[change.metric]
+    bounds = [in_percent(each) for each in (change.low, change.high) if each is not None]
     return (
         f"  {change.metric}",
         "higher" if metric.more_is_better else "lower",

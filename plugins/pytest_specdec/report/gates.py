@@ -15,7 +15,7 @@ from pytest_specdec.history.saved import SavedRun, decode, read_run, read_text, 
 from pytest_specdec.metrics.speedup import explain_in_hindsight
 from pytest_specdec.progress import count
 from pytest_specdec.record import Parts, Record
-from pytest_specdec.report.table import SHORT
+from pytest_specdec.report.table import target_name
 
 TARGET_ONLY = "target only"
 Item = TypeVar("Item")
@@ -34,9 +34,9 @@ class Gate:
     def place(self) -> str:
         """Scenario, engine, target with its dtype, device, and over how many."""
         asked = self.record.asked
-        target = f"{model_label(asked.target)} {SHORT.get(asked.dtype, asked.dtype)}"
         spread = [f"{name} {value}" for name, value in sorted(asked.parallelism.items())]
-        return " · ".join(part for part in (asked.scenario, asked.engine, target, self.device, *spread) if part)
+        parts = (asked.scenario, asked.engine, target_name(self.record), self.device, *spread)
+        return " · ".join(part for part in parts if part)
 
     @property
     def group(self) -> str:
@@ -165,12 +165,9 @@ def with_predictions(gates: Sequence[Gate]) -> list[Gate]:
 
     Only runs of the same versions and drivers explain each other; the engines, models and devices are the sweep's own.
     """
-    alike: dict[tuple[str, str | None], list[int]] = {}
-    for at, gate in enumerate(gates):
-        versions = str(sorted(gate.record.engine.versions.items()))
-        alike.setdefault((versions, gate.record.hardware.driver), []).append(at)
+    versions = [f"{sorted(each.record.engine.versions.items())} {each.record.hardware.driver}" for each in gates]
     told = list(gates)
-    for places in alike.values():
+    for places in grouped(range(len(gates)), versions.__getitem__).values():
         records = explain_in_hindsight([gates[at].record for at in places])
         for at, record in zip(places, records, strict=True):
             told[at] = replace(gates[at], record=record)

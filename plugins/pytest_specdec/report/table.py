@@ -75,15 +75,22 @@ def _change(record: Record) -> str:
     return interval_in_words(rates[0]) if rates else DASH
 
 
-def _target(record: Record) -> str:
+def target_name(record: Record) -> str:
+    """The target and its dtype in short, e.g. "qwen3-8b bf16"."""
     return f"{model_label(record.asked.target)} {SHORT.get(record.asked.dtype, record.asked.dtype)}"
+
+
+def _gpus(record: Record) -> str:
+    """E.g. "tensor 2" of tensor_parallel_size."""
+    counts = sorted(record.asked.parallelism.items())
+    return ", ".join(f"{name.partition('_')[0]} {number}" for name, number in counts) or DASH
 
 
 COLUMNS: tuple[Column, ...] = (
     ("scenario", lambda record: record.asked.scenario),
-    ("target", _target),
+    ("target", target_name),
     ("device", lambda record: record.engine.device or DASH),
-    ("GPUs", lambda record: _named(record.asked.parallelism)),
+    ("GPUs", _gpus),
     ("engine", lambda record: record.asked.engine),
     ("method", lambda record: record.asked.method),
     ("draft", lambda record: model_label(record.asked.draft) if record.asked.draft else DASH),
@@ -121,11 +128,6 @@ FIGURES = dict(COLUMNS[-9:])
 LEFT_ALIGNED = ("scenario", "target", "device", "GPUs", "engine", "method", "draft", "test", "id", "verdict")
 
 
-def _named(counts: Any) -> str:
-    """E.g. "tensor 2" of tensor_parallel_size."""
-    return ", ".join(f"{name.partition('_')[0]} {count}" for name, count in sorted(counts.items())) or DASH
-
-
 def print_table(records: Sequence[Record], width: int, write: Callable[[str], None], colour: bool) -> list[str]:
     """Write the table line by line, and what was left out for want of width; return the titles of its columns."""
     from io import StringIO
@@ -147,7 +149,7 @@ def columns_for(records: Sequence[Record], width: int) -> list[Column]:
     """The columns that fit into `width` characters; some are only there where rows differ in them."""
     columns = [column for column in COLUMNS if _is_wanted(column[0], records)]
     for title in DROPPED_FIRST:
-        if _width(records, columns) <= width:
+        if 1 + sum(1 + max(map(len, (name, *map(cell, records)))) for name, cell in columns) <= width:
             break
         rest = [column for column in columns if column[0] != title]
         columns = rest if _distinct(records, rest) == _distinct(records, columns) else columns
@@ -180,10 +182,6 @@ def rows(records: Sequence[Record]) -> list[list[str]]:
     return [titles, *([cell(record) for _, cell in columns] for record in sorted(records, key=_order))]
 
 
-def _width(records: Sequence[Record], columns: Sequence[Column]) -> int:
-    return 1 + sum(1 + max(len(text) for text in (title, *map(cell, records))) for title, cell in columns)
-
-
 def _table(records: Sequence[Record], columns: Sequence[Column]) -> Any:
     from rich import box
     from rich.table import Table
@@ -193,17 +191,11 @@ def _table(records: Sequence[Record], columns: Sequence[Column]) -> Any:
     for title, _ in columns:
         table.add_column(title, justify="left" if title in LEFT_ALIGNED else "right", overflow="fold")
     for record in sorted(records, key=_order):
-        unsure = {"speed-up"} if record.speedup.standing == "undecided" else set()
+        standing, worse = record.speedup.standing, record.red or record.gate == REGRESSED
+        unsure = {"speed-up"} if standing == "undecided" else set()
         cells = (Text(cell(record), "dim" if title in unsure else "") for title, cell in columns)
-        table.add_row(*cells, style=_style(record))
+        table.add_row(*cells, style="red" if worse else "yellow" if standing == "slower" else None)
     return table
-
-
-def _style(record: Record) -> str | None:
-    """Red for what is not green, yellow for what is slower than the target alone."""
-    if record.red or record.gate == REGRESSED:
-        return "red"
-    return "yellow" if record.speedup.standing == "slower" else None
 
 
 def _order(record: Record) -> tuple[Any, ...]:
@@ -242,19 +234,29 @@ def footnotes(records: Sequence[Record], shown: Sequence[str], decided: str = ""
         if (word := record.target_alone.caution) not in decided
     )
     notes += sorted({note for record in records if (note := _versions_note(record))})
-    notes += [EMULATED] if _float32_for_want_of_bfloat16(judged) else []
-    costs = [cost for record in records if (cost := _rescoring_cost(record)) is not None]
-    notes += [f"rescoring took {_range(costs)} of the time of decoding"] if costs else []
+    on_cpu = any(record.asked.dtype == "float32" and not record.hardware.gpus for record in judged)
+    notes += [EMULATED] if emulates_bfloat16() and on_cpu else []
+    calibrations = (record.verdict.calibration for record in records)
+    costs = [told for each in calibrations if each and (told := each.rescoring_over_decoding.value) is not None]
+    if costs:
+        span = " to ".join(dict.fromkeys(f"{each:.2f}" for each in (min(costs), max(costs))))
+        notes.append(f"rescoring took {span} of the time of decoding")
     ordered = sorted(records, key=_order)
     notes += together(note for record in ordered for note in _load_notes(record))
-    notes += [_category_note(record) for record in ordered if record.acceptance.by_category]
-    notes += [_tie_note(record) for record in ordered if record.verdict.outcome == "tie"]
+    notes += [
+        f"accepted by category: {record.asked.scenario}, {_label(record)}: {record.acceptance.categories_in_words}"
+        for record in ordered
+        if record.acceptance.by_category
+    ]
+    notes += [
+        f"tie: {_label(record)}: {record.verdict.tie_in_words}" for record in ordered if record.verdict.outcome == "tie"
+    ]
     notes += _truth_note(judged)
-    return notes + together(_coverage_note(record) for record in records if record.coverage.low)
-
-
-def _range(values: Sequence[float]) -> str:
-    return " to ".join(dict.fromkeys(f"{each:.2f}" for each in (min(values), max(values))))
+    return notes + together(
+        ("coverage", f"{record.asked.scenario}, {model_label(record.asked.target)}", record.coverage.low)
+        for record in records
+        if record.coverage.low
+    )
 
 
 def together(notes: Iterable[tuple[str, str, str]]) -> list[str]:
@@ -262,23 +264,13 @@ def together(notes: Iterable[tuple[str, str, str]]) -> list[str]:
     told: dict[tuple[str, str], dict[str, None]] = {}
     for kind, who, words in notes:
         told.setdefault((kind, words), {})[who] = None
-    return [f"{kind}: {_list(list(names))}: {words}" for (kind, words), names in told.items()]
+    return [f"{kind}: {name_few(list(names))}: {words}" for (kind, words), names in told.items()]
 
 
-def _list(names: Sequence[str]) -> str:
+def name_few(names: Sequence[str]) -> str:
+    """MOST_NAMED of them, and how many more there are."""
     more = [f"and {len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
     return "; ".join([*names[:MOST_NAMED], *more])
-
-
-def _float32_for_want_of_bfloat16(records: Sequence[Record]) -> bool:
-    return emulates_bfloat16() and any(
-        record.asked.dtype == "float32" for record in records if not record.hardware.gpus
-    )
-
-
-def _rescoring_cost(record: Record) -> float | None:
-    calibration = record.verdict.calibration
-    return None if calibration is None else calibration.rescoring_over_decoding.value
 
 
 def _versions_note(record: Record) -> str | None:
@@ -318,14 +310,14 @@ def _label(record: Record) -> str:
 def gate_notes(records: Iterable[Record]) -> list[str]:
     """What each gate's time was spent on, and what its answers went through; of older records nothing is known."""
     ordered = sorted(records, key=_order)
-    times = ((record, "time", _times(record)) for record in ordered)
-    met = ((record, "exercised", _exercised(record)) for record in ordered)
-    return [f"{kind}: {_gate(record)}: {', '.join(told)}" for record, kind, told in (*times, *met) if told]
-
-
-def _gate(record: Record) -> str:
-    gamma = f" γ={record.asked.gamma}" if record.asked.gamma else ""
-    return f"{record.asked.scenario}, {record.workload.concurrency} at once, {_label(record)}{gamma}"
+    told = (("time", record, _times(record)) for record in ordered)
+    met = (("exercised", record, _exercised(record)) for record in ordered)
+    return [
+        f"{kind}: {record.asked.scenario}, {record.workload.concurrency} at once, {_label(record)}"
+        f"{f' γ={record.asked.gamma}' if record.asked.gamma else ''}: {', '.join(words)}"
+        for kind, record, words in (*told, *met)
+        if words
+    ]
 
 
 def _times(record: Record) -> list[str]:
@@ -337,12 +329,9 @@ def _times(record: Record) -> list[str]:
 def _exercised(record: Record) -> list[str]:
     """Each count that is known and not 0, under its key's words."""
     told = asdict(record.coverage.exercised).items()
-    met = ((name.replace("_", " "), each["value"] if isinstance(each, dict) else each) for name, each in told)
-    return [f"{name} {_count(value)}" for name, value in met if value]
-
-
-def _count(value: float | tuple[str, ...]) -> str:
-    return " ".join(value) if isinstance(value, tuple) else f"{value:,}" if isinstance(value, int) else f"{value:.0%}"
+    met = [(name.replace("_", " "), each["value"] if isinstance(each, dict) else each) for name, each in told]
+    forms = {tuple: " ".join, int: "{:,}".format, float: "{:.0%}".format}
+    return [f"{name} {forms[type(value)](value)}" for name, value in met if value]
 
 
 def _truth_note(records: Sequence[Record]) -> list[str]:
@@ -355,15 +344,3 @@ def _truth_note(records: Sequence[Record]) -> list[str]:
     gates, compared = f"{len(known)} of {count(len(records), 'gate')}", f"{tokens:,} tokens compared"
     told = f"known truth: {gates}, {compared}, {wrong:,} of them wrong"
     return [f"{told}; accepted drafts compared with the foretold ones in {counted}"]
-
-
-def _coverage_note(record: Record) -> tuple[str, str, str]:
-    return "coverage", f"{record.asked.scenario}, {model_label(record.asked.target)}", str(record.coverage.low)
-
-
-def _category_note(record: Record) -> str:
-    return f"accepted by category: {record.asked.scenario}, {_label(record)}: {record.acceptance.categories_in_words}"
-
-
-def _tie_note(record: Record) -> str:
-    return f"tie: {_label(record)}: {record.verdict.tie_in_words}"

@@ -24,7 +24,7 @@ from typing import Any
 
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.history.saved import SavedRun, read_run
-from pytest_specdec.record import Record, to_json
+from pytest_specdec.record import to_json
 from pytest_specdec.report.content import Content, gather
 from pytest_specdec.report.decision import write_lines
 from pytest_specdec.report.drawing import Figure, draw_svg
@@ -37,12 +37,12 @@ MOST_ROWS = 60
 
 def as_html(content: Content) -> str:
     """One page with its style and drawings inside."""
+    from importlib.resources import files
+
     from markupsafe import Markup
 
-    def draw(figure: Figure) -> Markup:
-        return Markup(draw_svg(figure))
-
-    return _render("report.html.j2", content, autoescape=True, draw=draw, style=Markup(_text("report.css")))
+    style = Markup((files("pytest_specdec.report") / "templates" / "report.css").read_text("utf-8"))
+    return _render("report.html.j2", content, True, draw=lambda figure: Markup(draw_svg(figure)), style=style)
 
 
 def as_markdown(content: Content) -> str:
@@ -64,12 +64,6 @@ def _render(template: str, content: Content, autoescape: bool, **more: Any) -> s
     environment.filters["plain"] = plain
     page = environment.get_template(template)
     return page.render(content=content, table=table, **more)
-
-
-def _text(name: str) -> str:
-    from importlib.resources import files
-
-    return (files("pytest_specdec.report") / "templates" / name).read_text("utf-8")
 
 
 def plain(text: str) -> str:
@@ -101,18 +95,16 @@ def as_csv(content: Content) -> str:
     written = io.StringIO()
     rows = csv.writer(written, lineterminator="\n")
     rows.writerow(COLUMNS)
-    rows.writerows([[_no_formula(cell) for cell in row] for row in [*_verdicts(content), *_points(content)]])
+    rows.writerows([_no_formula(cell) for cell in row] for row in _rows(content))
     return written.getvalue()
 
 
-def _verdicts(content: Content) -> Iterator[tuple[Any, ...]]:
+def _rows(content: Content) -> Iterator[tuple[Any, ...]]:
     for row in content.rows:
         yield "Gates", row.group, row.label, "verdict", "", "", f"{row.outcome} ({row.gate})", "verdict"
         for name, value in row.numbers:
             yield "Gates", row.group, row.label, "measured", "", "", value, name
 
-
-def _points(content: Content) -> Iterator[tuple[Any, ...]]:
     for figure in content.figures:
         for line, x, y in figure.points():
             kind = "modelled" if line.modelled else "measured"
@@ -179,23 +171,20 @@ MARKED = re.compile(
 
 def write_into(page: Path, run: SavedRun) -> None:
     """Put the tables between the marks that name this run. Raises ConfigurationError where the page has none."""
+    named = Path(os.path.relpath(run.path, page.parent)).as_posix()
+
+    def with_table(found: re.Match[str]) -> str:
+        is_ours = named in found["runs"].split()
+        return f"{found['begin']}{table_of(found, page.parent)}{found['end']}" if is_ours else found[0]
+
     try:
-        _write_into(page, run)
+        text = page.read_text("utf-8")
+        if named not in (each for found in MARKED.finditer(text) for each in found["runs"].split()):
+            marks = f"<!-- table of {named} --> and <!-- end of table -->"
+            raise ConfigurationError(f"{page}: no table of {named}: put the lines {marks} into it")
+        page.write_text(MARKED.sub(with_table, text), "utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{page}: cannot be read and written as a page: {error}") from None
-
-
-def _write_into(page: Path, run: SavedRun) -> None:
-    text, named = page.read_text("utf-8"), Path(os.path.relpath(run.path, page.parent)).as_posix()
-    if named not in (each for found in MARKED.finditer(text) for each in found["runs"].split()):
-        raise ConfigurationError(
-            f"{page}: no table of {named}: put the lines <!-- table of {named} --> and <!-- end of table --> into it"
-        )
-    page.write_text(MARKED.sub(lambda found: _with_table(found, named, page.parent), text), "utf-8")
-
-
-def _with_table(found: re.Match[str], named: str, folder: Path) -> str:
-    return f"{found['begin']}{table_of(found, folder)}{found['end']}" if named in found["runs"].split() else found[0]
 
 
 def table_of(found: re.Match[str], folder: Path) -> str:
@@ -204,12 +193,9 @@ def table_of(found: re.Match[str], folder: Path) -> str:
     if found["what"] == "decision":
         lines = [line for line, _ in write_lines(decisions_on(runs), WIDTH)]
     else:
+        printed: list[str] = []
         records = [record for run in runs for record in run.records]
-        lines = _print([record for record in records if found["what"] == "table" or record.asked.speculates])
+        wanted = [record for record in records if found["what"] == "table" or record.asked.speculates]
+        print_table(wanted, WIDTH, printed.append, colour=False)
+        lines = [line for line in printed if line.strip() and not line.startswith("left out")]
     return "\n".join(["```text", *lines, "```", ""])
-
-
-def _print(records: Sequence[Record]) -> list[str]:
-    lines: list[str] = []
-    print_table(records, WIDTH, lines.append, colour=False)
-    return [line for line in lines if line.strip() and not line.startswith("left out")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,20 +20,16 @@ from pytest_specdec.thresholds import Threshold
 PLACE = Place(test=TEST, file="test_it.py", line=7)
 
 
-class Given:
+def given(now: Record, test: str) -> Found:
     """A baseline that is always there."""
-
-    def find(self, now: Any, test: str) -> Found:
-        from pathlib import Path
-
-        then = replace(record(engine={"versions": {"vllm": "0.25.0"}}), place=Place(test=test))
-        return Found(SavedRun("0007", Path("x.json"), "", {}, {}, (then,), {}), then)
+    then = replace(record(engine={"versions": {"vllm": "0.25.0"}}), place=Place(test=test))
+    return Found(SavedRun("0007", Path("x.json"), "", {}, {}, (then,), {}), then)
 
 
 def compare_with_baseline(seconds: list[float], **changes: Any) -> Record:
     """A record held against the baseline run at 5 %."""
     now = replace(record(seconds, **changes), place=PLACE)
-    baseline = RegressionGate(Given(), (Threshold.parse("tokens_per_second:5%"),)).part(now, TEST)
+    baseline = RegressionGate(given, (Threshold.parse("tokens_per_second:5%"),)).part(now, TEST)
     return replace(now, baseline=baseline, gate="regressed" if baseline.failures else now.gate)
 
 
