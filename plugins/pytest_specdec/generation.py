@@ -9,7 +9,8 @@ from __future__ import annotations
 from array import array
 from base64 import b64decode
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import zip_longest
 from operator import index
 from typing import Any
 
@@ -97,35 +98,49 @@ class Speculation:
     """What the engine counted during one run, as differences of its counters around the run.
 
     `drafts`: steps in which something was drafted. `draft_tokens`: tokens proposed. `accepted_tokens`: proposed tokens
-    that the target accepted. `accepted_per_position`: for each draft position, how often it was accepted (empty where
-    the engine does not tell).
+    that the target accepted. `accepted_per_position`: for each draft position, how often it was accepted.
+    `drafted_per_position`: how many drafts had a token there. `tried_per_position`: of these, how many had all before
+    it accepted. Each is empty where the engine does not tell; the last two then follow from drafts of one length.
     """
 
     drafts: int
     draft_tokens: int
     accepted_tokens: int
     accepted_per_position: tuple[int, ...] = ()
+    drafted_per_position: tuple[int, ...] = field(default=(), compare=False)
+    tried_per_position: tuple[int, ...] = field(default=(), compare=False)
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any] | None) -> Speculation | None:
         """Build from the worker's dictionary; None stays None: the engine does not speculate."""
         if wire is None:
             return None
-        positions = tuple(wire.get("accepted_per_position", ()))
-        return cls(wire["drafts"], wire["draft_tokens"], wire["accepted_tokens"], positions)
+        positions = (tuple(wire.get(f"{name}_per_position", ())) for name in ("accepted", "drafted", "tried"))
+        return cls(wire["drafts"], wire["draft_tokens"], wire["accepted_tokens"], *positions)
+
+    @property
+    def drafted(self) -> tuple[int, ...]:
+        """For each position, the drafts that had a token there."""
+        return self.drafted_per_position or (self.drafts,) * len(self.accepted_per_position)
+
+    @property
+    def tried(self) -> tuple[int, ...]:
+        """For each position, the drafts that had a token there, and all before it accepted."""
+        return self.tried_per_position or (self.drafts, *self.accepted_per_position)[: len(self.accepted_per_position)]
 
     def __add__(self, other: Speculation) -> Speculation:
-        width = max(len(self.accepted_per_position), len(other.accepted_per_position))
-        padded = [
-            (*counts, *(0,) * (width - len(counts)))
-            for counts in (self.accepted_per_position, other.accepted_per_position)
-        ]
         return Speculation(
             self.drafts + other.drafts,
             self.draft_tokens + other.draft_tokens,
             self.accepted_tokens + other.accepted_tokens,
-            tuple(mine + theirs for mine, theirs in zip(*padded, strict=True)),
+            _add(self.accepted_per_position, other.accepted_per_position),
+            _add(self.drafted_per_position, other.drafted_per_position),
+            _add(self.tried_per_position, other.tried_per_position),
         )
+
+
+def _add(mine: Sequence[int], theirs: Sequence[int]) -> tuple[int, ...]:
+    return tuple(map(sum, zip_longest(mine, theirs, fillvalue=0)))
 
 
 @dataclass(frozen=True)

@@ -195,7 +195,8 @@ class WorkerEngine:
         return EngineDied(self._message(f"died while {doing}"))
 
     def _message(self, what: str) -> str:
-        message = f"engine {self.spec.label} ({self.spec.backend}) {what}"
+        options = f"; speculative_options = {self.spec.speculative_options}" if self.spec.speculative_options else ""
+        message = f"engine {self.spec.label} ({self.spec.backend}) {what}{options}"
         if self.spec.gateway is not None:
             return (
                 f"{message}\nits log is at {self.spec.gateway}: specdec-*.log in the folder for temporary files there"

@@ -111,6 +111,8 @@ class Steps:
         self.drafts = 0
         self.draft_tokens = 0
         self.accepted_per_position = [0] * gamma
+        self.drafted_per_position: list[int] = []
+        self.tried_per_position: list[int] = []
 
     def record(self, proposed: int, accepted: int) -> None:
         """Add one step: tokens proposed, and how many of the first of them the target accepted."""
@@ -118,9 +120,9 @@ class Steps:
             return
         self.drafts += 1
         self.draft_tokens += proposed
-        self.accepted_per_position += [0] * (accepted - len(self.accepted_per_position))
-        for position in range(accepted):
-            self.accepted_per_position[position] += 1
+        _count(self.accepted_per_position, accepted)
+        _count(self.drafted_per_position, proposed)
+        _count(self.tried_per_position, min(accepted + 1, proposed))
 
     def wire(self) -> dict[str, Any]:
         """Plain values, as they leave the worker."""
@@ -129,6 +131,8 @@ class Steps:
             "draft_tokens": self.draft_tokens,
             "accepted_tokens": sum(self.accepted_per_position),
             "accepted_per_position": list(self.accepted_per_position),
+            "drafted_per_position": list(self.drafted_per_position),
+            "tried_per_position": list(self.tried_per_position),
         }
 
     def watch(self, generator: Any) -> Any:
@@ -147,6 +151,13 @@ class Steps:
         generator.get_candidates = get_candidates
         generator.update_candidate_strategy = update_candidate_strategy
         return generator
+
+
+def _count(by_position: list[int], tokens: int) -> None:
+    """One more at each of the first positions."""
+    by_position += [0] * (tokens - len(by_position))
+    for position in range(tokens):
+        by_position[position] += 1
 
 
 def preload() -> None:

@@ -14,6 +14,7 @@ import sys
 import time
 from array import array
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -159,6 +160,31 @@ def _speculative_config(config: dict[str, Any]) -> dict[str, Any]:
     return {**drafting, **config["speculative_options"]}
 
 
+def _count_drafts(drafts: Counter[tuple[int, int]]) -> None:
+    """Have vLLM's own count add how many tokens a draft had and how many were accepted: its counters tell no lengths.
+
+    A count in another process adds nothing.
+    """
+    from vllm.v1.spec_decode.metrics import SpecDecodingStats
+
+    count = SpecDecodingStats.observe_draft
+
+    def observe_draft(self: Any, num_draft_tokens: int, num_accepted_tokens: int) -> None:
+        drafts[num_draft_tokens, num_accepted_tokens] += 1
+        count(self, num_draft_tokens, num_accepted_tokens)
+
+    SpecDecodingStats.observe_draft = observe_draft
+
+
+def _positions(drafts: Counter[tuple[int, int]]) -> dict[str, list[int]]:
+    """For each position, how many drafts had a token there, and how many of these had all before it accepted."""
+    positions = range(max((drafted for drafted, _ in drafts), default=0))
+    return {
+        "drafted_per_position": [sum(drafts[at] for at in drafts if at[0] > place) for place in positions],
+        "tried_per_position": [sum(drafts[at] for at in drafts if at[0] > place <= at[1]) for place in positions],
+    }
+
+
 class VllmBackend:
     """One vLLM engine: what the worker's commands call."""
 
@@ -173,6 +199,8 @@ class VllmBackend:
         self._answers: list[_Answer] = []
         self._seconds = 0.0
         self._counted: dict[str, Any] = {}
+        self._drafts: Counter[tuple[int, int]] = Counter()
+        _count_drafts(self._drafts)
         self._serial = 0
 
     def describe(self) -> dict[str, Any]:
@@ -346,6 +374,7 @@ class VllmBackend:
         due: Sequence[float | None] = arrivals_s or [None] * len(requests)
         self._answers = [_Answer(request, _sampling(request), at) for request, at in zip(requests, due, strict=True)]
         self._counted = self._counters()
+        self._drafts.clear()
 
     def _forget_answers(self) -> None:
         """Empty the tree of suffix decoding, which would find the same answers again; that of another process stays."""
@@ -403,7 +432,7 @@ class VllmBackend:
         moved = _difference(self._counters(), self._counted)
         return {
             "generations": [answer.wire() | self._no_logits() for answer in self._answers],
-            "speculation": {name: moved[name] for name in moved if name != PREEMPTIONS},
+            "speculation": {name: moved[name] for name in moved if name != PREEMPTIONS} | _positions(self._drafts),
             "seconds": self._seconds,
             "prefix_cache_hits": self._prefix_cache_hits(),
             PREEMPTIONS: moved[PREEMPTIONS],

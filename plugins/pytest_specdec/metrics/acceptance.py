@@ -2,7 +2,7 @@
 
 Definitions as in vLLM's metrics (vllm/v1/spec_decode/metrics.py): acceptance rate = accepted / drafted tokens; mean
 accepted length = 1 + accepted tokens / drafts, the bonus token included. The marginal rate of a position is its share
-of all drafts, the conditional one its share of the drafts whose tokens before it were accepted.
+of the drafts that had a token there, the conditional one its share of those whose tokens before it were accepted.
 
 Accepted is not delivered: a token accepted behind an EOS is counted by the engine and thrown away. So delivered tokens
 a step stand beside, with the difference taken apart. No figure is ever clamped: counters that contradict each other
@@ -11,7 +11,7 @@ are refused.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -56,7 +56,7 @@ def acceptance_part(rounds: Rounds, gamma: int | None, categories: Sequence[str 
 
 def _rates(drafted: Speculation) -> dict[str, Any]:
     length = 1 + drafted.accepted_tokens / drafted.drafts
-    marginal = tuple(accepted / drafted.drafts for accepted in drafted.accepted_per_position)
+    marginal = tuple(accepted / drafts for accepted, drafts in _by_position(drafted, drafted.drafted))
     return {
         "rate": Figure(drafted.accepted_tokens / drafted.draft_tokens),
         "mean_accepted_length": Figure(length),
@@ -68,8 +68,13 @@ def _rates(drafted: Speculation) -> dict[str, Any]:
 
 def conditional(counted: Speculation) -> tuple[float | None, ...]:
     """For each position the share accepted among drafts accepted up to it; None where there were none such."""
-    reached = (counted.drafts, *counted.accepted_per_position)
-    return tuple(later / earlier if earlier else None for earlier, later in pairwise(reached))
+    tried = _by_position(counted, counted.tried)
+    return tuple(accepted / drafts if drafts else None for accepted, drafts in tried)
+
+
+def _by_position(counted: Speculation, drafts: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Acceptances at each position that was drafted, and their drafts."""
+    return zip(counted.accepted_per_position, drafts, strict=False)
 
 
 def per_token(counted: Speculation | None) -> float | None:
@@ -80,8 +85,7 @@ def per_token(counted: Speculation | None) -> float | None:
     """
     if counted is None or not counted.accepted_per_position or not counted.drafts:
         return None
-    trials = counted.drafts + sum(counted.accepted_per_position[:-1])
-    return sum(counted.accepted_per_position) / trials
+    return sum(counted.accepted_per_position) / sum(counted.tried)
 
 
 def _by_request(rounds: Rounds, reason: str) -> Figure[tuple[float | None, ...]]:

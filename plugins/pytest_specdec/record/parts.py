@@ -362,8 +362,8 @@ class AcceptancePart:
         Figure[float], "tokens", "1 + accepted tokens over drafts: tokens a step, the bonus token included"
     ] = NOTHING
     mean_accepted_length_without_bonus: Annotated[Figure[float], "tokens", "accepted tokens over drafts"] = NOTHING
-    marginal: Annotated[Figure[tuple[float, ...]], "", "for each position: accepted over drafts"] = NOTHING
-    conditional: Annotated[Each, "", "for each position: accepted over accepted at the position before"] = NOTHING
+    marginal: Annotated[Figure[tuple[float, ...]], "", "for each position: accepted over drafts that had it"] = NOTHING
+    conditional: Annotated[Each, "", "for each position: the same, of drafts accepted up to it"] = NOTHING
     rate_per_request: Annotated[Each, "", "accepted over drafted tokens of each request"] = NOTHING
     delivered_tokens_per_step: Annotated[Figure[float], "tokens", "delivered tokens over chunks"] = NOTHING
     delivered_tokens_per_step_per_request: Annotated[Each, "tokens", "the same for each request"] = NOTHING

@@ -324,7 +324,7 @@ def _rejected(counted: Speculation | None) -> float | None:
     """The share of verified drafts that were rejected, which is how far drafter and target are apart on average."""
     if counted is None or not counted.drafts or not counted.accepted_per_position:
         return None
-    rejections = counted.drafts - counted.accepted_per_position[-1]
+    rejections = sum(counted.tried) - sum(counted.accepted_per_position)
     return rejections / (rejections + counted.accepted_tokens) if rejections else None
 
 

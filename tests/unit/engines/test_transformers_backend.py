@@ -226,6 +226,9 @@ class TestArrivals:
             decode(engine, request())
 
 
+BY_POSITION = ("accepted_per_position", "drafted_per_position", "tried_per_position")
+
+
 class TestDraftModel:
     @pytest.mark.parametrize("draft", ["random", "other_random"])
     def test_says_what_the_target_says(self, load: Any, models: Path, draft: str) -> None:
@@ -233,8 +236,8 @@ class TestDraftModel:
 
     def test_of_the_same_model_has_everything_accepted(self, load: Any) -> None:
         speculation = decode(load("counts", "counts"), request(max_tokens=24))["speculation"]
-        expected = {"drafts": 6, "draft_tokens": 18, "accepted_tokens": 18, "accepted_per_position": [6, 6, 6]}
-        assert speculation == expected
+        positions = {name: [6, 6, 6] for name in BY_POSITION}
+        assert speculation == {"drafts": 6, "draft_tokens": 18, "accepted_tokens": 18, **positions}
 
     def test_is_accepted_up_to_its_first_fault(self, load: Any) -> None:
         """Drafting starts after the odd word 23 and is wrong there; then after 24, right once, and wrong after 25."""
@@ -269,6 +272,8 @@ class TestDraftModel:
             "draft_tokens": 5,
             "accepted_tokens": 4,
             "accepted_per_position": [2, 1, 1],
+            "drafted_per_position": [2, 2, 1],
+            "tried_per_position": [2, 2, 1],
         }
 
     def test_a_step_without_a_proposal_is_no_draft(self, load: Any) -> None:
@@ -280,12 +285,8 @@ class TestPromptLookup:
         engine = load("counts", method="prompt_lookup", gamma=3)
         run = decode(engine, request(list(range(10, 40)) + list(range(10, 20)), max_tokens=16))
         assert run["generations"][0]["token_ids"] == words_after(19, 16)
-        assert run["speculation"] == {
-            "drafts": 4,
-            "draft_tokens": 12,
-            "accepted_tokens": 12,
-            "accepted_per_position": [4, 4, 4],
-        }
+        positions = {name: [4, 4, 4] for name in BY_POSITION}
+        assert run["speculation"] == {"drafts": 4, "draft_tokens": 12, "accepted_tokens": 12, **positions}
 
     def test_without_a_repetition_drafts_nothing(self, load: Any) -> None:
         run = decode(load("counts", method="prompt_lookup", gamma=3), request([10, 20], max_tokens=6))

@@ -27,6 +27,27 @@ def test_counters_of_rounds_add_up() -> None:
     assert Speculation(1, 2, 1, (1, 0)) + Speculation(2, 8, 3, (2, 1, 0, 0)) == Speculation(3, 10, 4, (3, 1, 0, 0))
 
 
+LONG_AND_SHORT = Speculation(10, 28, 18, (9, 7, 1, 1), (10, 10, 4, 4), (10, 9, 3, 1))
+
+
+def test_a_position_is_held_against_the_drafts_that_had_a_token_there() -> None:
+    """Six drafts of two tokens, four of four; of the seven in which both were right, three went on."""
+    part = acceptance_part(rounds_of((1, 1), counted=LONG_AND_SHORT), 4)
+    assert (part.marginal, part.conditional) == (Figure((0.9, 0.7, 0.25, 0.25)), Figure((0.9, 7 / 9, 1 / 3, 1.0)))
+    assert per_token(LONG_AND_SHORT) == 18 / 23
+
+
+def test_a_position_that_no_draft_reached_has_no_rate() -> None:
+    """γ = 4 was the bound, and every draft had two tokens."""
+    part = acceptance_part(rounds_of((1, 1), counted=Speculation(10, 20, 16, (9, 7, 0, 0), (10, 10), (10, 9))), 4)
+    assert (part.marginal, part.conditional) == (Figure((0.9, 0.7)), Figure((0.9, 7 / 9)))
+
+
+def test_lengths_of_drafts_add_up() -> None:
+    both = LONG_AND_SHORT + Speculation(1, 1, 1, (1,), (1,), (1,))
+    assert (both.drafted, both.tried) == ((11, 10, 4, 4), (11, 9, 3, 1))
+
+
 @pytest.mark.parametrize(
     ("counted", "message"),
     [
