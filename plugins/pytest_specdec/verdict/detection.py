@@ -83,13 +83,9 @@ def kind_of(target: str) -> str | None:
         return TEXT
     if not isinstance(recipe, TargetRecipe) or recipe.margin is not None or recipe.layers_share is not None:
         return None
-    if recipe.memory is None:
+    if (memory := recipe.memory) is None:
         return PLAIN
-    return _kind_of_memory(recipe.memory, recipe.memory.readers / recipe.shape.kv_heads)
-
-
-def _kind_of_memory(memory: Memory, times: float) -> str | None:
-    """By how many readers each KV head has, and how much of a token they read."""
+    times = memory.readers / recipe.shape.kv_heads  # a KV head is read
     if times < 1 or memory.bits < MEASURED.bits or memory.codes < MEASURED.codes:
         return None
     return MEMORY if times >= OFTEN else ONCE
@@ -102,7 +98,8 @@ def would_have_seen(kind: str, tokens: int) -> DetectionPart | None:
     within = max((each for each in known if each <= tokens), default=None)
     if within is None:
         return None
-    shares = _shares(measured["faults"], within)
+    told = {fault: [row for row in rows if row["tokens"] <= within][-1] for fault, rows in measured["faults"].items()}
+    shares: Shares = {fault: tuple(row["interval"]) for fault, row in told.items() if fault != SOUND}
     said = _statement(measured["target"], within, shares)
     return DetectionPart(measured_on=measured["target"], tokens=within, shares=shares, statement=said)
 
@@ -118,12 +115,6 @@ def exact_interval(red: int, of: int) -> tuple[float, float]:
 @cache
 def _table() -> Mapping[str, Any]:
     return dict(json.loads(resources.files("pytest_specdec.verdict").joinpath("detection.json").read_text("utf-8")))
-
-
-def _shares(faults: Mapping[str, Any], tokens: int) -> Shares:
-    """The interval of each fault at this many tokens, or at the most below it."""
-    kept = {fault: [row["interval"] for row in rows if row["tokens"] <= tokens][-1] for fault, rows in faults.items()}
-    return {fault: (low, high) for fault, (low, high) in kept.items() if fault != SOUND}
 
 
 def _statement(target: str, tokens: int, shares: Shares) -> str:

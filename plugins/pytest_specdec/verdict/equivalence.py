@@ -168,7 +168,9 @@ def judge(
     decode: Decode = no_tokenizer,
 ) -> Verdict:
     """Judge every generation of every round. `rescore` is called at most once, with all outputs that differ."""
-    floor = calibration.floor.for_gate(_distinct_tokens(runs), calibration.level)
+    outputs = {(index, each.token_ids) for run in runs for index, each in enumerate(run.generations)}
+    distinct = sum(len(tokens) for _, tokens in outputs)  # rounds that repeat an output are one observation
+    floor = calibration.floor.for_gate(distinct, calibration.level)
     calibration = replace(calibration, floor=floor)
     cases = [
         Case.of(round_, index, workload.requests[index], calibration, generation)
@@ -178,13 +180,16 @@ def judge(
     settled = {id(case): finding for case in cases if (finding := case.judge_limits()) is not None}
     settled |= judge_texts([case for case in cases if id(case) not in settled], decode)
     settled |= {id(case): finding for case in cases if id(case) not in settled and (finding := case.judge_channels())}
-    differing = [case for case in cases if id(case) not in settled and case.certificate is None]
-    scores = {id(case): case.rated(row) for case, row in zip(differing, _rescore(differing, rescore), strict=True)}
+    left = [case for case in cases if id(case) not in settled]
+    differing = [case for case in left if case.certificate is None]
+    asked = [case.request for case in differing], [case.seen.token_ids for case in differing]
+    rows = rescore(*asked) if differing else []
+    scores = {id(case): case.rated(row) for case, row in zip(differing, rows, strict=True)}
     findings = [*settled.values(), *(case.judge_scores(scores[id(case)]) for case in differing)]
-    rated = _rated([case for case in cases if id(case) not in settled], scores)
-    tokens = len(rated) + _unrated_tokens([case for case in cases if id(case) not in settled])
-    near_ties = compare_near_ties(calibration.floor, count_near_ties(rated), tokens)
-    return verdict_of(len(cases), findings, near_ties, find_limits(rated, calibration.floor, tokens))
+    rated = _rated(left, scores)
+    tokens = len(rated) + _unrated_tokens(left)
+    near_ties = compare_near_ties(floor, count_near_ties(rated), tokens)
+    return verdict_of(len(cases), findings, near_ties, find_limits(rated, floor, tokens))
 
 
 def confirm(verdict: Verdict, again: NearTies) -> Verdict:
@@ -193,22 +198,12 @@ def confirm(verdict: Verdict, again: NearTies) -> Verdict:
     return verdict_of(sum(verdict.counts.values()), verdict.findings, ties, verdict.limits)
 
 
-def _distinct_tokens(runs: Sequence[Run]) -> int:
-    """Tokens over the distinct outputs of each request: rounds that repeat an output are one observation."""
-    outputs = {(index, each.token_ids) for run in runs for index, each in enumerate(run.generations)}
-    return sum(len(tokens) for _, tokens in outputs)
-
-
 def judge_texts(cases: Sequence[Case], decode: Decode) -> dict[int, Finding]:
     """By the case's id, the findings of answers whose text or structure is not that of their ids."""
     texts = decode_answers(((case.request, case.seen) for case in cases), decode)
     judged = ((case, texts.get((case.request, case.seen.token_ids))) for case in cases)
     findings = {id(case): case.judge_text(text) for case, text in judged if text is not None}
     return {case: finding for case, finding in findings.items() if finding is not None}
-
-
-def _rescore(cases: Sequence[Case], rescore: Rescore) -> Sequence[Sequence[Score]]:
-    return rescore([case.request for case in cases], [case.seen.token_ids for case in cases]) if cases else []
 
 
 def _rated(cases: Sequence[Case], scores: dict[int, Sequence[Score]]) -> list[Score]:
@@ -308,7 +303,9 @@ class Case:
             return self.finding(Outcome.LENGTH, broken + self._same_text())
         if self.certificate is not None:
             return self._judge_certified()
-        if self.calibration.certified[self.index] and self._one_is_a_prefix():
+        expected, seen = self.nearest.token_ids, self.seen.token_ids
+        one_is_a_prefix = agreement(expected, seen) == min(len(expected), len(seen))
+        if self.calibration.certified[self.index] and one_is_a_prefix:
             return self.finding(Outcome.LENGTH, self._other_length() + self._same_text())
         return None
 
@@ -337,46 +334,34 @@ class Case:
             return self.finding(Outcome.LENGTH, missed, largest_gap(rows))
         if fields := reshaping_fields(self.request):
             return self.finding(Outcome.DIVERGENT, f"differs from the target alone under {', '.join(fields)}")
-        beyond = [at for at, score in enumerate(rows) if is_beyond(score)]
+        beyond = [(at, score) for at, score in enumerate(rows) if is_beyond(score)]
         if beyond:
-            return self._divergent(rows, beyond)
+            first, score = beyond[0]
+            ulps = f"{self.calibration.floor.ulps(score):.4g} ULPs"
+            far = f"token {first} is {score.gap:.4g} below the target's argmax {score.argmax} ({ulps})"
+            detail = f"{far}; {len(beyond)} of {len(rows)} tokens are beyond the floor"
+            return self.finding(Outcome.DIVERGENT, detail, largest_gap(rows), first)
         worst = max(range(len(rows)), key=lambda at: rows[at].gap)
         return self.finding(Outcome.TIE, "differs only where the target's choice is a tie", largest_gap(rows), worst)
 
-    def _divergent(self, scores: Sequence[Score], beyond: Sequence[int]) -> Finding:
-        first = beyond[0]
-        ulps = f"{self.calibration.floor.ulps(scores[first]):.4g} ULPs"
-        far = f"token {first} is {scores[first].gap:.4g} below the target's argmax {scores[first].argmax} ({ulps})"
-        detail = f"{far}; {len(beyond)} of {len(scores)} tokens are beyond the floor"
-        return self.finding(Outcome.DIVERGENT, detail, largest_gap(scores), first)
-
     def _judge_certified(self) -> Finding | None:
         """The tokens are the target's, but their end may still be another, or one that both arms missed."""
-        ends = [
-            each.generation.finish_reason for each in self.calibration.certified[self.index] if each is self.certificate
-        ]
-        if self.seen.finish_reason not in ends:
-            told = f"same tokens, but finished by {self.seen.finish_reason!r}, not {ends[0]!r}"
+        facts, is_beyond, scores = self.calibration.facts, self.calibration.floor.is_beyond, self.certified_scores
+        end = self.certificate.generation.finish_reason if self.certificate else None
+        if self.seen.finish_reason != end:
+            told = f"same tokens, but finished by {self.seen.finish_reason!r}, not {end!r}"
             return self.finding(Outcome.LENGTH, told)
-        if reshaping_fields(self.request) or not self.certified_scores:
+        if reshaping_fields(self.request) or not scores:
             return None
-        missed = missed_eos(
-            self.request, self.seen, self.certified_scores, self.calibration.facts, self.calibration.floor.is_beyond
-        )
+        missed = missed_eos(self.request, self.seen, scores, facts, is_beyond)
         return self.finding(Outcome.LENGTH, f"{missed}, in both arms") if missed else None
 
     def _other_inputs(self) -> str:
         sent, used = self.request.prompt_ids, self.seen.prompt_ids
-        at = agreement(sent, used)
         if used[1:] == sent:
             return f"the engine put token {used[0]} before the prompt: is BOS added twice?"
-        return (
-            f"the engine decoded another prompt: {len(used)} tokens for {len(sent)} sent, different from token {at} on"
-        )
-
-    def _one_is_a_prefix(self) -> bool:
-        shared = agreement(self.nearest.token_ids, self.seen.token_ids)
-        return shared == min(len(self.nearest.token_ids), len(self.seen.token_ids))
+        differs = f"{len(used)} tokens for {len(sent)} sent, different from token {agreement(sent, used)} on"
+        return f"the engine decoded another prompt: {differs}"
 
     def _other_length(self) -> str:
         expected, seen = len(self.nearest.token_ids), len(self.seen.token_ids)
@@ -415,19 +400,3 @@ def agreement(one: Sequence[int], other: Sequence[int]) -> int:
             break
         shared += 1
     return shared
-
-
-__all__ = [
-    "TARGET_ONLY",
-    "THIS_ENGINE",
-    "Calibration",
-    "Case",
-    "Certified",
-    "Finding",
-    "Outcome",
-    "Verdict",
-    "agreement",
-    "confirm",
-    "judge",
-    "verdict_of",
-]

@@ -31,31 +31,19 @@ UNTOLD = "the engine does not tell"
 NO_SIZE = "the engine tells no such size"
 
 
-@dataclass(frozen=True)
-class Burst:
-    """Tokens of one step: the positions of prompt and answer from `start` up to `end`."""
-
-    start: int
-    end: int
-
-    def crosses(self, size: int) -> bool:
-        """Whether it lies on both sides of an edge of blocks of `size`."""
-        return self.start // size != (self.end - 1) // size
-
-
 def exercised_part(
     requests: Sequence[Request], runs: Sequence[Run], details: Mapping[str, Any], context: int, gamma: int | None
 ) -> ExercisedPart:
     """Of everything that was decoded. `details`, `context`: the engine's own sizes."""
     answers = [each for run in runs for each in run.generations]
     bursts = [burst for each in answers for burst in _bursts(each)]
-    near = 1 + (gamma or 0)
+    ended, near = [each for each in answers if each.finish_reason == "stop"], 1 + (gamma or 0)
     return ExercisedPart(
         **_steps(runs, gamma),
-        ends_in_burst=sum(each.finish_reason == "stop" and _last(each) > 1 for each in answers),
+        ends_in_burst=sum(bool(each.chunks) and each.chunks[-1].tokens > 1 for each in ended),
         block_edges=_edges(bursts, details.get("block_size")),
         chunk_edges=_edges(bursts, details.get("prefill_chunk")),
-        context_edges=sum(burst.end + near > context for burst in bursts),
+        context_edges=sum(burst.stop + near > context for burst in bursts),
         longest_prompt=max((len(each.prompt_ids) for each in answers), default=0),
         longest_output=max((len(each.token_ids) for each in answers), default=0),
         cached_tokens=_total(run.prefix_cache_hits for run in runs),
@@ -65,21 +53,18 @@ def exercised_part(
     )
 
 
-def _bursts(answer: Generation) -> Iterator[Burst]:
-    """Steps that gave several tokens."""
+def _bursts(answer: Generation) -> Iterator[range]:
+    """The positions, of prompt and answer, of each step that gave several tokens."""
     at = len(answer.prompt_ids)
     for chunk in answer.chunks:
         if chunk.tokens > 1:
-            yield Burst(at, at + chunk.tokens)
+            yield range(at, at + chunk.tokens)
         at += chunk.tokens
 
 
-def _last(answer: Generation) -> int:
-    return answer.chunks[-1].tokens if answer.chunks else 0
-
-
-def _edges(bursts: Sequence[Burst], size: int | None) -> Figure[int]:
-    return Figure(sum(burst.crosses(size) for burst in bursts) if size else None, NO_SIZE)
+def _edges(bursts: Sequence[range], size: int | None) -> Figure[int]:
+    """How many lie on both sides of an edge of blocks of this size."""
+    return Figure(sum(burst[0] // size != burst[-1] // size for burst in bursts) if size else None, NO_SIZE)
 
 
 def _total(counts: Iterator[int | None]) -> Figure[int]:

@@ -74,12 +74,8 @@ def wrong_logprobs(generation: Generation, rated: Sequence[Ranking], dtype: str,
             return f"token {at} is not among the tokens of its log-probabilities"
         if not low <= value <= high:
             return f"the log-probability of token {at} is {value:.4g}, where the target has {low:.4g} to {high:.4g}"
-    return "all log-probabilities are 0" if _all_zero(told, rated) else None
-
-
-def _all_zero(told: Sequence[float | None], rated: Sequence[Ranking]) -> bool:
-    """Whether each is 0, though float32 tells that some are not."""
-    return not any(told) and any(_log_sum(each.logits) - each.logits[0] > 1e-6 for each in rated)
+    some_are_not = any(_log_sum(each.logits) - each.logits[0] > 1e-6 for each in rated)  # as float32 tells
+    return "all log-probabilities are 0" if some_are_not and not any(told) else None
 
 
 def _bounds(ranking: Ranking, dtype: str, vocabulary: int) -> tuple[float, float]:

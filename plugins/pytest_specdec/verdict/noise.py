@@ -132,9 +132,8 @@ class NoiseFloor:
             strays = f"{self.largest:.0f} {self.dtype} ULPs"
             return f"target-only output strays {strays} from its own argmax (sane: {limit})"
         if self.tokens and self.near_ties > SANE_RATE * self.tokens:
-            return (
-                f"{self.near_ties} of {self.tokens} target-only tokens are not its own argmax (sane: {SANE_RATE:.0%})"
-            )
+            strays = f"{self.near_ties} of {self.tokens} target-only tokens"
+            return f"{strays} are not its own argmax (sane: {SANE_RATE:.0%})"
         return None
 
 
@@ -243,8 +242,8 @@ class NearTies:
 
 def compare_near_ties(floor: NoiseFloor, judged: int, judged_tokens: int) -> NearTies:
     """Is `judged` of `judged_tokens` more than the calibration and its margin allow?"""
-    level = math.sqrt(floor.level / 2)
-    return NearTies(floor.null, judged, judged_tokens, level, excess_chance(floor.null, judged, judged_tokens))
+    chance = excess_chance(floor.null, judged, judged_tokens)
+    return NearTies(floor.null, judged, judged_tokens, math.sqrt(floor.level / 2), chance)
 
 
 def excess_chance(null: Null, judged: int, judged_tokens: int) -> float:
@@ -334,8 +333,8 @@ def find_limits(scores: Sequence[Score], floor: NoiseFloor, tokens: int) -> Sens
 
     A fault in any of the others would have made its answer differ, and so be rated.
     """
-    right = [runner_up for score in scores if score.gap == 0 and (runner_up := _runner_up(score)) is not None]
-    within = sum(not floor.is_beyond(each) for each in right)
+    right = [score for score in scores if score.gap == 0 and score.runner_up is not None]
+    within = sum(not floor.is_beyond(replace(each, gap=each.runner_up or 0.0)) for each in right)
     judged = count_near_ties(scores)
     least, candidates = least_near_ties(floor, judged, tokens), within * tokens // max(len(scores), 1)
     return Sensitivity(
@@ -349,11 +348,6 @@ def find_limits(scores: Sequence[Score], floor: NoiseFloor, tokens: int) -> Sens
     )
 
 
-def _runner_up(score: Score) -> Score | None:
-    """The score of the runner-up, planted in the place of the argmax."""
-    return None if score.runner_up is None else replace(score, gap=score.runner_up)
-
-
 def _least_anywhere(within: int, right: int) -> int | None:
     """How many runner-ups must be planted until one of them is beyond the floor with 95 %; None where none is."""
     if within >= right:
@@ -365,14 +359,8 @@ def least_near_ties(floor: NoiseFloor, judged: int, tokens: int) -> int:
     """How many more near-ties both looks find with 95 %, their number itself being a matter of chance."""
     from scipy.special import pdtri
 
-    critical = _critical(floor, tokens)
+    low, critical = 0, max(tokens, 1) * 64  # the fewest that a look finds too many
+    while critical - low > 1:
+        middle = (low + critical) // 2
+        low, critical = (low, middle) if compare_near_ties(floor, middle, tokens).suspect else (middle, critical)
     return max(1, math.ceil(float(pdtri(critical - 1, 1 - math.sqrt(SURELY))) - judged))
-
-
-def _critical(floor: NoiseFloor, tokens: int) -> int:
-    """The fewest near-ties that a look finds too many."""
-    low, high = 0, max(tokens, 1) * 64
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if compare_near_ties(floor, middle, tokens).suspect else (middle, high)
-    return high

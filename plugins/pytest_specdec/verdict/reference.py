@@ -94,9 +94,10 @@ def verify_itself(reference: Reference, engine: Engine, workload: Workload, gamm
     certified = [each for _, each in kept]
     judged = _in_steps(engine, workload, certified, gamma + 1, known.facts)
     judged = judged or _in_rows(engine, workload, certified, gamma + 1, known.facts)
-    asked = dtype_of(engine)
-    measured = noise_floor(reference.shapes, asked[0], floor.disagreements, floor.compared, judged)
-    return replace(reference, calibration=replace(known, floor=_noted(measured, asked[1])))
+    dtype, notes = dtype_of(engine)
+    measured = noise_floor(reference.shapes, dtype, floor.disagreements, floor.compared, judged)
+    measured = replace(measured, unknown=(*notes, *measured.unknown))
+    return replace(reference, calibration=replace(known, floor=measured))
 
 
 def _in_steps(
@@ -109,15 +110,14 @@ def _in_steps(
     rows = rate(requests, outputs, step, workload.concurrency) if rate is not None and pairs else None
     if rows is None:
         return None
-    chosen = [
-        replace(each, scores=tuple(map(_chosen, each.scores, row))) for (_, each), row in zip(pairs, rows, strict=True)
-    ]
-    return VERIFYING, _scores(requests, chosen, facts)
 
+    def chosen(rated: Score, step: Score) -> Score:
+        """The rating of what a step chooses: where that is not the argmax, it is the runner-up."""
+        return replace(rated, gap=0.0 if step.argmax == rated.argmax else rated.runner_up or 0.0)
 
-def _chosen(rated: Score, step: Score) -> Score:
-    """The rating of what a step chooses: where that is not the argmax, it is the runner-up."""
-    return replace(rated, gap=0.0 if step.argmax == rated.argmax else rated.runner_up or 0.0)
+    told = zip(pairs, rows, strict=True)
+    made = [replace(each, scores=tuple(map(chosen, each.scores, row))) for (_, each), row in told]
+    return VERIFYING, _scores(requests, made, facts)
 
 
 def _in_rows(
@@ -128,16 +128,9 @@ def _in_rows(
     times = -(-rows // len(workload.requests))
     requests = workload.requests * times
     run = one_pass(engine, replace(workload, requests=requests, concurrency=rows, arrivals_s=()))
-    known = {
-        (request, each.generation.token_ids): each
-        for request, each in zip(range(len(workload.requests)), certified, strict=True)
-        if each is not None
-    }
-    found = {
-        (at % len(workload.requests), each.token_ids): each
-        for at, each in enumerate(run.generations)
-        if not each.failure
-    }
+    count = len(workload.requests)
+    known = {(at, each.generation.token_ids): each for at, each in enumerate(certified) if each is not None}
+    found = {(at % count, each.token_ids): each for at, each in enumerate(run.generations) if not each.failure}
     fresh = [key for key in found if key not in known]
     made = _certify(engine, [workload.requests[at] for at, _ in fresh], [found[key] for key in fresh])
     rated = {**known, **dict(zip(fresh, made, strict=True))}
@@ -155,9 +148,7 @@ def _sharing(several: Sequence[Certified], other: Certified) -> Certified:
 def _certify_differing(engine: Engine, solo: Workload, together: Run, alone: Run) -> list[Certified | None]:
     """Certificates of batch-1 outputs, scored only where they differ; an equal one has its certificate already."""
     pairs = list(zip(solo.requests, together.generations, alone.generations, strict=False))
-    differ = [
-        index for index, (_, mine, other) in enumerate(pairs) if mine.failure or mine.token_ids != other.token_ids
-    ]
+    differ = [at for at, (_, mine, other) in enumerate(pairs) if mine.failure or mine.token_ids != other.token_ids]
     made = _certify(engine, [pairs[at][0] for at in differ], [pairs[at][2] for at in differ])
     by_index = dict(zip(differ, made, strict=True))
     return [by_index.get(index) for index in range(len(pairs))]
@@ -171,9 +162,8 @@ def _certify(
     whole = {at: with_end(requests[at], generations[at], facts) for at in answered}
     asked = [at for at in answered if drawn is None or at in drawn]
     rows = engine.score([requests[at] for at in asked], [whole[at].token_ids for at in asked]) if asked else ()
-    scores = {
-        at: with_any_end(requests[at], whole[at].token_ids, row, facts) for at, row in zip(asked, rows, strict=True)
-    }
+    rated = zip(asked, rows, strict=True)
+    scores = {at: with_any_end(requests[at], whole[at].token_ids, row, facts) for at, row in rated}
     return [Certified(whole[at], scores.get(at, ())) if at in whole else None for at in range(len(generations))]
 
 
@@ -191,14 +181,12 @@ def _shapes(
 
 def _floor(engine: Engine, shapes: Sequence[Sequence[Score]], alone: Run, together: Run) -> NoiseFloor:
     """The floor of plain decoding."""
-    pairs = [
-        (mine, other)
-        for mine, other in zip(together.generations, alone.generations, strict=False)
-        if not (mine.failure or other.failure)
-    ]
+    both = zip(together.generations, alone.generations, strict=False)
+    pairs = [(mine, other) for mine, other in both if not (mine.failure or other.failure)]
     disagreements = sum(mine.token_ids != other.token_ids for mine, other in pairs)
     dtype, notes = dtype_of(engine)
-    return _noted(noise_floor(shapes, dtype, disagreements, len(pairs)), notes)
+    floor = noise_floor(shapes, dtype, disagreements, len(pairs))
+    return replace(floor, unknown=(*notes, *floor.unknown))
 
 
 def dtype_of(engine: Engine) -> tuple[str, tuple[str, ...]]:
@@ -206,10 +194,6 @@ def dtype_of(engine: Engine) -> tuple[str, tuple[str, ...]]:
     told = engine.description.details.get("dtype")
     note = f"the engine does not tell its dtype: {engine.spec.dtype}, as asked for, is taken"
     return (str(told), ()) if told else (engine.spec.dtype, (note,))
-
-
-def _noted(floor: NoiseFloor, notes: tuple[str, ...]) -> NoiseFloor:
-    return replace(floor, unknown=(*notes, *floor.unknown))
 
 
 def _scores(requests: Sequence[Request], certified: Sequence[Certified | None], facts: Facts) -> list[Score]:

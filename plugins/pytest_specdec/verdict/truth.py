@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import TypeAlias
 
 from pytest_specdec.engines.engine import Description
@@ -54,8 +53,10 @@ class Truth:
 
 def truth_of(target: str, requests: Sequence[Request]) -> Truth:
     """What the target must emit. All requests are known or none is."""
-    if (why := why_unknown(target) or next(filter(None, map(_reshaped_choice, requests)), None)) is not None:
+    if (why := why_unknown(target)) is not None:
         return Truth(unknown=why)
+    if fields := next(filter(None, map(reshaping_fields, requests)), None):
+        return Truth(unknown=f"sampling fields change what is chosen: {', '.join(fields)}")
     try:
         known = [tuple(expected_continuation(target, each.prompt_ids, each.max_tokens)) for each in requests]
     except ModelError as error:
@@ -64,13 +65,6 @@ def truth_of(target: str, requests: Sequence[Request]) -> Truth:
     if any(each.stop_tokens(ends) & set(ids[: each.min_tokens]) for each, ids in zip(requests, known, strict=True)):
         return Truth(unknown="min_tokens keeps ends from being chosen")
     return Truth(tuple(known))
-
-
-def _reshaped_choice(request: Request) -> str | None:
-    """Why the next token is not the target's plain choice."""
-    if fields := reshaping_fields(request):
-        return f"sampling fields change what is chosen: {', '.join(fields)}"
-    return None
 
 
 def judge_truth(
@@ -93,22 +87,13 @@ def judge_truth(
 
 def truth_part(truth: Truth, calibration: Calibration, runs: Sequence[Run]) -> KnownTruthPart:
     """How many tokens of the rounds and of the calibration were held against the truth, and how many were wrong."""
-    pairs = list(_pairs(truth, calibration, runs)) if truth.unknown is None else []
-    compared = sum(len(each.token_ids) for _, each in pairs)
-    wrong = sum(_wrong_tokens(known, each) for known, each in pairs)
     if truth.unknown is not None:
-        return KnownTruthPart(tokens=Figure(None, truth.unknown), wrong=Figure(None, truth.unknown))
-    return KnownTruthPart(tokens=Figure(compared), wrong=Figure(wrong))
-
-
-def _pairs(truth: Truth, calibration: Calibration, runs: Sequence[Run]) -> Iterator[tuple[tuple[int, ...], Generation]]:
-    """Each answer of the rounds, and each of the target alone, beside the known one."""
-    alone = [[each.generation for each in several] for several in calibration.certified]
-    for known, answers in zip(truth.answers, zip(*(run.generations for run in runs), strict=True), strict=True):
-        yield from ((known, each) for each in answers)
-    yield from chain.from_iterable(
-        ((known, each) for each in several) for known, several in zip(truth.answers, alone, strict=True)
-    )
+        return missing(KnownTruthPart, truth.unknown)
+    alone = ([each.generation for each in several] for several in calibration.certified)
+    answers = zip(truth.answers, zip(*(run.generations for run in runs), strict=True), alone, strict=True)
+    pairs = [(known, each) for known, ours, theirs in answers for each in (*ours, *theirs)]
+    compared = sum(len(each.token_ids) for _, each in pairs)
+    return KnownTruthPart(tokens=Figure(compared), wrong=Figure(sum(_wrong_tokens(*pair) for pair in pairs)))
 
 
 @dataclass(frozen=True)
@@ -129,10 +114,7 @@ class _Case:
         if wrong and self.alone is None and told is not None and not (told.outcome.passes or verdict.floor.insane):
             return None
         arms = (", both arms" if self.alone else ", this arm alone") if wrong else ", target-only arm alone"
-        return self._finding(wrong, arms if speculates else "", told)
-
-    def _finding(self, wrong: bool, arms: str, told: Finding | None) -> Finding:
-        answer = self.seen if wrong or self.alone is None else self.alone
+        arms, answer = arms if speculates else "", self.seen if wrong or self.alone is None else self.alone
         at = agreement(self.known, answer.token_ids)
         first = f"token {at} is {answer.token_ids[at]}, where {self.known[at]} is known to follow"
         count = f"{_wrong_tokens(self.known, answer)} of {len(answer.token_ids)} tokens are wrong"
@@ -197,11 +179,8 @@ def _why_not(spec: EngineSpec, about: Description, workload: Workload) -> Reason
         return f"what {spec.backend} counts by the method {spec.method!r} with these options cannot be foretold"
     if any(each.stop or each.stop_tokens(ends_of(spec.target)) for each in workload.requests):
         return "answers may end at EOS or a stop, and rounds with them"
-    return why_unknown(spec.draft or spec.target) or _near_the_end(spec, about, workload)
-
-
-def _near_the_end(spec: EngineSpec, about: Description, workload: Workload) -> Reason | None:
-    """Near the end of a context engines draft fewer tokens, or none for the whole batch."""
+    if (why := why_unknown(spec.draft or spec.target)) is not None:
+        return why
     context = min(about.context, about.details.get("draft_context") or about.context)
     longest = max(len(each.prompt_ids) + each.max_tokens for each in workload.requests)
     if longest + 2 * (spec.gamma or 0) <= context:
@@ -216,7 +195,14 @@ def judge_drafts(verdict: Verdict, foretold: Foretold | Reason, runs: Sequence[R
     """
     if isinstance(foretold, str) or not verdict.passes:
         return verdict
-    lines = tuple(_differing(foretold.counters, runs, warmups))
+    lines: tuple[str, ...] = ()
+    for number, run in enumerate(runs, start=-warmups):
+        counted, wanted = run.speculation, foretold.counters
+        if counted and not counted.accepted_per_position:  # the engine tells none
+            wanted = replace(wanted, accepted_per_position=())
+        if counted and counted != wanted:
+            told = f"foretold {_in_words(foretold.counters)}; counted {_in_words(counted)}"
+            lines += (f"{round_name(number)}: {told}",)
     return replace(verdict, outcome=Outcome.DRAFT_STATE, drafts=lines[:SHOWN]) if lines else verdict
 
 
@@ -251,19 +237,6 @@ def _fewer_drafts(foretold: Foretold, run: Run) -> Reason | None:
     if foretold.gamma is not None and counted.draft_tokens != counted.drafts * foretold.gamma:
         return f"{counted.draft_tokens} tokens in {counted.drafts} drafts: some drafts were cut short"
     return None
-
-
-def _differing(counters: Speculation, runs: Sequence[Run], warmups: int) -> Iterator[str]:
-    """A line for each round whose counters are others."""
-    for number, run in enumerate(runs, start=-warmups):
-        counted = run.speculation
-        if counted is not None and counted != _as_told(counters, counted):
-            yield f"{round_name(number)}: foretold {_in_words(counters)}; counted {_in_words(counted)}"
-
-
-def _as_told(counters: Speculation, counted: Speculation) -> Speculation:
-    """Without positions where the engine tells none."""
-    return counters if counted.accepted_per_position else replace(counters, accepted_per_position=())
 
 
 def _in_words(counted: Speculation) -> str:

@@ -8,8 +8,10 @@ some tokens see.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from itertools import accumulate
 
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.generation import Generation
@@ -25,7 +27,7 @@ from pytest_specdec.record.parts import (
 )
 from pytest_specdec.verdict.equivalence import THIS_ENGINE, Finding, Outcome, Verdict, agreement
 from pytest_specdec.verdict.limits import Facts, reshaping_fields
-from pytest_specdec.verdict.noise import NearTies, NoiseFloor, Sensitivity, ulp
+from pytest_specdec.verdict.noise import NearTies, NoiseFloor, ulp
 from pytest_specdec.verdict.reference import Reference
 from pytest_specdec.verdict.sampling.evidence import RatedVerdict
 from pytest_specdec.verdict.sampling.judgement import SamplingVerdict
@@ -73,42 +75,29 @@ def add_hints(
 def find_hints(finding: Finding, request: Request, gamma: int | None, description: Description) -> tuple[str, ...]:
     """The hints of one finding, in no order of likelihood."""
     at = finding.worst if finding.worst is not None else finding.position
-    found = _sampling(request)
+    fields = reshaping_fields(request)
+    found = [f"sampling fields that every token must see: {', '.join(fields)}"] if fields else []
     if at is not None:
-        found += _step(finding, at)
-        found += _stop_inside_step(finding, Facts.of(description).stop_tokens(request))
+        found += _steps(finding, at, Facts.of(description).stop_tokens(request))
         found += _boundaries(len(request.prompt_ids), at, gamma or 0, description)
-        found += _warm_cache(finding.round, description)
+        warm = description.details.get("prefix_caching") and finding.round > 0
+        found += [f"the prefix cache is on and warm in round {finding.round}"] if warm else []
     return tuple(found)
 
 
-def _sampling(request: Request) -> list[str]:
-    fields = reshaping_fields(request)
-    return [f"sampling fields that every token must see: {', '.join(fields)}"] if fields else []
-
-
-def _step(finding: Finding, at: int) -> list[str]:
-    """Where in its step of several tokens the token stands, by the chunks in which tokens arrived."""
-    before = 0
-    for number, chunk in enumerate(finding.chunks):
-        place = at - before + 1
-        if place <= chunk.tokens:
-            role = "the target's own token after the accepted drafts" if place == chunk.tokens else "an accepted draft"
-            said = f"token {at} is number {place} of {chunk.tokens} in step {number}: {role}"
-            return [said] if chunk.tokens > 1 else []
-        before += chunk.tokens
-    return []
-
-
-def _stop_inside_step(finding: Finding, stop_tokens: frozenset[int]) -> list[str]:
-    start = 0
-    for chunk in finding.chunks:
-        inner = finding.seen[start : start + chunk.tokens - 1]
-        passed = [start + offset for offset, token in enumerate(inner) if token in stop_tokens]
-        if passed:
-            return [f"EOS or a stop token at {passed[0]} stands inside a step, not at its end"]
-        start += chunk.tokens
-    return []
+def _steps(finding: Finding, at: int, stop_tokens: frozenset[int]) -> list[str]:
+    """Where in its step of several tokens the token stands, by the chunks in which tokens came; and the first end that
+    stands inside a step."""
+    ends = accumulate(chunk.tokens for chunk in finding.chunks)
+    steps = [range(end - chunk.tokens, end) for chunk, end in zip(finding.chunks, ends, strict=True)]
+    found = []
+    for number, step in enumerate(steps):
+        if at in step and len(step) > 1:
+            role = "the target's own token after the accepted drafts" if at == step[-1] else "an accepted draft"
+            found.append(f"token {at} is number {at - step[0] + 1} of {len(step)} in step {number}: {role}")
+    inner = (each for step in steps for each in step[:-1] if each < len(finding.seen))
+    passed = next((each for each in inner if finding.seen[each] in stop_tokens), None)
+    return found + ([] if passed is None else [f"EOS or a stop token at {passed} stands inside a step, not at its end"])
 
 
 def _boundaries(prompt: int, at: int, gamma: int, description: Description) -> list[str]:
@@ -124,11 +113,6 @@ def _boundaries(prompt: int, at: int, gamma: int, description: Description) -> l
         if context and place + near >= context:
             found.append(f"position {place} is within a step of the end of the {name} of {context}")
     return found
-
-
-def _warm_cache(round_: int, description: Description) -> list[str]:
-    warm = description.details.get("prefix_caching") and round_ > 0
-    return [f"the prefix cache is on and warm in round {round_}"] if warm else []
 
 
 def occurs_alone(finding: Finding, again: Generation) -> str:
@@ -148,10 +132,11 @@ def describe_verdict(verdict: Verdict, workload: str) -> str:
     if verdict.floor.insane:
         lines.append(f"the calibration failed: {verdict.floor.insane}")
     lines += verdict.drafts
-    found = _by_request(verdict.findings)
-    lines += [line for alike in found[:SHOWN] for line in describe_finding(alike[0], len(alike) - 1)]
-    if len(found) > SHOWN:
-        lines.append(f"… and {len(found) - SHOWN} more")
+    alike = Counter((each.request, each.detail, each.position) for each in verdict.findings)
+    first = {(each.request, each.detail, each.position): each for each in reversed(verdict.findings)}
+    lines += [line for key in [*alike][:SHOWN] for line in describe_finding(first[key], alike[key] - 1)]
+    if len(alike) > SHOWN:
+        lines.append(f"… and {len(alike) - SHOWN} more")
     lines += _floor(verdict)
     if verdict.outcome in ADVICE:
         lines.append(f"what to try: {_advice(verdict)}")
@@ -170,14 +155,6 @@ def _advice(verdict: Verdict) -> str:
 def round_name(number: int) -> str:
     """A round by its number, from 0; warm-up rounds are counted back from there."""
     return f"round {number}" if number >= 0 else f"warm-up round {number}"
-
-
-def _by_request(findings: Sequence[Finding]) -> list[list[Finding]]:
-    """What a request shows in one round, and in others in the same words."""
-    told: dict[tuple[int, str, int | None], list[Finding]] = {}
-    for finding in findings:
-        told.setdefault((finding.request, finding.detail, finding.position), []).append(finding)
-    return list(told.values())
 
 
 def place_of(request: int, round: int, more: int) -> str:
@@ -237,15 +214,20 @@ ONE_LOOK = "the first look decided"
 
 def outcome_part(verdict: Verdict, reference: Reference) -> VerdictPart:
     """Of a verdict token by token: outcome, counts over all requests of all rounds, gaps and floor."""
+    limits = verdict.limits
     return VerdictPart(
         outcome=verdict.outcome.value,
         counts=verdict.counts,
         max_gap_logits=Figure(verdict.max_gap),
         noise_floor_ulps=Figure(verdict.floor.bound),
         noise_floor_logits=Figure(verdict.floor.bound_logits, NO_LOGITS),
-        near_ties=_near_ties(verdict.near_ties, verdict.limits.rated),
-        limits=_limits(verdict.limits),
-        calibration=calibration_part(verdict.floor, reference),
+        near_ties=_near_ties(verdict.near_ties, limits.rated),
+        limits=SensitivityPart(
+            near_ties=Figure(limits.near_ties, NONE_FOUND),
+            lossy=Figure(limits.lossy, NONE_FOUND),
+            statement=limits.statement,
+        ),
+        calibration=_calibration(verdict.floor, reference),
         reference_versions=dict(reference.versions),
     )
 
@@ -265,15 +247,7 @@ def _near_ties(ties: NearTies, rated: int) -> NearTiesPart:
     )
 
 
-def _limits(limits: Sensitivity) -> SensitivityPart:
-    return SensitivityPart(
-        near_ties=Figure(limits.near_ties, NONE_FOUND),
-        lossy=Figure(limits.lossy, NONE_FOUND),
-        statement=limits.statement,
-    )
-
-
-def calibration_part(floor: NoiseFloor, reference: Reference) -> CalibrationPart:
+def _calibration(floor: NoiseFloor, reference: Reference) -> CalibrationPart:
     """What the floor was measured on, and what rescoring cost."""
     cost = reference.rescoring_seconds / reference.decoding_seconds if reference.decoding_seconds else None
     certified = [each for several in reference.calibration.certified for each in several]
@@ -295,25 +269,25 @@ def calibration_part(floor: NoiseFloor, reference: Reference) -> CalibrationPart
 
 def finding_parts(findings: Sequence[Finding]) -> tuple[FindingPart, ...]:
     """The first of these findings, each with the tokens of both sides around the first difference."""
-    return tuple(map(_finding, findings[:SHOWN]))
-
-
-def _finding(finding: Finding) -> FindingPart:
-    first = max(0, (finding.position or 0) - WINDOW)
-    window = slice(0) if finding.position is None else slice(first, finding.position + WINDOW + 1)
-    return FindingPart(
-        request=finding.request,
-        round=finding.round,
-        outcome=finding.outcome.value,
-        detail=finding.detail,
-        position=finding.position,
-        sides=finding.sides,
-        gap_logits=Figure(finding.gap, NOT_RESCORED),
-        hints=finding.hints,
-        window_start=first,
-        expected=finding.expected[window],
-        seen=finding.seen[window],
-    )
+    parts = []
+    for finding in findings[:SHOWN]:
+        first = max(0, (finding.position or 0) - WINDOW)
+        window = slice(0) if finding.position is None else slice(first, finding.position + WINDOW + 1)
+        part = FindingPart(
+            request=finding.request,
+            round=finding.round,
+            outcome=finding.outcome.value,
+            detail=finding.detail,
+            position=finding.position,
+            sides=finding.sides,
+            gap_logits=Figure(finding.gap, NOT_RESCORED),
+            hints=finding.hints,
+            window_start=first,
+            expected=finding.expected[window],
+            seen=finding.seen[window],
+        )
+        parts.append(part)
+    return tuple(parts)
 
 
 def sampling_part(verdict: SamplingVerdict) -> VerdictPart:
@@ -325,7 +299,7 @@ def sampling_part(verdict: SamplingVerdict) -> VerdictPart:
             look=verdict.look,
             plan=asdict(verdict.plan),
             power_statement=verdict.power_statement(),
-            positions=tuple(position.wire() for position in verdict.positions),
+            positions=tuple(map(asdict, verdict.positions)),
         ),
     )
 

@@ -18,7 +18,7 @@ from scipy.stats import binom
 from tests.unit.verdict.test_sampling_verdict import FAULTS, GAMMA, PROMPT_END, RIGHT, TARGET, Loop
 
 from pytest_specdec.generation import Chunk, Generation, Ranking, Run
-from pytest_specdec.verdict.sampling.evidence import LEVEL, Evidence, RatedVerdict, _stretch
+from pytest_specdec.verdict.sampling.evidence import FAMILIES, LEVEL, Evidence, RatedVerdict
 from pytest_specdec.verdict.sampling.judgement import SamplingOutcome
 from pytest_specdec.verdict.sampling.rated import (
     CELLS,
@@ -148,7 +148,17 @@ def test_fields_that_reshape_logits_are_not_rated() -> None:
 def test_a_stretch_of_an_answer_grows_by_fours() -> None:
     """So that a fault beyond a position is not lost among the tokens before it."""
     edges = [0, 15, 16, 63, 64, 255, 256, 1023, 1024]
-    assert [_stretch(token) for token in edges] == [0, 0, 16, 16, 64, 64, 256, 256, 1024]
+    assert [FAMILIES["tokens from {} on"](Place(0, 0, token, 0)) for token in edges] == [
+        0,
+        0,
+        16,
+        16,
+        64,
+        64,
+        256,
+        256,
+        1024,
+    ]
 
 
 ANSWERS = 32

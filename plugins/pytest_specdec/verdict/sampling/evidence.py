@@ -21,7 +21,6 @@ from pytest_specdec.verdict.sampling.judgement import SamplingOutcome
 from pytest_specdec.verdict.sampling.rated import CELLS, Place, Rated, Unrated
 
 if TYPE_CHECKING:
-    from numpy.random import Generator
     from numpy.typing import NDArray
 
     Array = NDArray[Any]
@@ -38,13 +37,9 @@ FAMILIES: dict[str, Callable[[Place], int]] = {
     "place {} of a burst": lambda place: place.burst,
     "request {}": lambda place: place.request,
     "round {}": lambda place: place.round,
-    "tokens from {} on": lambda place: _stretch(place.token),
+    "tokens from {} on": lambda place: 0 if place.token < 16 else 4 ** ((place.token.bit_length() - 1) // 2),
 }
-
-
-def _stretch(token: int) -> int:
-    """Where the stretch begins that holds this token: 0, 16, 64, 256, 1024, …"""
-    return 0 if token < 16 else 4 ** ((token.bit_length() - 1) // 2)
+"""Groups of tokens by what they have in common; the last by stretches that begin at 0, 16, 64, 256, 1024, …"""
 
 
 @dataclass(frozen=True)
@@ -77,10 +72,9 @@ class Evidence:
         self._mass = numpy.array([each.mass for each in rated]).reshape(-1, CELLS)
         self._slack = numpy.array([each.slack for each in rated])
         turns = [each.place.round if repeats else 0 for each in rated]
-        self._families = [_Family(name, turns, [of(each.place) for each in rated]) for name, of in FAMILIES.items()]
         prices = self._prices()
-        for family in self._families:
-            family.price(prices)
+        labels = {name: [of(each.place) for each in rated] for name, of in FAMILIES.items()}
+        self._families = [_Family(name, turns, each, prices) for name, each in labels.items()]
 
     def _prices(self) -> Array:
         """The logarithm of what each bet multiplies a stake by on average, at worst: token, cell, odds."""
@@ -147,7 +141,8 @@ class Evidence:
         import numpy
 
         edges, random = self._shifted(total_variation).cumsum(axis=1), numpy.random.default_rng(0)
-        missed = (each for each in range(PLANTED) if self._log_e(_drawn(edges, random)) < -log(LEVEL))
+        drawn = ((random.random((len(edges), 1)) * edges[:, -1:] >= edges[:, :-1]).sum(axis=1) for _ in range(PLANTED))
+        missed = (cells for cells in drawn if self._log_e(cells) < -log(LEVEL))
         return next(islice(missed, MAY_BE_MISSED, None), None) is None
 
     def _shifted(self, total_variation: float) -> Array:
@@ -244,10 +239,8 @@ class RatedVerdict:
         words = f"undecidable: detects.total_variation = {asked:g} is asked, and this run {self.statement()}"
         if self.evidence.hides(asked):
             return f"{words}; rounding hides so little in any number of tokens: use float32, or ask for a larger one"
-        needed = self.evidence.tokens_for(asked)
-        more = (
-            "many more are needed" if needed is None else f"about {max(needed - self.evidence.tokens, 1)} more would do"
-        )
+        tokens, needed = self.evidence.tokens, self.evidence.tokens_for(asked)
+        more = "many more are needed" if needed is None else f"about {max(needed - tokens, 1)} more would do"
         return f"{words}; too few tokens: {more} (count, max_tokens or rounds)"
 
     def in_words(self) -> str:
@@ -268,19 +261,14 @@ class RatedVerdict:
 class _Family:
     """Groups of tokens that are told apart by one thing, in each of the turns that are judged by themselves."""
 
-    def __init__(self, name: str, turns: Sequence[int], labels: Sequence[int]) -> None:
+    def __init__(self, name: str, turns: Sequence[int], labels: Sequence[int], prices: Array) -> None:
+        """`prices`: of the bets on each token; a group's is their sum."""
         import numpy
 
         keys = list(zip(turns, labels, strict=True))
-        self._numbers = {key: at for at, key in enumerate(sorted(set(keys)))}
-        self.members = numpy.array([self._numbers[key] for key in keys], dtype=int)
-        self.names = [name.format(label) for _, label in self._numbers]
-        self._prices: Array | None = None
-
-    def price(self, prices: Array) -> None:
-        """Take the prices of all bets, summed over each group."""
-        import numpy
-
+        numbers = {key: at for at, key in enumerate(sorted(set(keys)))}
+        self.members = numpy.array([numbers[key] for key in keys], dtype=int)
+        self.names = [name.format(label) for _, label in numbers]
         self._prices = numpy.zeros((len(self.names), *prices.shape[1:]))
         numpy.add.at(self._prices, self.members, prices)
 
@@ -300,8 +288,3 @@ def _log_mean(logs: Sequence[float] | Array) -> float:
     import numpy
 
     return float(numpy.logaddexp.reduce(logs) - log(len(logs))) if len(logs) else 0.0
-
-
-def _drawn(edges: Array, random: Generator) -> Array:
-    """A cell for each token, by the cumulated probabilities of its cells."""
-    return (random.random((len(edges), 1)) * edges[:, -1:] >= edges[:, :-1]).sum(axis=1)  # type: ignore[no-any-return]

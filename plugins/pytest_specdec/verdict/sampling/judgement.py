@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 from math import exp, fsum
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from pytest_specdec.engines.engine import Engine, one_pass
 from pytest_specdec.errors import EngineError
@@ -72,16 +72,15 @@ class Drawing:
 
     def __call__(self, seeds: Sequence[int]) -> list[tuple[int, ...]]:
         """One sample a seed, in order. Raises EngineError."""
+        asked, sampling = self._request, self._request.sampling
+        requests = tuple(replace(asked, sampling={**sampling, "seed": seed}) for seed in seeds)
         with self._enter() as engine:
-            run = one_pass(engine, Workload("sampling", tuple(map(self._with_seed, seeds)), self._concurrency))
+            run = one_pass(engine, Workload("sampling", requests, self._concurrency))
         if failed := [generation.failure for generation in run.generations if generation.failure is not None]:
             raise EngineError(f"{len(failed)} of {len(run.generations)} samples failed: {failed[0]}")
         if run.speculation is not None:
             self.speculation = run.speculation if self.speculation is None else self.speculation + run.speculation
         return [generation.token_ids for generation in run.generations]
-
-    def _with_seed(self, seed: int) -> Request:
-        return replace(self._request, sampling={**self._request.sampling, "seed": seed})
 
 
 def rescore(enter: Enter, request: Request, vocabulary: int) -> NextToken:
@@ -112,19 +111,6 @@ def probabilities(gaps: Sequence[float], temperature: float) -> list[float]:
 
 NextToken: TypeAlias = Callable[[Prefix], Sequence[float]]
 ROUNDING = 1e-6
-
-
-class Target(Protocol):
-    """The side of the target."""
-
-    def observe(self, seeds: Sequence[int], tokens: int) -> None:
-        """Draw samples of `tokens` tokens where samples are needed."""
-
-    def shares(self, prefix: Prefix) -> Mapping[int, float]:
-        """How probable each token is after this prefix, as far as it is known."""
-
-    def compare(self, prefix: Prefix, observed: Mapping[int, int]) -> Comparison:
-        """Compare what followed this prefix in the engine's samples with what the target lets expect."""
 
 
 class KnownTarget:
@@ -176,6 +162,9 @@ class SampledTarget:
         return self._tally.after(prefix)
 
 
+Target: TypeAlias = KnownTarget | SampledTarget
+
+
 def frequent_prefixes(target: Target, depth: int, width: int) -> list[list[Prefix]]:
     """For each length from 0 to `depth`, the `width` most probable prefixes that extend those of the length before."""
     level: dict[Prefix, float] = {(): 1.0}
@@ -191,51 +180,44 @@ def frequent_prefixes(target: Target, depth: int, width: int) -> list[list[Prefi
     return [list(each) for each in levels]
 
 
-DERIVED = ("statistic", "dof", "p_value", "samples", "effective", "total_variation")
-
-
 @dataclass(frozen=True)
 class PositionFinding:
     """One position: the token of number `token` (the first is 1), after each of its prefixes.
 
     `p_holm`: the p-value corrected over the positions; it is compared with the look's share of the level. `power`: the
-    probability that the plan's total variation, on average over these prefixes, is found at this look.
+    probability that the plan's total variation, on average over these prefixes, is found at this look. `statistic`: G,
+    summed over the prefixes like `dof`, the engine's `samples` and the `effective` ones; `p_value`: of the sum,
+    uncorrected. `total_variation`: as measured, on average; chance alone keeps it above 0.
     """
 
     token: int
     comparisons: tuple[Comparison, ...]
     p_holm: float
     power: float
+    statistic: float
+    dof: int
+    p_value: float
+    samples: int
+    effective: float
+    total_variation: float
 
-    @property
-    def statistic(self) -> float:
-        """G, summed over the prefixes."""
-        return sum(comparison.statistic for comparison in self.comparisons)
-
-    @property
-    def dof(self) -> int:
-        """Degrees of freedom, summed over the prefixes."""
-        return sum(comparison.dof for comparison in self.comparisons)
-
-    @property
-    def p_value(self) -> float:
-        """Of the summed statistic, uncorrected."""
-        return joint_p_value(self.comparisons)
-
-    @property
-    def samples(self) -> int:
-        """The engine's samples that had one of the prefixes."""
-        return sum(comparison.samples for comparison in self.comparisons)
-
-    @property
-    def effective(self) -> float:
-        """Effective number of samples, over the prefixes that can be tested."""
-        return sum(comparison.effective for comparison in self.comparisons)
-
-    @property
-    def total_variation(self) -> float:
-        """As measured, on average over the prefixes that can be tested. Chance alone keeps it above 0."""
-        return mean_total_variation(self.comparisons)
+    @classmethod
+    def of(cls, token: int, comparisons: tuple[Comparison, ...], p_holm: float, plan: SamplingPlan) -> PositionFinding:
+        """With its sums over the prefixes, and its power."""
+        dof, effective = sum(each.dof for each in comparisons), sum(each.effective for each in comparisons)
+        weighed = sum(each.effective * each.total_variation for each in comparisons)
+        return cls(
+            token=token,
+            comparisons=comparisons,
+            p_holm=p_holm,
+            power=power(dof, effective, plan.total_variation, plan.level_of_test),
+            statistic=sum(each.statistic for each in comparisons),
+            dof=dof,
+            p_value=joint_p_value(comparisons),
+            samples=sum(each.samples for each in comparisons),
+            effective=effective,
+            total_variation=weighed / effective if effective else 0.0,
+        )
 
     def in_words(self) -> str:
         """One line."""
@@ -253,31 +235,10 @@ class PositionFinding:
         after = f"after {list(prefix)}" if prefix else "after the prompt"
         return f"most of all, {which} {after} came {cell.observed} times, where {cell.expected:.1f} are expected"
 
-    def wire(self) -> dict[str, Any]:
-        """Plain values for a record."""
-        return {**asdict(self), **{name: getattr(self, name) for name in DERIVED}}
-
-
-def position_finding(
-    token: int, comparisons: tuple[Comparison, ...], p_holm: float, plan: SamplingPlan
-) -> PositionFinding:
-    """The finding at one position, with its power and bounds."""
-    dof = sum(comparison.dof for comparison in comparisons)
-    effective = sum(comparison.effective for comparison in comparisons)
-    seen = power(dof, effective, plan.total_variation, plan.level_of_test)
-    return PositionFinding(token, comparisons, p_holm, seen)
-
 
 def joint_p_value(comparisons: Sequence[Comparison]) -> float:
     """The p-value of the summed statistic; 1 where there is nothing to test."""
     return tail(sum(each.statistic for each in comparisons), sum(each.dof for each in comparisons))
-
-
-def mean_total_variation(comparisons: Sequence[Comparison]) -> float:
-    """The total variations, weighed by the effective numbers of samples; 0 where nothing can be tested."""
-    effective = sum(each.effective for each in comparisons)
-    weighed = sum(each.effective * each.total_variation for each in comparisons)
-    return weighed / effective if effective else 0.0
 
 
 class SamplingOutcome(str, Enum):
@@ -331,13 +292,12 @@ class SamplingVerdict:
     def in_words(self) -> str:
         """The verdict as a message: the outcome, its reason, and a line for each position."""
         reasons = {
-            SamplingOutcome.CONSISTENT: self.power_statement(),
-            SamplingOutcome.DIFFERENT: self._difference(),
-            SamplingOutcome.UNDECIDABLE: self._shortage(),
+            SamplingOutcome.CONSISTENT: self.power_statement,
+            SamplingOutcome.DIFFERENT: self._difference,
+            SamplingOutcome.UNDECIDABLE: self._shortage,
         }
-        return "\n".join(
-            [f"{self.outcome.value}: {reasons[self.outcome]}", *(position.in_words() for position in self.positions)]
-        )
+        positions = (position.in_words() for position in self.positions)
+        return "\n".join([f"{self.outcome.value}: {reasons[self.outcome]()}", *positions])
 
     def _difference(self) -> str:
         worst = self.worst
@@ -374,7 +334,11 @@ def judge_sampling(draw: Draw, target: Target, plan: SamplingPlan) -> SamplingVe
         tally.draw(draw, plan.engine_seeds(look))
         compared = [tuple(target.compare(prefix, tally.after(prefix)) for prefix in prefixes) for prefixes in positions]
         findings = _findings(compared, plan)
-        outcome = _outcome(findings, plan)
+        outcome = SamplingOutcome.UNDECIDABLE
+        if any(position.p_holm <= plan.level_of_look for position in findings):
+            outcome = SamplingOutcome.DIFFERENT
+        elif all(position.power >= plan.power for position in findings):
+            outcome = SamplingOutcome.CONSISTENT
         if outcome is not SamplingOutcome.UNDECIDABLE:
             break
     return SamplingVerdict(outcome, findings, tally.samples, look, plan)
@@ -391,17 +355,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def _outcome(findings: Sequence[PositionFinding], plan: SamplingPlan) -> SamplingOutcome:
-    if any(position.p_holm <= plan.level_of_look for position in findings):
-        return SamplingOutcome.DIFFERENT
-    if all(position.power >= plan.power for position in findings):
-        return SamplingOutcome.CONSISTENT
-    return SamplingOutcome.UNDECIDABLE
-
-
 def _findings(compared: Sequence[tuple[Comparison, ...]], plan: SamplingPlan) -> tuple[PositionFinding, ...]:
     corrected = holm([joint_p_value(comparisons) for comparisons in compared])
     return tuple(
-        position_finding(token, comparisons, p_holm, plan)
+        PositionFinding.of(token, comparisons, p_holm, plan)
         for token, (comparisons, p_holm) in enumerate(zip(compared, corrected, strict=True), start=1)
     )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pytest_specdec.generation import Chunk, Generation, Ranking, Run
+from pytest_specdec.generation import Generation, Ranking, Run
 from pytest_specdec.verdict.limits import reshaping_fields
 from pytest_specdec.verdict.noise import SANE_ULPS, ulp
 from pytest_specdec.workloads.workload import Request
@@ -134,16 +134,13 @@ def rate_answer(
     """Rate every token of one answer, among those that `min_tokens` does not withhold."""
     turn, at, request, seen = answer
     ends = request.stop_tokens(eos_token_ids)
-    places = [Place(turn, at, *each) for each in enumerate(_in_bursts(seen.chunks, len(seen.token_ids)))]
+    bursts = [min(at, 1) * (place + 1) for at, chunk in enumerate(seen.chunks) for place in range(chunk.tokens)]
+    bursts = bursts if len(bursts) == len(seen.token_ids) else [0] * len(seen.token_ids)
+    places = [Place(turn, at, *each) for each in enumerate(bursts)]
     permitted = (
         ranking.without(ends) if token < request.min_tokens else ranking for token, ranking in enumerate(rankings)
     )
     return [rate(*each, request.sampling, dtype) for each in zip(places, permitted, strict=True)]
-
-
-def _in_bursts(chunks: Sequence[Chunk], tokens: int) -> list[int]:
-    numbers = [min(at, 1) * (place + 1) for at, chunk in enumerate(chunks) for place in range(chunk.tokens)]
-    return numbers if len(numbers) == tokens else [0] * tokens
 
 
 def rate(place: Place, ranking: Ranking, sampling: Mapping[str, Any], dtype: str) -> Rated | Unrated:
@@ -153,14 +150,16 @@ def rate(place: Place, ranking: Ranking, sampling: Mapping[str, Any], dtype: str
     logits = numpy.asarray(ranking.logits, dtype=float)
     if numpy.isnan(logits).any():
         return Unrated(place, nan=True)
-    temperature, noise = float(sampling["temperature"]), _rounding(logits[0], dtype)
+    sane = SANE_ULPS.get(dtype, SANE_ULPS["bfloat16"])  # in ULPs, how far rounding may move one logit against another
+    temperature, noise = float(sampling["temperature"]), sane * (ulp(abs(logits[0]), dtype) or 0.0)
     scaled = (logits[numpy.isfinite(logits)] - logits[0]) / temperature
     sure, possible = permitted(scaled, sampling, SINGLE * noise / temperature, ranking.whole)
     if ranking.place is None or ranking.place >= sure:
         beyond = possible < len(scaled) or ranking.whole
         return Unrated(place, impossible=beyond and (ranking.place is None or ranking.place >= possible))
     shares = _softmax(scaled[:sure])
-    cells = _cells(shares)
+    cells = 1 + numpy.searchsorted(EDGES, _before(shares), side="right")  # by the mass of likelier tokens
+    cells[0] = 0
     mass = numpy.bincount(cells, shares, minlength=CELLS)
     return Rated(place, tuple(mass.tolist()), int(cells[ranking.place]), SYSTEMATIC * noise / temperature)
 
@@ -191,11 +190,6 @@ def permitted(scaled: Floats, sampling: Mapping[str, Any], slack: float, whole: 
     return max(sure, 1), max(possible, 1)
 
 
-def _rounding(highest: float, dtype: str) -> float:
-    """How far rounding may move one logit against another, at most, in logits: what a calibration calls sane."""
-    return SANE_ULPS.get(dtype, SANE_ULPS["bfloat16"]) * (ulp(abs(highest), dtype) or 0.0)
-
-
 def _before(shares: Floats) -> Floats:
     """The probability of all tokens that are likelier than each."""
     import numpy
@@ -213,12 +207,3 @@ def _softmax(scaled: Floats) -> Floats:
 
     weights = numpy.exp(scaled)
     return weights / weights.sum()  # type: ignore[no-any-return]
-
-
-def _cells(shares: Floats) -> NDArray[Any]:
-    """The cell of each token: 0 of the likeliest, then by the mass of the likelier ones."""
-    import numpy
-
-    cells = 1 + numpy.searchsorted(EDGES, _before(shares), side="right")
-    cells[0] = 0
-    return cells

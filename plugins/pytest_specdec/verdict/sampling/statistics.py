@@ -126,20 +126,16 @@ class Tally:
             raise EngineError(f"{len(drawn)} samples came for {len(seeds)} seeds: each seed asks for one")
         for seed, sample in zip(seeds, drawn, strict=True):
             if len(sample) < self._tokens:
-                raise EngineError(
-                    f"the sample of seed {seed} has {len(sample)} tokens, not {self._tokens} as asked for"
-                )
-        self._count(Counter(sample[: self._tokens] for sample in drawn))
+                told = f"{len(sample)} tokens, not {self._tokens} as asked for"
+                raise EngineError(f"the sample of seed {seed} has {told}")
+        for sample, times in Counter(sample[: self._tokens] for sample in drawn).items():
+            for length in range(self._tokens):
+                self._following[sample[:length]][sample[length]] += times
         self.samples += len(drawn)
 
     def after(self, prefix: Prefix) -> Counter[int]:
         """How often each token followed this prefix."""
         return self._following.get(prefix, Counter())
-
-    def _count(self, samples: Counter[tuple[int, ...]]) -> None:
-        for sample, times in samples.items():
-            for length in range(self._tokens):
-                self._following[sample[:length]][sample[length]] += times
 
 
 def tail(statistic: float, dof: int) -> float:
