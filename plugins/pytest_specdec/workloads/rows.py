@@ -12,9 +12,9 @@ import heapq
 import json
 import random
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -69,6 +69,15 @@ class Item:
     time: float | None = None
     unused: tuple[str, ...] = ()
     category: str | None = None
+
+
+def read_each(rows: Iterator[Row | Wrong], read: Callable[[Row], Item]) -> Iterator[Item | Wrong]:
+    """Each row as what it asks for, or as what is wrong with it."""
+    for row in rows:
+        try:
+            yield row if isinstance(row, Wrong) else read(row)
+        except Malformed as error:
+            yield Wrong(row.at, str(error))
 
 
 def cell(row: Row, column: str, remedy: str) -> Any:
@@ -171,9 +180,28 @@ _MOST_TOLD = 5
 class Chosen:
     """The items in the order in which they are asked, how many rows were skipped, and the first of those."""
 
-    items: tuple[Item, ...]
+    items: tuple[Item, ...] = ()
     skipped: int = 0
     first_skipped: Wrong | None = None
+
+    @property
+    def categories(self) -> tuple[str | None, ...]:
+        """That of each item; empty where none has one."""
+        named = tuple(item.category for item in self.items)
+        return named if any(named) else ()
+
+    def notes(self, name: str) -> Iterator[str]:
+        """What the reader of a record should know of how these rows of `name` were read, in sentences."""
+        if self.first_skipped is not None:
+            first = f"{name}{self.first_skipped.at}: {self.first_skipped.why}"
+            yield f"malformed rows skipped: {self.skipped}, the first {first}"
+        if left_out := sum(item.left_out for item in self.items):
+            yield f"turns before the first user turn left out: {left_out}"
+        if columns := sorted({column for item in self.items for column in item.unused}):
+            yield f"columns that were not used: {', '.join(columns)}"
+        if delayed := sum(item.length > 0 and item.time is None for item in self.items):
+            told = f"requests of sessions that were due a delay after the one before: {delayed}"
+            yield f"{told}; they are sent as the load says"
 
 
 @dataclass(frozen=True)
@@ -188,9 +216,8 @@ class Choice:
         """Choose among what is found. Raises ConfigurationError that names wrong rows, unless they are skipped."""
         wrong: list[Wrong] = []
         good = self._good(iter(found), wrong, name)
-        items = islice(good, self.count) if self.seed is None else iter(self._draw(good, self.seed))
-        chosen = tuple(items)
-        return Chosen(chosen, len(wrong), wrong[0] if wrong else None)
+        items = tuple(islice(good, self.count) if self.seed is None else self._draw(good, self.seed))
+        return Chosen(items, len(wrong), wrong[0] if wrong else None)
 
     def _good(self, found: Iterator[Item | Wrong], wrong: list[Wrong], name: str) -> Iterator[Item]:
         for each in found:
@@ -285,8 +312,7 @@ def _cells(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 _BEGIN = re.compile(r"\s*\[\s*")
-_NEXT = re.compile(r"\s*,\s*")
-_END = re.compile(r"\s*\]")
+_BETWEEN = re.compile(r"\s*(?:,\s*|(?=\]))")
 
 
 def json_lines(path: Path) -> Iterator[Row | Wrong]:
@@ -314,46 +340,33 @@ def json_list(path: Path) -> Iterator[Row | Wrong]:
     """
     text = "".join(lines(path))
     begin = _BEGIN.match(text)
-    if begin is None and (sessions := _sessions(text)) is not None:
-        yield from sessions
-        return
     if begin is None:
-        raise ConfigurationError(f'{path} is not a list of objects: for one object a line write format = "jsonl"')
+        yield from _sessions(path, text)
+        return
     at, line = begin.end(), 1 + text.count("\n", 0, begin.end())
-    while _END.match(text, at) is None:
-        value, end = _value(path, text, at)
-        yield _row(f":{line}", value)
-        comma = _NEXT.match(text, end)
-        if comma is None and _END.match(text, end) is None:
-            raise _not_a_list(path, text, end)
-        after = comma.end() if comma else end
-        line += text.count("\n", at, after)
-        at = after
+    while not text.startswith("]", at):
+        try:
+            value, end = json.JSONDecoder().raw_decode(text, at)
+            yield _row(f":{line}", value)
+            if (between := _BETWEEN.match(text, end)) is None:
+                raise json.JSONDecodeError("Expecting ',' or ']'", text, end)
+        except json.JSONDecodeError as error:
+            raise ConfigurationError(f"{path}:{error.lineno} is not JSON ({error.msg}): correct the file") from None
+        line += text.count("\n", at, between.end())
+        at = between.end()
 
 
-def _sessions(text: str) -> list[Row | Wrong] | None:
-    """The payloads of AIPerf's inputs.json, session by session; None where the file is no such object."""
+def _sessions(path: Path, text: str) -> list[Row | Wrong]:
+    """The payloads of AIPerf's inputs.json, session by session. Raises ConfigurationError where the file is none."""
     try:
-        told = json.loads(text)
         return [
             _row(f" session {session['session_id']} payload {number}", payload)
-            for session in told["data"]
+            for session in json.loads(text)["data"]
             for number, payload in enumerate(session["payloads"], 1)
         ]
     except (json.JSONDecodeError, KeyError, TypeError):
-        return None
-
-
-def _value(path: Path, text: str, at: int) -> tuple[Any, int]:
-    try:
-        return json.JSONDecoder().raw_decode(text, at)
-    except json.JSONDecodeError as error:
-        raise ConfigurationError(f"{path}:{error.lineno} is not JSON ({error.msg}): correct the file") from None
-
-
-def _not_a_list(path: Path, text: str, at: int) -> ConfigurationError:
-    line = 1 + text.count("\n", 0, at)
-    return ConfigurationError(f"{path}:{line} is not JSON (Expecting ',' or ']'): correct the file")
+        told = f'{path} is not a list of objects: for one object a line write format = "jsonl"'
+        raise ConfigurationError(told) from None
 
 
 INSTALL = "pip install 'pytest-specdec[datasets]'"
@@ -367,19 +380,14 @@ def parquet_rows(path: Path) -> Iterator[Row | Wrong]:
         from pyarrow import parquet
     except ImportError:
         raise ConfigurationError(f"{path} needs pyarrow, which is not installed: {INSTALL}") from None
-    number = 0
     try:
         with parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=_BATCH):
-                for values in batch.to_pylist():
-                    number += 1
-                    yield Row(f" row {number}", values)
+            batches = (batch.to_pylist() for batch in file.iter_batches(batch_size=_BATCH))
+            for number, values in enumerate(chain.from_iterable(batches), start=1):
+                yield Row(f" row {number}", values)
     except (ValueError, OSError) as error:
-        raise ConfigurationError(f"{path} is not Parquet ({_first_line(error)}): name a .parquet file") from None
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
+        why = str(error).strip().splitlines()[0]
+        raise ConfigurationError(f"{path} is not Parquet ({why}): name a .parquet file") from None
 
 
 def hub_rows(name: str, config: str | None, split: str, revision: str | None) -> Iterator[Row | Wrong]:
@@ -396,12 +404,8 @@ def hub_rows(name: str, config: str | None, split: str, revision: str | None) ->
         for number, values in enumerate(rows, start=1):
             yield Row(f" row {number}", values)
     except (OSError, ValueError, RuntimeError) as error:
-        raise ConfigurationError(_unreachable(name, error)) from None
-
-
-def _unreachable(name: str, error: Exception) -> str:
-    why = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return (
-        f"{name} cannot be read ({type(error).__name__}: {why}): check name, config, split and network, or fetch it"
-        ' once and write format = "parquet" or "jsonl"'
-    )
+        why = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ConfigurationError(
+            f"{name} cannot be read ({type(error).__name__}: {why}): check name, config, split and network, or fetch it"
+            ' once and write format = "parquet" or "jsonl"'
+        ) from None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -27,10 +27,27 @@ from pydantic import (
 )
 
 from pytest_specdec.errors import ConfigurationError, did_you_mean
+from pytest_specdec.workloads.datasets import (
+    ColumnSource,
+    CustomSource,
+    HubSource,
+    QuestionSource,
+    ShareGptSource,
+)
 from pytest_specdec.workloads.load import Above0, ClosedLoad, Load, Objectives, OpenLoad, trace_fault
 from pytest_specdec.workloads.mistakes import TomlFile, all_mistakes, invalid, key, read_toml
-from pytest_specdec.workloads.sources import Source
-from pytest_specdec.workloads.sources.source import Drawing, Encode, EncodeMessages, SourceFault, no_chat_template
+from pytest_specdec.workloads.prompts import (
+    Drawing,
+    Encode,
+    EncodeMessages,
+    FileSource,
+    IdsSource,
+    RandomSource,
+    SourceFault,
+    TextSource,
+    no_chat_template,
+)
+from pytest_specdec.workloads.traces import MooncakeSource, TraceSource
 from pytest_specdec.workloads.workload import Limits, Request, Workload
 
 _T = TypeVar("_T")
@@ -49,6 +66,21 @@ _SAID_BY_KEYS = {
     "stop": "stop",
     "stop_strings": "stop",
 }
+
+Source: TypeAlias = (
+    RandomSource
+    | TextSource
+    | IdsSource
+    | FileSource
+    | ColumnSource
+    | QuestionSource
+    | ShareGptSource
+    | CustomSource
+    | TraceSource
+    | MooncakeSource
+    | HubSource
+)
+"""`source.format` chooses one."""
 
 _Positive = Annotated[int, Field(strict=True, ge=1)]
 _Natural = Annotated[int, Field(strict=True, ge=0)]
@@ -397,7 +429,9 @@ class Scenario(BaseModel):
         prompts = self._of_source(lambda count, seed: source.draw(drawing), count)
         told = self._of_source(source.output_lengths, count) if self.output_length == "source" else None
         answers = [min(length, self.max_tokens) for length in told or [self.max_tokens] * count]
-        faults = list(self._faults(prompts, answers, Limits(vocabulary, context)))
+        chosen = self._of_source(source.choose, count)
+        names = [f" ({source.short_name}{item.at})" for item in chosen.items] or [""] * count
+        faults = list(self._faults(prompts, answers, names, Limits(vocabulary, context)))
         if faults:
             raise ConfigurationError("\n".join(_shorten(faults)))
         fields = cycle(self.sampling_in_turn or ({},))
@@ -408,9 +442,9 @@ class Scenario(BaseModel):
             self.load.max_concurrency(self.concurrency, len(requests)),
             due,
             keeps_prefix_cache=self.prefix_cache == "keep",
-            skipped_rows=self._of_source(source.skipped_rows, count),
-            notes=(*self._of_source(source.notes, count), *_note_capped(told or (), self.max_tokens)),
-            categories=self._of_source(source.categories, count),
+            skipped_rows=chosen.skipped,
+            notes=(*chosen.notes(source.short_name), *_note_capped(told or (), self.max_tokens)),
+            categories=chosen.categories,
         )
 
     def add_turn(
@@ -440,12 +474,11 @@ class Scenario(BaseModel):
         except SourceFault as fault:
             raise ConfigurationError(f"{self.path}: source.{fault.key}: {fault}") from None
 
-    def _faults(self, prompts: list[list[int]], answers: list[int], limits: Limits) -> Iterator[str]:
+    def _faults(self, prompts: list[list[int]], answers: list[int], names: list[str], limits: Limits) -> Iterator[str]:
         if strange := limits.unknown_ids(self.stop_token_ids):
             yield f"stop_token_ids of {self.path}: {strange}: it would never stop there, so remove it"
-        names = self._of_source(self.source.row_names, len(prompts))
-        for row, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
-            where = f"prompt {row + 1} of {self.path}" + (f" ({names[row]})" if names else "")
+        for row, (prompt, answer, name) in enumerate(zip(prompts, answers, names, strict=True)):
+            where = f"prompt {row + 1} of {self.path}{name}"
             for fault in limits.faults(prompt, answer):
                 yield f"{where}: {fault}"
             if answer < self.min_tokens:

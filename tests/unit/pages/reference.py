@@ -20,8 +20,7 @@ from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.plugin import MARKS
 from pytest_specdec.settings import BY_NAME, OPTIONS, Option
 from pytest_specdec.workloads.load import Load, Objectives
-from pytest_specdec.workloads.scenario import Detects, Scenario
-from pytest_specdec.workloads.sources import Source
+from pytest_specdec.workloads.scenario import Detects, Scenario, Source
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference.md"
 FIXTURES = ("specdec", *fixtures.ENGINE_FIXTURES, "scenario", "specdec_session")

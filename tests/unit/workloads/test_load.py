@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pytest_specdec.errors import ConfigurationError
+from pytest_specdec.workloads.prompts import IdsSource
 from pytest_specdec.workloads.scenario import Scenario, load_scenario
-from pytest_specdec.workloads.sources.prompts import IdsSource
 from pytest_specdec.workloads.workload import Workload
 
 RANDOM = 'source = { format = "random", length = 4 }\ncount = 5\nmax_tokens = 8\n'

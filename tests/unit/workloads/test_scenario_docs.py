@@ -12,9 +12,8 @@ import pytest
 from pydantic import BaseModel
 
 from pytest_specdec.workloads.load import Load, Objectives
-from pytest_specdec.workloads.scenario import Detects, Scenario, discover, load_scenario
-from pytest_specdec.workloads.sources import Source
-from pytest_specdec.workloads.sources.source import PromptSource
+from pytest_specdec.workloads.prompts import PromptSource
+from pytest_specdec.workloads.scenario import Detects, Scenario, Source, discover, load_scenario
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -20,10 +20,21 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from pytest_specdec.workloads.datasets import FileRows
 from pytest_specdec.workloads.mistakes import key
-from pytest_specdec.workloads.rows import Item, Malformed, Row, Wrong, cell, csv_rows, json_lines, unused, whole
-from pytest_specdec.workloads.sources.prompts import ordinary_ids, refuse_tiny
-from pytest_specdec.workloads.sources.source import Drawing, FileRows, read_each
+from pytest_specdec.workloads.prompts import Drawing, ordinary_ids, refuse_tiny
+from pytest_specdec.workloads.rows import (
+    Item,
+    Malformed,
+    Row,
+    Wrong,
+    cell,
+    csv_rows,
+    json_lines,
+    read_each,
+    unused,
+    whole,
+)
 
 BLOCK = 512
 """Tokens of one block of Mooncake, unless the scenario says otherwise."""
@@ -123,13 +134,6 @@ class TraceSource(FileRows):
             raise Malformed(f"{told}: say another block_size if the trace has one")
         return tuple(blocks)
 
-    def notes(self, count: int, seed: int) -> tuple[str, ...]:
-        """What was skipped, and that sessions are not played as such."""
-        items = self.choose(count, seed).items
-        delayed = sum(item.time is None for item in items)
-        told = [f"requests of sessions that were due a delay after the one before: {delayed}"] if delayed else []
-        return (*super().notes(count, seed), *(f"{each}; they are sent as the load says" for each in told))
-
     def _in_time(self, items: Iterator[Item | Wrong]) -> Iterator[Item | Wrong]:
         latest = -math.inf
         for item in items:
@@ -173,7 +177,6 @@ class MooncakeSource(TraceSource):
 
     @property
     def block(self) -> int:
-        """As the scenario says."""
         return self.block_size
 
 

@@ -1,19 +1,25 @@
-"""Datasets of texts and conversations, encoded by the target's tokenizer, with its chat template or without.
+"""Datasets: prompts that are rows of data, of texts and conversations, encoded by the target's tokenizer.
 
-A column of a file or of a dataset of the Hugging Face Hub, the questions of Spec-Bench, MT-Bench and SPEED-Bench,
-ShareGPT, and the custom JSONL of vLLM's benchmark. Each says how a row becomes a conversation; the rest is shared.
+Rows are read when they are first needed, chosen, and kept. Each source says how rows are read (`find_items`) and
+nothing of how many, in which order, and what happens to malformed ones: that is the same for all. A column of a file or
+of a dataset of the Hugging Face Hub, the questions of Spec-Bench, MT-Bench and SPEED-Bench, ShareGPT, and the custom
+JSONL of vLLM's benchmark: each says how a row becomes a conversation, for the chat template or without.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
 
-from pytest_specdec.workloads.mistakes import key
+from pytest_specdec.errors import ConfigurationError
+from pytest_specdec.workloads.mistakes import invalid, key
+from pytest_specdec.workloads.prompts import Drawing, PromptSource, SourceFault, beside_scenario
 from pytest_specdec.workloads.rows import (
+    Choice,
     Chosen,
     Item,
     Malformed,
@@ -26,13 +32,14 @@ from pytest_specdec.workloads.rows import (
     json_lines,
     json_list,
     parquet_rows,
+    read_each,
+    readable,
     select_turns,
     text_of,
     turns_of,
     unused,
     whole,
 )
-from pytest_specdec.workloads.sources.source import Drawing, FileRows, RowsSource, SourceFault, read_each
 
 READERS: Mapping[str, Callable[[Path], Iterator[Row | Wrong]]] = {
     "jsonl": json_lines,
@@ -57,6 +64,86 @@ _Switch = Annotated[bool, Field(strict=True)]
 _Text = Annotated[str, Field(strict=True, min_length=1)]
 
 
+class RowsSource(PromptSource):
+    """Prompts from rows. Which key names the data is `data_key`; an error points at it."""
+
+    data_key: ClassVar[str]
+
+    order: Literal["file", "shuffled"] = key('"file" or "shuffled"', 'order = "shuffled"', "file")
+    skip_malformed: Annotated[bool, Field(strict=True)] = key("true or false", "skip_malformed = true", False)
+    _kept: dict[tuple[int | None, int], Chosen] = PrivateAttr(default_factory=dict)
+
+    @property
+    @abstractmethod
+    def data_name(self) -> str:
+        """What the data are called in an error, in full."""
+
+    @property
+    def short_name(self) -> str:
+        return Path(self.data_name).name
+
+    @abstractmethod
+    def find_items(self) -> Iterator[Item | Wrong]:
+        """Every row in the order of the file, as what it asks for; rows that are not wanted are left out."""
+
+    @property
+    def size(self) -> int | None:
+        return len(self.choose(None, 0).items)
+
+    def available(self, count: int | None, seed: int) -> int | None:
+        return len(self.choose(count, seed).items)
+
+    def choose(self, count: int | None, seed: int) -> Chosen:
+        """The first `count` rows in the wanted order, all for None. Raises SourceFault."""
+        key = (count, seed if self.order == "shuffled" else 0)
+        if key not in self._kept:
+            chosen = self._choose(count, seed)
+            self._kept[key] = self._kept[len(chosen.items), key[1]] = chosen
+        return self._kept[key]
+
+    def _choose(self, count: int | None, seed: int) -> Chosen:
+        choice = Choice(count, seed if self.order == "shuffled" else None, self.skip_malformed)
+        try:
+            chosen = choice.of(self.find_items(), self.data_name)
+        except ConfigurationError as error:
+            raise SourceFault(str(error), getattr(error, "key", self.data_key)) from None
+        if not chosen.items:
+            raise self.nothing(chosen)
+        return chosen
+
+    def nothing(self, chosen: Chosen) -> SourceFault:
+        """The error that no row is left to be asked."""
+        if chosen.first_skipped is None:
+            return SourceFault(f"{self.data_name} has no rows: name one with data", self.data_key)
+        where = f"{self.data_name}{chosen.first_skipped.at}: {chosen.first_skipped.why}"
+        return SourceFault(f"each of its {chosen.skipped} rows is malformed, the first {where}", self.data_key)
+
+
+class FileRows(RowsSource):
+    """Rows of a file beside the scenario."""
+
+    data_key: ClassVar[str] = "path"
+
+    path: str = key(
+        "a file, relative to the folder of the scenario file", 'path = "data.jsonl"', strict=True, min_length=1
+    )
+
+    @field_validator("path")
+    @classmethod
+    def _openable(cls, path: str, info: ValidationInfo) -> str:
+        """Look whether data are there, and make the path absolute."""
+        whole = beside_scenario(path, info)
+        try:
+            readable(whole)
+        except ConfigurationError as error:
+            raise invalid(str(error)) from None
+        return str(whole)
+
+    @property
+    def data_name(self) -> str:
+        return self.path
+
+
 class Conversations(RowsSource):
     """Rows that are conversations: encoded by the chat template, or as their bare texts, a blank line between."""
 
@@ -64,7 +151,9 @@ class Conversations(RowsSource):
         """The ids of the chosen conversations; tokenizer and chat template are called once each, if at all."""
         items = self.choose(drawing.count, drawing.seed).items
         plain = [bare_text(item) for item in items if not item.templated]
-        chats = [_objects(item) for item in items if item.templated]
+        chats = [
+            [{"role": role, "content": content} for role, content in item.messages] for item in items if item.templated
+        ]
         encoded = {
             False: iter(drawing.encode(plain) if plain else ()),
             True: iter(drawing.encode_messages(chats) if chats else ()),
@@ -82,10 +171,6 @@ class Conversations(RowsSource):
 def bare_text(item: Item) -> str:
     """What the messages say, without who says it."""
     return "\n\n".join(content for _, content in item.messages)
-
-
-def _objects(item: Item) -> list[dict[str, str]]:
-    return [{"role": role, "content": content} for role, content in item.messages]
 
 
 class Columns(Conversations):
@@ -112,7 +197,6 @@ class ColumnSource(Columns, FileRows):
     format: Literal["jsonl", "json", "csv", "parquet"]
 
     def find_items(self) -> Iterator[Item | Wrong]:
-        """The prompt of each row."""
         return read_each(READERS[self.format](Path(self.path)), self.read)
 
 
@@ -130,25 +214,20 @@ class HubSource(Columns):
 
     @property
     def data_name(self) -> str:
-        """The dataset's name."""
         return self.dataset
 
     @property
     def short_name(self) -> str:
-        """The dataset's name: it is the same on every machine."""
         return self.dataset
 
     @property
     def size(self) -> None:
-        """Not known before the run."""
         return None
 
     def available(self, count: int | None, seed: int) -> int | None:
-        """Not known before the run."""
         return None
 
     def find_items(self) -> Iterator[Item | Wrong]:
-        """The prompt of each row of the split."""
         return read_each(hub_rows(self.dataset, self.config, self.split, self.revision), self.read)
 
     def choose(self, count: int | None, seed: int) -> Chosen:
@@ -174,7 +253,6 @@ class QuestionSource(Conversations, FileRows):
     chat_template: _Switch = key("true or false", "chat_template = true", True)
 
     def find_items(self) -> Iterator[Item | Wrong]:
-        """The question of each row of the wanted category."""
         return read_each(filter(self._is_wanted, self._rows()), self.read)
 
     def _rows(self) -> Iterator[Row | Wrong]:
@@ -220,7 +298,6 @@ class ShareGptSource(Conversations, FileRows):
     chat_template: _Switch = key("true or false", "chat_template = true", True)
 
     def find_items(self) -> Iterator[Item | Wrong]:
-        """The conversation of each row."""
         path = Path(self.path)
         return read_each(json_lines(path) if path.suffix == ".jsonl" else json_list(path), self.read)
 
@@ -241,7 +318,6 @@ class CustomSource(Conversations, FileRows):
     chat_template: _Switch = key("true or false", "chat_template = true", True)
 
     def find_items(self) -> Iterator[Item | Wrong]:
-        """The prompt of each row."""
         return read_each(json_lines(Path(self.path)), self.read)
 
     def read(self, row: Row) -> Item:

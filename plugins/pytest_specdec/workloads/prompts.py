@@ -1,19 +1,121 @@
-"""Prompts that need no dataset: written in the scenario file, in a file beside it, or drawn as random token ids."""
+"""Where a scenario's prompts come from: what every source can do, and those that need no dataset.
+
+A source says how many prompts it has, draws them as token ids, and defines itself for a digest. Here are texts and ids
+of the scenario itself, a file beside it, and random token ids; rows of data are in `datasets.py` and `traces.py`.
+"""
 
 from __future__ import annotations
 
 import random
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationInfo,
+    field_validator,
+)
 
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.workloads.mistakes import invalid, key
-from pytest_specdec.workloads.rows import Item, Row, Wrong, cell, json_lines, lines, text_of
-from pytest_specdec.workloads.sources.source import Drawing, PromptSource, beside_scenario, read_each
+from pytest_specdec.workloads.rows import Chosen, Item, Row, Wrong, cell, json_lines, lines, read_each, text_of
+
+Encode = Callable[[Sequence[str]], list[list[int]]]
+EncodeMessages = Callable[[Sequence[Sequence[Mapping[str, str]]]], list[list[int]]]
+
+
+def no_chat_template(conversations: Sequence[Sequence[Mapping[str, str]]]) -> list[list[int]]:
+    """What stands for a chat template where there is none. Raises ConfigurationError."""
+    raise ConfigurationError("this engine applies no chat template: set chat_template = false, or name another engine")
+
+
+class SourceFault(ConfigurationError):
+    """A source's data cannot be used; `key` is the key of the source that names them."""
+
+    def __init__(self, sentence: str, key: str) -> None:
+        super().__init__(sentence)
+        self.key = key
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What is needed to draw prompts: how many, under which seed, and the target's vocabulary and tokenizer.
+
+    `vocabulary`: number of token ids, which run from 0. `encode`: texts to token ids; called only where there is text.
+    `encode_messages`: conversations, each a list of objects with role and content, to token ids by the chat template;
+    called only where one is to be applied.
+    """
+
+    count: int
+    seed: int
+    vocabulary: int
+    encode: Encode
+    encode_messages: EncodeMessages = no_chat_template
+
+
+class PromptSource(BaseModel):
+    """The base of all sources. A source is immutable, and refuses keys that it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    why_no_size: ClassVar[str] = "this source has no number of prompts of its own"
+
+    @property
+    @abstractmethod
+    def size(self) -> int | None:
+        """How many prompts there are; None where there are as many as one asks for."""
+
+    @abstractmethod
+    def draw(self, drawing: Drawing) -> list[list[int]]:
+        """The first `drawing.count` prompts as token ids; the same ids for the same drawing, on every machine."""
+
+    @abstractmethod
+    def definition(self, count: int, seed: int) -> Any:
+        """Plain values that define the first `count` prompts, given a target."""
+
+    def arrivals(self, count: int, seed: int) -> tuple[float, ...] | None:
+        """For each of the first `count` prompts the moment at which it came, in seconds from the first, never falling.
+
+        None where the source knows no such times, as all but traces do.
+        """
+        return None
+
+    def available(self, count: int | None, seed: int) -> int | None:
+        """How many prompts there are, or `count` of them at once known to be there; None as in `size`.
+
+        Raises SourceFault where they cannot be read.
+        """
+        return self.size
+
+    def output_lengths(self, count: int, seed: int) -> tuple[int, ...] | None:
+        """For each of the first `count` prompts its answer's length in tokens; None where the source tells none.
+
+        Raises SourceFault where it tells some of them only.
+        """
+        return None
+
+    def choose(self, count: int | None, seed: int) -> Chosen:
+        """The rows that the first `count` prompts are made of; none where they are made of none. Raises SourceFault."""
+        return Chosen()
+
+    @property
+    def short_name(self) -> str:
+        """What its rows are called in a record: nothing that depends on the machine."""
+        return ""
+
+
+def beside_scenario(path: str, info: ValidationInfo) -> Path:
+    """The file that a scenario names, absolute, so that no later change of folder matters."""
+    return (Path((info.context or {}).get("folder", ".")) / path).absolute()
+
 
 _Text = Annotated[str, Field(strict=True, min_length=1)]
 _Id = Annotated[int, Field(strict=True, ge=0)]
@@ -29,11 +131,9 @@ class Texts(PromptSource):
 
     @property
     def size(self) -> int:
-        """How many texts there are."""
         return len(self.texts)
 
     def draw(self, drawing: Drawing) -> list[list[int]]:
-        """The ids of the first texts."""
         return drawing.encode(self.texts[: drawing.count])
 
     def definition(self, count: int, seed: int) -> Any:
@@ -53,7 +153,6 @@ class TextSource(Texts):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Those of `prompts`."""
         return self.prompts
 
 
@@ -69,15 +168,12 @@ class IdsSource(PromptSource):
 
     @property
     def size(self) -> int:
-        """How many prompts there are."""
         return len(self.prompts)
 
     def draw(self, drawing: Drawing) -> list[list[int]]:
-        """The first prompts."""
         return [list(prompt) for prompt in self.prompts[: drawing.count]]
 
     def definition(self, count: int, seed: int) -> Any:
-        """The ids themselves."""
         return {"ids": self.prompts[:count]}
 
 
@@ -119,7 +215,6 @@ class FileSource(Texts):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Those of the file."""
         return self._texts
 
 
@@ -129,7 +224,10 @@ def read_prompts(path: Path, column: str | None) -> list[str]:
         raise invalid(f"{path} is neither .txt (one prompt a line) nor .jsonl (one object a line): name one of these")
     in_json = path.suffix == ".jsonl"
     try:
-        prompts = _from_json(path, column or _DEFAULT_COLUMN) if in_json else _from_text(path)
+        if in_json:
+            prompts = _from_json(path, column or _DEFAULT_COLUMN)
+        else:
+            prompts = [line.rstrip("\r\n") for line in lines(path) if line.strip()]
     except ConfigurationError as error:
         raise invalid(str(error)) from None
     if not prompts:
@@ -137,10 +235,6 @@ def read_prompts(path: Path, column: str | None) -> list[str]:
     if column is not None and not in_json:
         raise invalid(f"a .txt file has no column {column!r}: remove `column`, or name a .jsonl file")
     return prompts
-
-
-def _from_text(path: Path) -> list[str]:
-    return [line.rstrip("\r\n") for line in lines(path) if line.strip()]
 
 
 def _from_json(path: Path, column: str) -> list[str]:
@@ -151,14 +245,9 @@ def _from_json(path: Path, column: str) -> list[str]:
     found = list(read_each(json_lines(path), read))
     wrong = [f"{path}{each.at}: {each.why}" for each in found if isinstance(each, Wrong)]
     if wrong:
-        raise invalid("; ".join(_first(wrong)))
+        more = [f"and {len(wrong) - _MOST_TOLD} more lines"] * (len(wrong) > _MOST_TOLD)
+        raise invalid("; ".join([*wrong[:_MOST_TOLD], *more]))
     return [text for each in found if isinstance(each, Item) for _, text in each.messages]
-
-
-def _first(wrong: list[str]) -> Iterator[str]:
-    yield from wrong[:_MOST_TOLD]
-    if len(wrong) > _MOST_TOLD:
-        yield f"and {len(wrong) - _MOST_TOLD} more lines"
 
 
 FIRST_ORDINARY_ID = 3
