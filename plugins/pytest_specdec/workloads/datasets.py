@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
 
@@ -337,3 +337,6 @@ class CustomSource(Conversations, FileRows):
             sentence = f"{without[0]}{more}: no column 'output_tokens': add it, or write output_length = \"max_tokens\""
             raise SourceFault(sentence, self.data_key)
         return tuple(item.output_tokens for item in items if item.output_tokens is not None)
+
+
+FileDataset: TypeAlias = ColumnSource | QuestionSource | ShareGptSource | CustomSource

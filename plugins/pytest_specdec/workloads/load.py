@@ -12,7 +12,6 @@ rounded to microseconds, so that the last digit of a logarithm does not tell two
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 from typing import Annotated, Any, Literal, TypeAlias
@@ -61,19 +60,15 @@ class _Load(BaseModel):
         """When the first requests are due, at most `count`; none where each is due as soon as a place is free."""
         return ()
 
-    @abstractmethod
     def max_concurrency(self, concurrency: int, requests: int) -> int:
-        """How many of `requests` may be under way at once, given the scenario's `concurrency`."""
+        """How many of `requests` may be under way at once: all, unless the scenario's `concurrency` counts."""
+        return requests
 
 
 class OfflineLoad(_Load):
     """Everything at once: all requests are there from the beginning, and the engine is left to batch them."""
 
     kind: Literal["offline"] = key('"offline"', 'load = { kind = "offline" }')
-
-    def max_concurrency(self, concurrency: int, requests: int) -> int:
-        """All of them."""
-        return requests
 
 
 class ClosedLoad(_Load):
@@ -82,7 +77,6 @@ class ClosedLoad(_Load):
     kind: Literal["closed"] = key('"closed"', 'load = { kind = "closed" }')
 
     def max_concurrency(self, concurrency: int, requests: int) -> int:
-        """As many as the scenario says."""
         return concurrency
 
 
@@ -148,12 +142,10 @@ class OpenLoad(_Load):
 
     @property
     def sweep(self) -> tuple[float, ...]:
-        """`rates`."""
         return self.rates or ()
 
     @property
     def needs_times(self) -> bool:
-        """A trace is the source's own."""
         return self.arrivals == "trace"
 
     def at_rate(self, rate: float) -> OpenLoad:
@@ -162,20 +154,13 @@ class OpenLoad(_Load):
 
     def due_s(self, count: int, seed: int, times: Times) -> tuple[float, ...]:
         """Moments up to `max_seconds`; of a sweep, those at its lowest rate. `times`: the source's own, in seconds."""
-        due = self._all_due_s(count, seed, times)
-        return due if self.max_seconds is None else tuple(moment for moment in due if moment <= self.max_seconds)
-
-    def _all_due_s(self, count: int, seed: int, times: Times) -> tuple[float, ...]:
         if self.needs_times:
-            return replay(times or (), self.time_scale)
-        rate = self.rate or self.sweep[0]
-        if self.arrivals == "constant":
-            return evenly(count, rate)
-        return at_random(count, rate, self.burstiness, seed)
-
-    def max_concurrency(self, concurrency: int, requests: int) -> int:
-        """No limit: a request is never held back."""
-        return requests
+            due = replay(times or (), self.time_scale)
+        elif self.arrivals == "constant":
+            due = evenly(count, self.rate or self.sweep[0])
+        else:
+            due = at_random(count, self.rate or self.sweep[0], self.burstiness, seed)
+        return due if self.max_seconds is None else tuple(moment for moment in due if moment <= self.max_seconds)
 
 
 def _of(info: ValidationInfo) -> Any:
@@ -207,18 +192,12 @@ def at_random(count: int, rate: float, burstiness: float, seed: int) -> tuple[fl
 
     1 is a Poisson process, with exponential gaps; below 1 requests come in bursts, above 1 more evenly.
     """
-    gaps = _draw(count - 1, burstiness, seed)
-    if not gaps:
-        return (0.0,)
-    second = len(gaps) / rate / sum(gaps)
-    return _round(accumulate((gap * second for gap in gaps), initial=0.0))
-
-
-def _draw(count: int, shape: float, seed: int) -> list[float]:
     from numpy.random import MT19937, RandomState, SeedSequence
 
     dice = RandomState(MT19937(SeedSequence(seed)))
-    return [float(gap) for gap in dice.standard_gamma(shape, count)]
+    gaps = [float(gap) for gap in dice.standard_gamma(burstiness, count - 1)]
+    second = len(gaps) / rate / sum(gaps) if gaps else 0.0
+    return _round(accumulate((gap * second for gap in gaps), initial=0.0))
 
 
 def replay(times: Sequence[float], time_scale: float) -> tuple[float, ...]:

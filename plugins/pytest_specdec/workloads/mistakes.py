@@ -148,14 +148,8 @@ def _mistakes(error: ValidationError, model: type[BaseModel]) -> Iterator[tuple[
     inner = {spot.place[:depth] for spot, _ in found for depth in range(len(spot.place))}
     for spot, mistake in found:
         if not (mistake["type"] == "too_short" and spot.place in inner):
-            yield _place(spot, mistake), _sentence(spot, mistake)
-
-
-def _place(spot: _Spot, mistake: ErrorDetails) -> Place:
-    """Where the mistake stands: for an unknown variant, at the key that chooses it."""
-    if mistake["type"] in _VARIANT_MISTAKES and spot.field:
-        return (*spot.place, str(spot.field.discriminator))
-    return spot.place
+            chosen_by = spot.field.discriminator if spot.field and mistake["type"] in _VARIANT_MISTAKES else None
+            yield (*spot.place, *([str(chosen_by)] if chosen_by else ())), _sentence(spot, mistake)
 
 
 def _sentence(spot: _Spot, mistake: ErrorDetails) -> str:
@@ -221,7 +215,8 @@ def _step(spot: _Spot, part: str | int) -> _Spot:
         return replace(spot, owner=variants[str(part)], field=None)
     if isinstance(part, int):
         return replace(spot, place=(*spot.place, part))
-    owner = _model_of(spot.field) or spot.owner
+    annotation = spot.field.annotation if spot.field else None
+    owner = annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else spot.owner
     return replace(spot, owner=owner, place=(*spot.place, part), field=owner.model_fields.get(part))
 
 
@@ -233,20 +228,12 @@ def _variants(field: FieldInfo | None) -> dict[str, type[BaseModel]]:
     return {word: each for each in models for word in get_args(each.model_fields[key].annotation)}
 
 
-def _model_of(field: FieldInfo | None) -> type[BaseModel] | None:
-    annotation = field.annotation if field else None
-    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
-
-
 def _unknown_key(spot: _Spot) -> str:
     key, known = str(spot.place[-1]), list(spot.owner.model_fields)
-    return f"unknown key {spot.name!r}: {_advice(key, known, spot)}the keys of {_table(spot)} are {', '.join(known)}"
-
-
-def _advice(key: str, known: list[str], spot: _Spot) -> str:
+    advice = f"{did_you_mean(key, known)} ".lstrip()
     if spot.owner is not spot.top and key in spot.top.model_fields:
-        return f"{key!r} belongs at the top level, above every [table]; "
-    return f"{did_you_mean(key, known)} ".lstrip()
+        advice = f"{key!r} belongs at the top level, above every [table]; "
+    return f"unknown key {spot.name!r}: {advice}the keys of {_table(spot)} are {', '.join(known)}"
 
 
 def _table(spot: _Spot) -> str:
@@ -262,10 +249,9 @@ def _table(spot: _Spot) -> str:
 def _unknown_variant(spot: _Spot, value: Any) -> str:
     key, words = str(spot.field.discriminator) if spot.field else "", list(_variants(spot.field))
     found = value.get(key) if isinstance(value, Mapping) else None
-    hint = f"{did_you_mean(str(found), words)} ".lstrip() if found is not None else ""
-    problem = f"{_format(found)} is unknown" if found is not None else "is missing"
-    choice = ", ".join(map(_format, words))
-    return f"{spot.name}.{key} {problem}: {hint}it is one of {choice}, for example {spot.example}"
+    told = ["is missing:"] if found is None else [f"{_format(found)} is unknown:", did_you_mean(str(found), words)]
+    problem, choice = " ".join(filter(None, told)), ", ".join(map(_format, words))
+    return f"{spot.name}.{key} {problem} it is one of {choice}, for example {spot.example}"
 
 
 def _format(value: Any) -> str:

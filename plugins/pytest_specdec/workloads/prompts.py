@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -298,6 +298,9 @@ class RandomSource(PromptSource):
         low, high = self.length
         length = _draw(dice, low, high + 1)
         return [_draw(dice, FIRST_ORDINARY_ID, vocabulary) for _ in range(length)]
+
+
+PlainSource: TypeAlias = RandomSource | TextSource | IdsSource | FileSource
 
 
 def refuse_tiny(vocabulary: int) -> None:

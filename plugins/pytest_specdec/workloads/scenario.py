@@ -27,59 +27,32 @@ from pydantic import (
 )
 
 from pytest_specdec.errors import ConfigurationError, did_you_mean
-from pytest_specdec.workloads.datasets import (
-    ColumnSource,
-    CustomSource,
-    HubSource,
-    QuestionSource,
-    ShareGptSource,
-)
+from pytest_specdec.workloads.datasets import FileDataset, HubSource
 from pytest_specdec.workloads.load import Above0, ClosedLoad, Load, Objectives, OpenLoad, trace_fault
 from pytest_specdec.workloads.mistakes import TomlFile, all_mistakes, invalid, key, read_toml
 from pytest_specdec.workloads.prompts import (
     Drawing,
     Encode,
     EncodeMessages,
-    FileSource,
-    IdsSource,
-    RandomSource,
+    PlainSource,
     SourceFault,
-    TextSource,
     no_chat_template,
 )
-from pytest_specdec.workloads.traces import MooncakeSource, TraceSource
+from pytest_specdec.workloads.traces import Trace
 from pytest_specdec.workloads.workload import Limits, Request, Workload
 
 _T = TypeVar("_T")
 _MOST_TOLD = 20
 _SMALLEST = 'source = { format = "random", length = 16 }\ncount = 8\nmax_tokens = 64'
 _SAID_BY_KEYS = {
-    "max_tokens": "max_tokens",
-    "max_new_tokens": "max_tokens",
-    "max_length": "max_tokens",
-    "min_tokens": "min_tokens",
-    "min_new_tokens": "min_tokens",
-    "min_length": "min_tokens",
+    **dict.fromkeys(("max_tokens", "max_new_tokens", "max_length"), "max_tokens"),
+    **dict.fromkeys(("min_tokens", "min_new_tokens", "min_length"), "min_tokens"),
     "ignore_eos": "ignore_eos",
-    "eos_token_id": "stop_token_ids",
-    "stop_token_ids": "stop_token_ids",
-    "stop": "stop",
-    "stop_strings": "stop",
+    **dict.fromkeys(("eos_token_id", "stop_token_ids"), "stop_token_ids"),
+    **dict.fromkeys(("stop", "stop_strings"), "stop"),
 }
 
-Source: TypeAlias = (
-    RandomSource
-    | TextSource
-    | IdsSource
-    | FileSource
-    | ColumnSource
-    | QuestionSource
-    | ShareGptSource
-    | CustomSource
-    | TraceSource
-    | MooncakeSource
-    | HubSource
-)
+Source: TypeAlias = PlainSource | FileDataset | Trace | HubSource
 """`source.format` chooses one."""
 
 _Positive = Annotated[int, Field(strict=True, ge=1)]
@@ -162,6 +135,106 @@ class Detects(BaseModel):
         """What is asked of a greedy verdict, by key."""
         asked = {"near_ties": self.near_ties, "lossy": self.lossy}
         return {key: share for key, share in asked.items() if share is not None}
+
+
+def _enough_prompts(count: int | None, info: ValidationInfo) -> Iterator[str]:
+    """Fewer prompts than were asked for are not run."""
+    if "source" in info.data:
+        source = info.data["source"]
+        size = _from_source(lambda: source.available(count, info.data.get("seed", 0)))
+        if size is None and count is None:
+            yield f"missing, and {source.why_no_size}: add for example count = 8"
+        if size is not None and count is not None and count > size:
+            yield f"{count} prompts asked for, the source has {size}: lower count to {size} or add prompts"
+
+
+def _source_tells(output_length: str, info: ValidationInfo) -> Iterator[str]:
+    if output_length == "source" and {"source", "count"} <= info.data.keys():
+        source, count = info.data["source"], info.data["count"] or info.data["source"].size
+        if _from_source(lambda: source.output_lengths(count, info.data.get("seed", 0))) is None:
+            yield (
+                f"a source of format {source.format!r} tells no output lengths:"
+                ' remove it, or use a trace or format = "vllm_custom"'
+            )
+
+
+def _below_max_tokens(min_tokens: int, info: ValidationInfo) -> Iterator[str]:
+    max_tokens = info.data.get("max_tokens", min_tokens)
+    if min_tokens > max_tokens:
+        yield f"{min_tokens} exceeds max_tokens = {max_tokens}: lower it, or raise max_tokens"
+
+
+def _playable(load: Load, info: ValidationInfo) -> Iterator[str]:
+    """A trace that the source does not have is not played."""
+    if {"source", "count", "seed"} <= info.data.keys():
+        source, count, seed = (info.data[key] for key in ("source", "count", "seed"))
+        times = _from_source(lambda: source.arrivals(count or source.size or 0, seed)) if load.needs_times else None
+        if fault := trace_fault(load, times):
+            yield fault
+
+
+def _heeded(value: int | None, info: ValidationInfo) -> Iterator[str]:
+    """What the load does not heed is not written."""
+    kind = info.data["load"].kind if "load" in info.data else "closed"
+    if kind != "closed" and info.field_name in (info.context or {}).get("given", ()):
+        yield f'only a closed load keeps to it: remove it, or write load = {{ kind = "closed" }}, not {kind}'
+
+
+def _reachable(concurrency: int, info: ValidationInfo) -> Iterator[str]:
+    """No figure is labelled with a concurrency that never occurred."""
+    if {"source", "count"} <= info.data.keys():
+        count = info.data["count"] or info.data["source"].size
+        if concurrency > count:
+            yield f"{concurrency} cannot be reached with {count} prompts: lower it, or raise count"
+
+
+def _after_answers(follow_ups: Sequence[Any], info: ValidationInfo) -> Iterator[str]:
+    """No turn begins before the one it follows, or is found in the cache of another round."""
+    if follow_ups and getattr(info.data.get("load"), "kind", "closed") != "closed":
+        yield "a turn begins after the one before, as in a closed load alone: remove follow_ups, or load"
+    if follow_ups and info.data.get("prefix_cache") == "keep":
+        yield 'would be found as prompts of an earlier round: remove prefix_cache = "keep"'
+
+
+def _missable(min_speedup: float | None, info: ValidationInfo) -> Iterator[str]:
+    if min_speedup is not None and isinstance(info.data.get("load"), OpenLoad):
+        yield "an open load sets the throughput: ask for slo and min_goodput, or use a closed load"
+
+
+def _of_the_template(values: Mapping[str, Any], info: ValidationInfo) -> Iterator[str]:
+    """What says how the template is called, no template reads."""
+    if taken := sorted({"add_generation_prompt", "conversation", "return_dict", "tokenize"} & set(values)):
+        yield f"{taken[0]!r} is not for the template to read: remove it"
+
+
+def _of_its_verdict(detects: Detects, info: ValidationInfo) -> Iterator[str]:
+    """No fault is asked for that the verdict of this workload says nothing of."""
+    sampled = info.data.get("sampling", {}).get("temperature")
+    if sampled and detects.shares:
+        yield f"{', '.join(detects.shares)}: at a temperature ask for total_variation"
+    if not sampled and detects.total_variation is not None:
+        yield "total_variation: without a temperature ask for near_ties or lossy"
+
+
+def _of_objectives(min_goodput: float | None, info: ValidationInfo) -> Iterator[str]:
+    if min_goodput is not None and "slo" in info.data and not info.data["slo"].asked:
+        yield "no objective is given that requests could meet: add for example slo = { ttft_ms = 200 }"
+
+
+_CHECKS: Mapping[str, Sequence[Callable[[Any, ValidationInfo], Iterator[str]]]] = {
+    "count": [_enough_prompts],
+    "chat_template_kwargs": [_of_the_template],
+    "min_tokens": [_below_max_tokens],
+    "output_length": [_source_tells],
+    "load": [_playable],
+    "concurrency": [_heeded, _reachable],
+    "waves": [_heeded],
+    "follow_ups": [_after_answers],
+    "min_speedup": [_missable],
+    "detects": [_of_its_verdict],
+    "min_goodput": [_of_objectives],
+}
+"""Key → what is wrong with its value beside those of the keys above it, in sentences."""
 
 
 class Scenario(BaseModel):
@@ -248,122 +321,13 @@ class Scenario(BaseModel):
     min_goodput: _Share | None = key("a number from 0 to 1", "min_goodput = 0.95", None)
     _path: Path = PrivateAttr(default=Path())
 
-    @field_validator("count")
+    @field_validator(*_CHECKS)
     @classmethod
-    def _enough_prompts(cls, count: int | None, info: ValidationInfo) -> int | None:
-        """Refuse to run fewer prompts than were asked for."""
-        if "source" not in info.data:
-            return count
-        source, seed = info.data["source"], info.data.get("seed", 0)
-        size = _from_source(lambda: source.available(count, seed))
-        if size is None and count is None:
-            raise invalid(f"missing, and {source.why_no_size}: add for example count = 8")
-        if size is not None and count is not None and count > size:
-            raise invalid(f"{count} prompts asked for, the source has {size}: lower count to {size} or add prompts")
-        return count
-
-    @field_validator("output_length")
-    @classmethod
-    def _check_output_length(cls, output_length: str, info: ValidationInfo) -> str:
-        if output_length == "max_tokens" or not {"source", "count"} <= set(info.data):
-            return output_length
-        source, seed = info.data["source"], info.data.get("seed", 0)
-        count = info.data["count"] or source.size
-        if _from_source(lambda: source.output_lengths(count, seed)) is None:
-            raise invalid(
-                f"a source of format {source.format!r} tells no output lengths:"
-                ' remove it, or use a trace or format = "vllm_custom"'
-            )
-        return output_length
-
-    @field_validator("min_tokens")
-    @classmethod
-    def _below_max_tokens(cls, min_tokens: int, info: ValidationInfo) -> int:
-        max_tokens = info.data.get("max_tokens", min_tokens)
-        if min_tokens > max_tokens:
-            raise invalid(f"{min_tokens} exceeds max_tokens = {max_tokens}: lower it, or raise max_tokens")
-        return min_tokens
-
-    @field_validator("load")
-    @classmethod
-    def _playable(cls, load: Load, info: ValidationInfo) -> Load:
-        """Refuse a trace that the source does not have."""
-        if not {"source", "count", "seed"} <= info.data.keys():
-            return load
-        source, count, seed = (info.data[key] for key in ("source", "count", "seed"))
-        times = _from_source(lambda: source.arrivals(count or source.size or 0, seed)) if load.needs_times else None
-        if fault := trace_fault(load, times):
+    def _check(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse what the keys above speak against."""
+        for fault in (fault for check in _CHECKS[str(info.field_name)] for fault in check(value, info)):
             raise invalid(fault)
-        return load
-
-    @field_validator("concurrency", "waves")
-    @classmethod
-    def _has_a_say(cls, value: int | None, info: ValidationInfo) -> int | None:
-        """Refuse what the load does not heed."""
-        kind = info.data["load"].kind if "load" in info.data else "closed"
-        if kind != "closed" and info.field_name in (info.context or {}).get("given", ()):
-            raise invalid(
-                f'only a closed load keeps to it: remove it, or write load = {{ kind = "closed" }}, not {kind}'
-            )
         return value
-
-    @field_validator("follow_ups")
-    @classmethod
-    def _after_answers(
-        cls, follow_ups: tuple[tuple[int, ...], ...], info: ValidationInfo
-    ) -> tuple[tuple[int, ...], ...]:
-        """Refuse what would have a turn begin before the one it follows, or find it in the cache of another round."""
-        if follow_ups and not isinstance(info.data.get("load", ClosedLoad(kind="closed")), ClosedLoad):
-            raise invalid("a turn begins after the one before, as in a closed load alone: remove follow_ups, or load")
-        if follow_ups and info.data.get("prefix_cache") == "keep":
-            raise invalid('would be found as prompts of an earlier round: remove prefix_cache = "keep"')
-        return follow_ups
-
-    @field_validator("min_speedup")
-    @classmethod
-    def _of_throughput(cls, min_speedup: float | None, info: ValidationInfo) -> float | None:
-        """Refuse a limit that could not be missed."""
-        if min_speedup is not None and isinstance(info.data.get("load"), OpenLoad):
-            raise invalid("an open load sets the throughput: ask for slo and min_goodput, or use a closed load")
-        return min_speedup
-
-    @field_validator("chat_template_kwargs")
-    @classmethod
-    def _of_the_template(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Refuse what says how the template is called, which no template reads."""
-        if taken := sorted({"add_generation_prompt", "conversation", "return_dict", "tokenize"} & set(values)):
-            raise invalid(f"{taken[0]!r} is not for the template to read: remove it")
-        return values
-
-    @field_validator("detects")
-    @classmethod
-    def _of_its_verdict(cls, detects: Detects, info: ValidationInfo) -> Detects:
-        """Refuse a fault that the verdict of this workload says nothing of."""
-        if info.data.get("sampling", {}).get("temperature"):
-            if detects.shares:
-                raise invalid(f"{', '.join(detects.shares)}: at a temperature ask for total_variation")
-        elif detects.total_variation is not None:
-            raise invalid("total_variation: without a temperature ask for near_ties or lossy")
-        return detects
-
-    @field_validator("min_goodput")
-    @classmethod
-    def _of_objectives(cls, min_goodput: float | None, info: ValidationInfo) -> float | None:
-        """Refuse a share of nothing."""
-        if min_goodput is not None and "slo" in info.data and not info.data["slo"].asked:
-            raise invalid("no objective is given that requests could meet: add for example slo = { ttft_ms = 200 }")
-        return min_goodput
-
-    @field_validator("concurrency")
-    @classmethod
-    def _reachable(cls, concurrency: int, info: ValidationInfo) -> int:
-        """Refuse a figure that would be labelled with a concurrency which never occurred."""
-        if "source" not in info.data or "count" not in info.data:
-            return concurrency
-        count = info.data["count"] or info.data["source"].size
-        if concurrency > count:
-            raise invalid(f"{concurrency} cannot be reached with {count} prompts: lower it, or raise count")
-        return concurrency
 
     @property
     def path(self) -> Path:
@@ -429,11 +393,11 @@ class Scenario(BaseModel):
         prompts = self._of_source(lambda count, seed: source.draw(drawing), count)
         told = self._of_source(source.output_lengths, count) if self.output_length == "source" else None
         answers = [min(length, self.max_tokens) for length in told or [self.max_tokens] * count]
+        longer = sum(length > self.max_tokens for length in told or ())
+        cut = [f"answers cut to max_tokens = {self.max_tokens}: {longer} of {count}"] * (longer > 0)
         chosen = self._of_source(source.choose, count)
         names = [f" ({source.short_name}{item.at})" for item in chosen.items] or [""] * count
-        faults = list(self._faults(prompts, answers, names, Limits(vocabulary, context)))
-        if faults:
-            raise ConfigurationError("\n".join(_shorten(faults)))
+        _refuse(self._faults(prompts, answers, names, Limits(vocabulary, context)))
         fields = cycle(self.sampling_in_turn or ({},))
         requests = tuple(map(self._request, range(count), prompts, answers, fields))
         return Workload(
@@ -443,7 +407,7 @@ class Scenario(BaseModel):
             due,
             keeps_prefix_cache=self.prefix_cache == "keep",
             skipped_rows=chosen.skipped,
-            notes=(*chosen.notes(source.short_name), *_note_capped(told or (), self.max_tokens)),
+            notes=(*chosen.notes(source.short_name), *cut),
             categories=chosen.categories,
         )
 
@@ -456,13 +420,11 @@ class Scenario(BaseModel):
         """
         last = workload.requests[-len(answers) :]
         prompts = [(*each.prompt_ids, *answer, *said) for each, answer in zip(last, answers, strict=True)]
-        faults = [
-            f"prompt {row + 1} of {self.path}, after an answer: {fault}"
-            for row, (prompt, each) in enumerate(zip(prompts, last, strict=True))
+        _refuse(
+            f"prompt {row} of {self.path}, after an answer: {fault}"
+            for row, (prompt, each) in enumerate(zip(prompts, last, strict=True), 1)
             for fault in limits.faults(prompt, each.max_tokens)
-        ]
-        if faults:
-            raise ConfigurationError("\n".join(_shorten(faults)))
+        )
         turn = (replace(each, prompt_ids=prompt) for each, prompt in zip(last, prompts, strict=True))
         kinds = (*workload.categories, *workload.categories[-len(answers) :])
         return replace(workload, requests=(*workload.requests, *turn), categories=kinds)
@@ -501,13 +463,6 @@ def _from_source(ask: Callable[[], _T]) -> _T:
         raise invalid(str(fault), at=("source", fault.key)) from None
 
 
-def _note_capped(told: Sequence[int], max_tokens: int) -> Iterator[str]:
-    """The note that some answers are asked to be shorter than those of the source were."""
-    longer = sum(length > max_tokens for length in told)
-    if longer:
-        yield f"answers cut to max_tokens = {max_tokens}: {longer} of {len(told)}"
-
-
 @dataclass(frozen=True)
 class Choice:
     """One gate's scenario: the file, and the concurrency where the file sweeps it."""
@@ -543,7 +498,8 @@ def load_sweep(path: Path, overrides: Mapping[str, Any], said_by: Mapping[str, s
     file = read_toml(path)
     if not file.values:
         raise ConfigurationError(f"{path}:1: the file is empty: a scenario needs at least\n{_SMALLEST}")
-    file = _overridden(file, overrides, said_by)
+    kept = {key: each for key, each in file.values.items() if key != "concurrency" or "load" not in overrides}
+    file = replace(file, values={**kept, **overrides}, said_by=said_by)
     swept = file.values.get("concurrency")
     if not isinstance(swept, list) or not swept:
         return {Choice(path): _validate(file)}
@@ -576,12 +532,6 @@ def load_scenarios(
     return scenarios
 
 
-def _overridden(file: TomlFile, keys: Mapping[str, Any], said_by: Mapping[str, str]) -> TomlFile:
-    left_out = {"concurrency"} if "load" in keys else set()
-    kept = {key: value for key, value in file.values.items() if key not in left_out}
-    return replace(file, values={**kept, **keys}, said_by=said_by)
-
-
 def _validate(file: TomlFile) -> Scenario:
     values = {"name": file.path.stem, **file.values}
     try:
@@ -599,7 +549,11 @@ def discover(paths: Iterable[str | Path]) -> list[Path]:
     scenarios, and two scenarios of one name.
     """
     found = {file.resolve(): file for path in paths for file in _files(Path(path))}
-    _refuse_same_names(list(found.values()))
+    first: dict[str, Path] = {}
+    for file in found.values():
+        if (name := _name(file)) in first:
+            raise ConfigurationError(f"{file}: {first[name]} is also named {name!r}: give one of them another `name`")
+        first[name] = file
     return list(found.values())
 
 
@@ -616,15 +570,6 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-def _refuse_same_names(files: list[Path]) -> None:
-    first: dict[str, Path] = {}
-    for file in files:
-        name = _name(file)
-        if name in first:
-            raise ConfigurationError(f"{file}: {first[name]} is also named {name!r}: give one of them another `name`")
-        first[name] = file
-
-
 def _name(file: Path) -> str:
     """The scenario's name, also of a file with mistakes: those are told when it is loaded."""
     try:
@@ -633,6 +578,9 @@ def _name(file: Path) -> str:
         return file.stem
 
 
-def _shorten(faults: list[str]) -> list[str]:
-    more = len(faults) - _MOST_TOLD
-    return faults[:_MOST_TOLD] + ([f"and {more} more"] if more > 0 else [])
+def _refuse(found: Iterable[str]) -> None:
+    """Raise ConfigurationError with the first of these faults, if there are any."""
+    faults = list(found)
+    more = [f"and {len(faults) - _MOST_TOLD} more"] * (len(faults) > _MOST_TOLD)
+    if faults:
+        raise ConfigurationError("\n".join([*faults[:_MOST_TOLD], *more]))

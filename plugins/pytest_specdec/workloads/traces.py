@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -178,6 +178,9 @@ class MooncakeSource(TraceSource):
     @property
     def block(self) -> int:
         return self.block_size
+
+
+Trace: TypeAlias = TraceSource | MooncakeSource
 
 
 def _make(item: Item, place: int, drawing: Drawing, made: dict[str, list[int]], size: int) -> list[int]:
