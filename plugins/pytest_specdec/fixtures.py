@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import pytest
@@ -46,8 +47,8 @@ SETTINGS = pytest.StashKey[Settings]()
 SCENARIOS: pytest.StashKey[dict[Choice, Scenario]] = pytest.StashKey()
 GATED = pytest.StashKey[str]()
 WITHHELD = pytest.StashKey[set[str]]()
-BASELINES = pytest.StashKey["Baselines"]()
-PLANNED = pytest.StashKey["list[PlannedGate]"]()
+BASELINES: pytest.StashKey[Baselines] = pytest.StashKey()
+PLANNED: pytest.StashKey[list[PlannedGate]] = pytest.StashKey()
 PROPERTY = "specdec"
 
 
@@ -110,12 +111,11 @@ def _starter(config: pytest.Config, progress: Progress) -> Callable[[EngineSpec]
     return start
 
 
-def find_baselines(config: pytest.Config, named: str) -> Baselines:
-    """Where pytest-benchmark keeps its results, and the run that was named. Raises ConfigurationError."""
-    from pytest_specdec.history.history import baselines
+def find_storage(config: pytest.Config) -> Path:
+    """Where pytest-benchmark keeps its results. Raises ConfigurationError."""
     from pytest_specdec.history.saved import storage_folder
 
-    return baselines(named, storage_folder(str(config.getoption("benchmark_storage"))))
+    return storage_folder(str(config.getoption("benchmark_storage")))
 
 
 def _regression(config: pytest.Config) -> RegressionGate | None:

@@ -56,7 +56,7 @@ class Interruption:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Any:
         """Note what breaks it off; after it there is nothing left to interrupt."""
-        self._gates = {item.nodeid for item in session.items if "specdec" in getattr(item, "fixturenames", ())}
+        self._gates = {item.nodeid for item in session.items if is_gate(item)}
         try:
             return (yield)
         except BaseException as stop:
@@ -99,6 +99,11 @@ class Interruption:
             return f"{BY_SIGTERM} before a gate had run" if self._terminated else ""
         counted = f"{len(self._gates & self._finished)} of {len(self._gates)}" if self._gates else str(recorded or "")
         return f"{self._ended} after {counted} gate{'s' * (counted != '1')}" if self._ended and counted else ""
+
+
+def is_gate(item: pytest.Item) -> bool:
+    """Whether the test asks for the fixture `specdec`."""
+    return "specdec" in getattr(item, "fixturenames", ())
 
 
 def without_empty_json(option: Any) -> str:

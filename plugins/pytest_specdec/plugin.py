@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,10 +28,11 @@ from pytest_specdec.fixtures import (
     SCENARIOS,
     SETTINGS,
     WITHHELD,
+    find_storage,
     withhold,
 )
-from pytest_specdec.interruption import Interruption, without_empty_json
-from pytest_specdec.settings import OPTIONS, Settings, Texts
+from pytest_specdec.interruption import Interruption, is_gate, without_empty_json
+from pytest_specdec.settings import OPTIONS, Settings
 
 if TYPE_CHECKING:
     from pytest_specdec.engines.engine import Engine
@@ -88,18 +90,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Read the settings, register the marks, and refuse combinations that would measure nothing."""
     for line in MARKS:
         config.addinivalue_line("markers", line)
-    names = [each for option in OPTIONS for each in option.names]
-    command_line = {each.name: config.getoption(each.ini) for each in names}
-    ini = {each.name: config.getini(each.ini) for each in names}
     try:
-        config.stash[SETTINGS] = settings = Settings.resolve(command_line, os.environ, ini)
-        if settings.env:
-            _take_exported_names(config, command_line, ini)
+        _read_settings(config)
     except ConfigurationError as error:
         raise pytest.UsageError(str(error)) from None
-    _warn(config, config.stash[SETTINGS].warnings())
-    _find_the_baseline(config)
-    _check_report(config.stash[SETTINGS].report)
     config.stash[WITHHELD], config.stash[SCENARIOS] = set(), {}
     config.pluginmanager.register(fixtures, fixtures.__name__)
     config.stash[INTERRUPTION] = interruption = Interruption()
@@ -107,40 +101,48 @@ def pytest_configure(config: pytest.Config) -> None:
     _keep_engines_together(config)
 
 
-def _find_the_baseline(config: pytest.Config) -> None:
+def _read_settings(config: pytest.Config) -> None:
+    """Each from where it is given first. Raises ConfigurationError, also for a baseline or report that cannot be."""
+    names = [each for option in OPTIONS for each in option.names]
+    command_line = {each.name: config.getoption(each.ini) for each in names}
+    ini = {each.name: config.getini(each.ini) for each in names}
+    config.stash[SETTINGS] = settings = Settings.resolve(command_line, os.environ, ini)
+    if settings.env:
+        from pytest_specdec.exported_names import effective_configuration, settings_with_exported_names
+
+        settings, exported = settings_with_exported_names(command_line, os.environ, ini)
+        config.stash[SETTINGS] = settings
+        config.stash[EFFECTIVE] = effective_configuration(settings, exported, os.environ)
+        _warn(config, exported.warnings)
+    _warn(config, settings.warnings())
+    if settings.baseline is not None:
+        _find_the_baseline(config, settings.baseline)
+    if settings.report is not None:
+        from pytest_specdec.report import format_of
+
+        with _at("--specdec-report"):
+            format_of(Path(settings.report))
+
+
+@contextmanager
+def _at(option: str) -> Iterator[None]:
+    """What is wrong in this block is wrong with an option."""
+    try:
+        yield
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{option}: {error}") from None
+
+
+def _find_the_baseline(config: pytest.Config, named: str) -> None:
     """A baseline that is asked for by name must be there, and figures must be measured to be held against it."""
-    named = config.stash[SETTINGS].baseline
-    if named is None:
-        return
     if config.getoption("benchmark_disable", False) and not config.getoption("benchmark_enable", False):
-        raise pytest.UsageError(
+        raise ConfigurationError(
             "--specdec-compare and --specdec-fail compare nothing with --benchmark-disable: drop one"
         )
-    try:
-        config.stash[BASELINES] = fixtures.find_baselines(config, named)
-    except ConfigurationError as error:
-        raise pytest.UsageError(f"--specdec-compare: {error}") from None
+    from pytest_specdec.history.history import baselines
 
-
-def _check_report(file: str | None) -> None:
-    """Refuse a report that could not be written when all is measured."""
-    if file is None:
-        return
-    from pytest_specdec.report import format_of
-
-    try:
-        format_of(Path(file))
-    except ConfigurationError as error:
-        raise pytest.UsageError(f"--specdec-report: {error}") from None
-
-
-def _take_exported_names(config: pytest.Config, command_line: Texts, ini: Texts) -> None:
-    """Settings with what benchmark scripts export; warn of names without meaning."""
-    from pytest_specdec.exported_names import effective_configuration, settings_with_exported_names
-
-    config.stash[SETTINGS], exported = settings_with_exported_names(command_line, os.environ, ini)
-    config.stash[EFFECTIVE] = effective_configuration(config.stash[SETTINGS], exported, os.environ)
-    _warn(config, exported.warnings)
+    with _at("--specdec-compare"):
+        config.stash[BASELINES] = baselines(named, find_storage(config))
 
 
 def _is_worker(config: pytest.Config) -> bool:
@@ -197,11 +199,16 @@ def _parametrize(metafunc: pytest.Metafunc) -> ConfigurationError | None:
     """Do so, or return what is wrong."""
     settings = metafunc.config.stash[SETTINGS]
     try:
-        _refuse_wrong_marks(metafunc.definition)
+        if needs := _needs_of(metafunc.definition):
+            from pytest_specdec.hardware import refuse_wrong_marks
+
+            refuse_wrong_marks(needs)
         marks = _specdec_marks(metafunc.definition)
         for fixture in [name for name in ENGINE_FIXTURES if _is_ours(name, metafunc.definition)]:
+            from pytest_specdec.engines.spec import distinct_labels
+
             specs = _specs(fixture, marks, metafunc.config)
-            metafunc.parametrize(fixture, specs, ids=_distinct_labels(specs), indirect=True, scope="session")
+            metafunc.parametrize(fixture, specs, ids=distinct_labels(specs), indirect=True, scope="session")
         if _is_ours("scenario", metafunc.definition):
             choices = _scenarios(metafunc, marks, settings)
             ids = [choice.label for choice in choices]
@@ -215,12 +222,6 @@ def _is_ours(fixture: str, function: pytest.Item) -> bool:
     """Whether the function asks for this plugin's fixture, not for one of its own by the same name."""
     definitions = function._fixtureinfo.name2fixturedefs.get(fixture, ())  # type: ignore[attr-defined]
     return bool(definitions) and definitions[-1].func.__module__ == fixtures.__name__
-
-
-def _distinct_labels(specs: list[EngineSpec]) -> list[str]:
-    from pytest_specdec.engines.spec import distinct_labels
-
-    return distinct_labels(specs)
 
 
 def _specdec_marks(definition: pytest.Item) -> list[dict[str, Any]]:
@@ -259,8 +260,9 @@ def _scenarios(metafunc: pytest.Metafunc, marks: list[dict[str, Any]], settings:
     from pytest_specdec.workloads.scenario import load_scenarios
 
     by_default = settings.scenario or ((str(FAKE_SCENARIO),) if settings.engine == FAKE_ALONE else ())
-    marked = [name for mark in marks for name in _as_list(mark.get("scenario") or ())]
-    named = marked or by_default
+    given = [mark.get("scenario") or () for mark in marks]
+    marked: list[Any] = [name for each in given for name in ([each] if isinstance(each, (str, os.PathLike)) else each)]
+    named: Sequence[Any] = marked or by_default
     if not named:
         raise ConfigurationError("no scenario: give --specdec-scenario FILE, or @pytest.mark.specdec(scenario=…)")
     base = metafunc.config.rootpath if marked or not metafunc.config.getoption("specdec_scenario") else None
@@ -269,17 +271,6 @@ def _scenarios(metafunc: pytest.Metafunc, marks: list[dict[str, Any]], settings:
     found = load_scenarios(paths, settings.set, settings.places("set"), read)
     read |= found
     return list(found)
-
-
-def _as_list(value: Any) -> list[Any]:
-    return [value] if isinstance(value, (str, os.PathLike)) else list(value)
-
-
-def _refuse_wrong_marks(definition: pytest.Item) -> None:
-    if marks := _needs_of(definition):
-        from pytest_specdec.hardware import refuse_wrong_marks
-
-        refuse_wrong_marks(marks)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -326,13 +317,10 @@ def _deselect_other_arm(config: pytest.Config, items: list[pytest.Item]) -> None
     if arm is None:
         return
     engines = {item: _engines_of(item) for item in items}
-    other = [item for item, specs in engines.items() if specs and _arm_of(specs) != arm]
+    speculate = {item: any(spec.speculates for spec in specs) for item, specs in engines.items() if specs}
+    other = [item for item, speculates in speculate.items() if speculates != (arm == "speculative")]
     config.hook.pytest_deselected(items=other)
     items[:] = [item for item in items if item not in other]
-
-
-def _arm_of(engines: list[EngineSpec]) -> str:
-    return "speculative" if any(spec.speculates for spec in engines) else "target"
 
 
 def _show_group(item: pytest.Item, group: str) -> None:
@@ -381,24 +369,17 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 
 
 def _planned(session: pytest.Session) -> list[PlannedGate]:
-    gates = [item for item in session.items if "specdec" in getattr(item, "fixturenames", ())]
-    engines = {item: specs[-1] for item in gates if (specs := _engines_of(item))}
+    engines = {item: specs[-1] for item in session.items if is_gate(item) and (specs := _engines_of(item))}
     if not engines:
         return []
-    from pytest_specdec.history.saved import storage_folder
     from pytest_specdec.progress import PlannedGate, earlier_seconds
 
-    config = session.config
     try:
-        took = earlier_seconds(storage_folder(str(config.getoption("benchmark_storage"))))
+        took = earlier_seconds(find_storage(session.config))
     except ConfigurationError:
         took = {}
-    return [PlannedGate(item.nodeid, spec, _scenario_of(item), took.get(item.nodeid)) for item, spec in engines.items()]
-
-
-def _scenario_of(item: pytest.Item) -> str:
-    """The name of its scenario, or of the fixture that makes one."""
-    return getattr(item.callspec.params.get("scenario"), "label", "scenario")  # type: ignore[attr-defined]
+    gates = ((item.nodeid, spec, item.callspec.params.get("scenario")) for item, spec in engines.items())  # type: ignore[attr-defined]
+    return [PlannedGate(test, spec, getattr(each, "label", "scenario"), took.get(test)) for test, spec, each in gates]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -429,14 +410,12 @@ def _green_before(item: pytest.Item, engines: list[EngineSpec]) -> str | None:
     chosen = getattr(getattr(item, "callspec", None), "params", {}).get("scenario")
     read = item.config.stash[SCENARIOS].items()
     scenario = next((each for choice, each in read if choice == chosen), None)
-    if len(engines) != 1 or scenario is None or "specdec" not in getattr(item, "fixturenames", ()):
+    if len(engines) != 1 or scenario is None or not is_gate(item):
         return None
-    from pytest_specdec.history.saved import storage_folder
     from pytest_specdec.run.resume import green_before
 
     try:
-        storage = storage_folder(str(item.config.getoption("benchmark_storage")))
-        return green_before(item.nodeid, engines[0], scenario, item.config.stash[SETTINGS], storage)
+        return green_before(item.nodeid, engines[0], scenario, item.config.stash[SETTINGS], find_storage(item.config))
     except ConfigurationError as error:
         pytest.fail(f"--specdec-resume: {error}", pytrace=False)
 
@@ -472,7 +451,7 @@ def _refuse_ungated(item: pytest.Item) -> None:
     taken = [name for name in ENGINE_FIXTURES if name in names and _is_ours(name, item)]
     if not taken or GATED in item.stash:
         return
-    asked = item._fixtureinfo.argnames if "specdec" in names else names  # type: ignore[attr-defined]
+    asked = item._fixtureinfo.argnames if is_gate(item) else names  # type: ignore[attr-defined]
     if "specdec_session" not in asked:
         told = f"{item.name} takes {' and '.join(taken)} and gates nothing"
         pytest.fail(f"{told}: call specdec({taken[-1]}, scenario)", pytrace=False)
@@ -480,8 +459,7 @@ def _refuse_ungated(item: pytest.Item) -> None:
 
 def _benchmark_of(item: pytest.Item) -> Any:
     """The benchmark of a gate; None for a test of another kind."""
-    ours = "specdec" in getattr(item, "fixturenames", ())
-    return getattr(item, "funcargs", {}).get("benchmark") if ours else None
+    return getattr(item, "funcargs", {}).get("benchmark") if is_gate(item) else None
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -500,21 +478,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 @pytest.hookimpl(optionalhook=True, wrapper=True)
 def pytest_benchmark_group_stats(config: pytest.Config, benchmarks: list[Any]) -> Any:
     """Rank only what is stored, and gates only where pytest-benchmark's table is asked for or has more to tell."""
-    withheld, both = config.stash[WITHHELD], config.stash[SETTINGS].table == "both" or _more_in_their_table(config)
-    benchmarks[:] = [
-        bench for bench in benchmarks if bench["fullname"] not in withheld and (both or not _is_gate(bench))
-    ]
+    more = ("benchmark_compare", "benchmark_compare_fail", "benchmark_histogram", "benchmark_cprofile")
+    asked = any(config.getoption(name, None) not in (None, False, "", []) for name in more)
+    gates = asked or config.stash[SETTINGS].table == "both"
+    stored = [bench for bench in benchmarks if bench["fullname"] not in config.stash[WITHHELD]]
+    benchmarks[:] = [bench for bench in stored if gates or "specdec" not in bench.get("extra_info", {})]
     return (yield)
-
-
-def _more_in_their_table(config: pytest.Config) -> bool:
-    """Whether pytest-benchmark compares, profiles or draws, all of which it does with its table."""
-    asked = ("benchmark_compare", "benchmark_compare_fail", "benchmark_histogram", "benchmark_cprofile")
-    return any(config.getoption(name, None) not in (None, False, "", []) for name in asked)
-
-
-def _is_gate(bench: Any) -> bool:
-    return "specdec" in bench.get("extra_info", {})
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -537,7 +506,12 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if records:
         _tell_gates(terminalreporter, config, records)
     if resumed := _resumed(terminalreporter):
-        terminalreporter.write_line(_tell_resumed(len(resumed), config))
+        from pytest_specdec.progress import count
+
+        # Table and decisions are of the gates that ran: this command decides on the others too.
+        told = f"{count(len(resumed), 'gate')} of saved runs, not in the table and the decisions of this session"
+        command = f"pytest-specdec decide {find_storage(config)}"
+        terminalreporter.write_line(f"resumed: {told}; on all that is saved: {command}")
     _tell_skips(terminalreporter, config)
     if ended := config.stash[INTERRUPTION].describe(len(records)):
         terminalreporter.write_line(f"partial: {ended}" if _partial(config, records) else ended, yellow=True)
@@ -570,16 +544,6 @@ def _all_skipped(terminalreporter: Any) -> bool:
 def _resumed(terminalreporter: Any) -> list[Any]:
     """The gates that are green in a saved run."""
     return [each for each in _our_skips(terminalreporter) if RESUMED in each.longrepr[2]]
-
-
-def _tell_resumed(gates: int, config: pytest.Config) -> str:
-    """Table and decisions are of the gates that ran: which command decides on the others too."""
-    from pytest_specdec.history.saved import storage_folder
-    from pytest_specdec.progress import count
-
-    storage = storage_folder(str(config.getoption("benchmark_storage")))
-    told = f"{count(gates, 'gate')} of saved runs, not in the table and the decisions of this session"
-    return f"resumed: {told}; on all that is saved: pytest-specdec decide {storage}"
 
 
 def _fails_empty(config: pytest.Config) -> bool:
