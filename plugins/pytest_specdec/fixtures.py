@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pytest_specdec.engines.engine import Engine
     from pytest_specdec.engines.spec import EngineSpec
     from pytest_specdec.gpu_locks import Placement
-    from pytest_specdec.history.history import Baselines, RegressionGate
+    from pytest_specdec.history.history import Baselines
     from pytest_specdec.progress import PlannedGate, Progress
     from pytest_specdec.record import Record
     from pytest_specdec.run.session import Session
@@ -55,16 +55,23 @@ PROPERTY = "specdec"
 @pytest.fixture(scope="session")
 def specdec_session(request: pytest.FixtureRequest) -> Iterator[Session]:
     """Engines, workloads and references of this session; every engine's process has ended when the session has."""
+    from pytest_benchmark.utils import load_timer
+
     from pytest_specdec.engines.fork_server import close_all as close_fork_servers
     from pytest_specdec.engines.pool import Pool
     from pytest_specdec.run.session import Session
 
+    settings = request.config.stash[SETTINGS]
     with _progress(request.config) as progress:
         place = _placement(request)
         pool = Pool(_starter(request.config, progress), place or (lambda spec: spec))
         try:
-            session = Session(request.config.stash[SETTINGS], pool, _clock(request.config), progress)
-            session.regression = _regression(request.config)
+            timer = load_timer(str(request.config.getoption("benchmark_timer"))).target
+            session = Session(settings, pool, timer, progress)
+            if (found := request.config.stash.get(BASELINES, None)) is not None:
+                from pytest_specdec.history.history import RegressionGate
+
+                session.regression = RegressionGate(found, settings.fail, settings.fail_on)
             yield session
         finally:
             with progress.during("the engines are ended"):
@@ -118,25 +125,6 @@ def find_storage(config: pytest.Config) -> Path:
     return storage_folder(str(config.getoption("benchmark_storage")))
 
 
-def _regression(config: pytest.Config) -> RegressionGate | None:
-    """The gate against a baseline run, where one was asked for."""
-    found = config.stash.get(BASELINES, None)
-    if found is None:
-        return None
-    from pytest_specdec.history.history import RegressionGate
-
-    settings = config.stash[SETTINGS]
-    return RegressionGate(found, settings.fail, settings.fail_on)
-
-
-def _clock(config: pytest.Config) -> Callable[[], float]:
-    """The clock that pytest-benchmark was told to use."""
-    from pytest_benchmark.utils import load_timer
-
-    timer = config.getoption("benchmark_timer")
-    return load_timer(str(timer)).target  # type: ignore[no-any-return]
-
-
 @contextmanager
 def _progress(config: pytest.Config) -> Iterator[Progress]:
     """Progress on the terminal while engines load and decode, past pytest's capturing; silent with -q and -n."""
@@ -169,17 +157,19 @@ def _screen() -> AbstractContextManager[TextIO]:
 
 def _draw(reporter: Any, screen: TextIO, text: str) -> None:
     """Write over the line that was drawn before, or leave it blank."""
-    begun, reporter.currentfspath = bool(reporter.currentfspath), None
     room = shutil.get_terminal_size().columns - len(SPECDEC) - 1
-    screen.write("\n" * begun + CLEAR + (f"{SPECDEC}{text[:room]}" if text else ""))
-    screen.flush()
+    _write(reporter, screen, CLEAR + (f"{SPECDEC}{text[:room]}" if text else ""))
 
 
 def _say(reporter: Any, screen: TextIO, text: str) -> None:
-    """A line of its own, also where pytest has begun one with the test's name."""
-    begun, reporter.currentfspath = bool(reporter.currentfspath), None
     line = reporter.config.get_terminal_writer().markup(f"{SPECDEC}{text}", cyan=True)
-    screen.write("\n" * begun + CLEAR * screen.isatty() + line + "\n")
+    _write(reporter, screen, f"{CLEAR * screen.isatty()}{line}\n")
+
+
+def _write(reporter: Any, screen: TextIO, text: str) -> None:
+    """On a line of its own, also where pytest has begun one with the test's name."""
+    begun, reporter.currentfspath = bool(reporter.currentfspath), None
+    screen.write("\n" * begun + text)
     screen.flush()
 
 
@@ -226,7 +216,10 @@ def specdec(
         request.node.user_properties.append((PROPERTY, json.dumps(told, sort_keys=True)))
         request.node.user_properties.extend(flat(record))
 
-    benchmark.params = _label_params(benchmark.params)
+    if benchmark.params is not None:  # engines and scenarios by name, as the test's id has them
+        ours = {name: each for name, each in benchmark.params.items() if name in (*ENGINE_FIXTURES, "scenario")}
+        labels = {name: each.label for name, each in ours.items() if hasattr(each, "label")}
+        benchmark.params = {**benchmark.params, **labels}
     gate = Gate(specdec_session, benchmark, keep)
     gated = request.node.stash
 
@@ -256,14 +249,6 @@ def _refuse_other_arguments(engine: Any, scenario: Any) -> None:
         hint = " in this order" if isinstance(scenario, EngineSpec) and isinstance(engine, Scenario) else ""
         found = f"{type(engine).__name__} and {type(scenario).__name__}"
         pytest.fail(f"specdec() takes an engine and a scenario{hint}, not {found}", pytrace=False)
-
-
-def _label_params(params: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A test's parameters as its id has them: engines and scenarios by name, others as they are."""
-    if params is None:
-        return None
-    named = (*ENGINE_FIXTURES, "scenario")
-    return {**params, **{name: params[name].label for name in named if hasattr(params.get(name), "label")}}
 
 
 def withhold(item: pytest.Item, benchmark: Any) -> None:

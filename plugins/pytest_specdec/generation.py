@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from base64 import b64decode
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import zip_longest
 from operator import index
 from typing import Any
@@ -71,21 +71,10 @@ class Generation:
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Generation:
         """Build from the plain dictionary that a worker sends."""
+        known = {each.name: wire[each.name] for each in fields(cls) if each.name in wire}
         chunks = tuple(Chunk(float(at), int(tokens)) for at, tokens in wire.get("chunks", ()))
-        return cls(
-            prompt_ids=tuple(wire["prompt_ids"]),
-            token_ids=tuple(wire["token_ids"]),
-            finish_reason=wire["finish_reason"],
-            chunks=chunks,
-            text=wire.get("text"),
-            started_s=wire.get("started_s"),
-            scheduled_s=wire.get("scheduled_s"),
-            error=wire.get("error"),
-            draft_tokens=wire.get("draft_tokens"),
-            accepted_tokens=wire.get("accepted_tokens"),
-            cached_tokens=wire.get("cached_tokens"),
-            logprobs=None if wire.get("logprobs") is None else tuple(wire["logprobs"]),
-        )
+        logprobs = None if wire.get("logprobs") is None else tuple(wire["logprobs"])
+        return cls(**{**known, "chunks": chunks, "logprobs": logprobs})
 
 
 def count_steps(generations: Iterable[Generation]) -> int:

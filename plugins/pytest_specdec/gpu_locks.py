@@ -12,7 +12,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,28 +47,30 @@ class Claim:
             lock.release()
 
 
-def lock_folder() -> Path:
-    """Where this user's locks are: one folder for all runs on this machine."""
-    return Path(tempfile.gettempdir()) / f"pytest-specdec-gpus-{os.getuid()}"
-
-
 def claim(gpus: Sequence[Gpu], wanted: int, run: str, timeout: float, folder: Path | None = None) -> Claim:
     """Hold `wanted` of `gpus`, waiting up to `timeout` seconds for those of other runs.
 
     `run` names the run that this process belongs to. Raises EngineError where there are too few GPUs, where workers of
-    this very run hold so many that no waiting would help, or when the time is over.
+    this very run hold so many that no waiting would help, or when the time is over. `folder`: where this user's locks
+    are, one for all runs on this machine.
     """
     if len(gpus) < wanted:
         raise EngineError(
             f"{wanted} GPUs wanted for each worker, {len(gpus)} visible: deselect those tests, or show more"
         )
-    place = lock_folder() if folder is None else folder
+    place = folder or Path(tempfile.gettempdir()) / f"pytest-specdec-gpus-{os.getuid()}"
     deadline = time.monotonic() + timeout
-    with _queue(place, timeout):
+    try:
+        queue = FileLock(place / "queue.lock").acquire(timeout=timeout, poll_interval=POLL_SECONDS)
+    except Timeout:
+        raise EngineError(
+            "others wait for GPUs, and the time for it is over: use fewer workers, or a later hour"
+        ) from None
+    with queue:
         while (held := _try(gpus, wanted, run, place)) is None:
-            _refuse_vain_waiting(gpus, wanted, run, place)
+            told = _refuse_vain_waiting(gpus, wanted, run, place)
             if time.monotonic() >= deadline:
-                raise EngineError(f"no {wanted} GPUs free within {timeout:g} s: {_holders(gpus, place)}")
+                raise EngineError(f"no {wanted} GPUs free within {timeout:g} s: {told}")
             time.sleep(POLL_SECONDS)
     return held
 
@@ -102,45 +104,21 @@ def _note(gpu: Gpu, folder: Path) -> Path:
     return folder / f"{gpu.uuid}.json"
 
 
-@contextlib.contextmanager
-def _queue(folder: Path, timeout: float) -> Iterator[None]:
-    """The place at the head of the queue."""
-    try:
-        head = FileLock(folder / "queue.lock").acquire(timeout=timeout, poll_interval=POLL_SECONDS)
-    except Timeout:
-        raise EngineError(
-            "others wait for GPUs, and the time for it is over: use fewer workers, or a later hour"
-        ) from None
-    with head:
-        yield
-
-
-def _refuse_vain_waiting(gpus: Sequence[Gpu], wanted: int, run: str, folder: Path) -> None:
-    """Workers of one run hold their GPUs until all of them are done, so none can wait for another."""
-    ours = sum(_read_note(gpu, folder).get("run") == run for gpu in gpus if _is_held(gpu, folder))
-    if len(gpus) - ours < wanted:
+def _refuse_vain_waiting(gpus: Sequence[Gpu], wanted: int, run: str, folder: Path) -> str:
+    """Who holds which GPUs. Workers of one run hold theirs until all of them are done, so none can wait for another."""
+    holders: dict[Gpu, dict[str, object]] = {}
+    for gpu in gpus:
+        if lock := _try_lock(gpu, folder):
+            lock.release()
+            continue
+        holders[gpu] = {}
+        with contextlib.suppress(OSError, ValueError):  # it is just being written
+            holders[gpu] = dict(json.loads(_note(gpu, folder).read_text("utf-8")))
+    if len(gpus) - sum(note.get("run") == run for note in holders.values()) < wanted:
         raise EngineError(
             f"{len(gpus)} visible GPUs are too few for so many workers with {wanted} each: use -n {len(gpus) // wanted}"
         )
-
-
-def _is_held(gpu: Gpu, folder: Path) -> bool:
-    lock = _try_lock(gpu, folder)
-    if lock is not None:
-        lock.release()
-    return lock is None
-
-
-def _read_note(gpu: Gpu, folder: Path) -> dict[str, object]:
-    """What the last holder wrote; empty where it is just being written."""
-    with contextlib.suppress(OSError, ValueError):
-        return dict(json.loads(_note(gpu, folder).read_text("utf-8")))
-    return {}
-
-
-def _holders(gpus: Iterable[Gpu], folder: Path) -> str:
-    held = [gpu for gpu in gpus if _is_held(gpu, folder)]
-    return ", ".join(f"{gpu.uuid} is held by process {_read_note(gpu, folder).get('pid', '?')}" for gpu in held)
+    return ", ".join(f"{gpu.uuid} is held by process {note.get('pid', '?')}" for gpu, note in holders.items())
 
 
 class Placement:

@@ -13,7 +13,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
@@ -203,25 +203,18 @@ def missing(
 
     `engines`: (backend, interpreter) of those that run on this machine.
     """
-    for need, reason in (
-        *_by_marks(marks),
-        *((backend, missing_engine(backend, python)) for backend, python in engines),
-    ):
-        if reason is not None:
-            yield need, reason
-
-
-def _by_marks(marks: Iterable[tuple[str, tuple[Any, ...]]]) -> Iterator[tuple[str, str | None]]:
+    asked: Mapping[str, Callable[[tuple[Any, ...]], str | None]] = {
+        "gpu": lambda _: missing_gpus(1),
+        "multi_gpu": lambda arguments: missing_gpus(wanted_gpus(arguments)),
+        "cpu": lambda _: unwanted_gpus(),
+        "engine": lambda arguments: missing_engine(named_engine(arguments), None),
+    }
     for name, arguments in marks:
-        if name == "gpu":
-            yield name, missing_gpus(1)
-        elif name == "multi_gpu":
-            yield name, missing_gpus(wanted_gpus(arguments))
-        elif name == "cpu":
-            yield name, unwanted_gpus()
-        elif name == "engine":
-            engine = named_engine(arguments)
-            yield engine, missing_engine(engine, None)
+        if reason := asked[name](arguments):
+            yield (named_engine(arguments) if name == "engine" else name), reason
+    for backend, python in engines:
+        if reason := missing_engine(backend, python):
+            yield backend, reason
 
 
 def named_engine(arguments: tuple[Any, ...]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pytest_specdec.errors import did_you_mean
@@ -38,22 +38,19 @@ class Metric:
     shown_in: str = ""
 
 
-def _metrics() -> Iterator[Metric]:
-    yield Metric("tokens_per_second", True, RATES, "tokens/s")
-    yield Metric("speedup", True, NO_UNITS, "×")
-    yield Metric("joules_per_token", False, JOULES, "J")
-    yield Metric("acceptance_rate", True, NO_UNITS)
-    yield Metric("mean_accepted_length", True, TOKENS, "tokens")
-    for latency in LATENCIES:
-        for percent in PERCENTILES:
-            yield Metric(f"{latency}_p{percent}", False, TIMES, "ms")
-    yield Metric("peak_gpu_bytes", False, BYTES, "GiB")
-    yield Metric("peak_host_bytes", False, BYTES, "GiB")
-    yield Metric("goodput", True, NO_UNITS)
-    yield Metric("saturation_per_second", True, REQUESTS, "requests/s")
-
-
-METRICS = {metric.name: metric for metric in _metrics()}
+_METRICS = (
+    Metric("tokens_per_second", True, RATES, "tokens/s"),
+    Metric("speedup", True, NO_UNITS, "×"),
+    Metric("joules_per_token", False, JOULES, "J"),
+    Metric("acceptance_rate", True, NO_UNITS),
+    Metric("mean_accepted_length", True, TOKENS, "tokens"),
+    *(Metric(f"{latency}_p{percent}", False, TIMES, "ms") for latency in LATENCIES for percent in PERCENTILES),
+    Metric("peak_gpu_bytes", False, BYTES, "GiB"),
+    Metric("peak_host_bytes", False, BYTES, "GiB"),
+    Metric("goodput", True, NO_UNITS),
+    Metric("saturation_per_second", True, REQUESTS, "requests/s"),
+)
+METRICS = {metric.name: metric for metric in _METRICS}
 USUAL = ("tokens_per_second", "joules_per_token", "mean_accepted_length", "ttft_p99")
 
 
@@ -76,7 +73,9 @@ class Threshold:
         name, colon, amount = (part.strip() for part in written.partition(":"))
         if not colon or not amount:
             raise ValueError(f"{written!r} is not of the form metric:threshold, e.g. tokens_per_second:5%")
-        metric = _metric_named(name)
+        if name not in METRICS:
+            raise ValueError(f"unknown metric {name!r}; {did_you_mean(name, METRICS, f'known: {metric_names()}')}")
+        metric = METRICS[name]
         most, relative = _amount(metric, amount)
         return cls(metric, most, relative, amount)
 
@@ -87,12 +86,6 @@ def shown(name: str) -> Threshold:
 
 
 SHOWN = tuple(map(shown, USUAL))
-
-
-def _metric_named(name: str) -> Metric:
-    if name in METRICS:
-        return METRICS[name]
-    raise ValueError(f"unknown metric {name!r}; {did_you_mean(name, METRICS, f'known: {metric_names()}')}")
 
 
 def metric_names() -> str:
@@ -108,12 +101,7 @@ def _amount(metric: Metric, text: str) -> tuple[float, bool]:
     allowed = ["%", *metric.units]
     if written is None or written["unit"] not in allowed:
         raise ValueError(f"{text!r} is no threshold of {metric.name}: give a number with {' or '.join(allowed)}")
-    number, unit = _number(written["number"]), written["unit"]
-    return (number / 100, True) if unit == "%" else (number * metric.units[unit], False)
-
-
-def _number(text: str) -> float:
-    number = float(text)
+    number, unit = float(written["number"]), written["unit"]
     if not math.isfinite(number):
-        raise ValueError(f"{text!r} is no finite number")
-    return number
+        raise ValueError(f"{written['number']!r} is no finite number")
+    return (number / 100, True) if unit == "%" else (number * metric.units[unit], False)
