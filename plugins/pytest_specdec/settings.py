@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -163,10 +163,35 @@ class Option:
         """How pytest's parser is to take it."""
         return {"action": "store_const", "const": "yes"} if self.switch else {"metavar": self.metavar, **self.argparse}
 
+    def find(self, sources: Iterable[tuple[str, str | Sequence[str] | None]]) -> Found | None:
+        """What the first source with a text says; a list is an option that was repeated. Raises ConfigurationError."""
+        place, given = next(((place, text) for place, text in sources if text is not None), ("", None))
+        if given is None:
+            return None
+        text = given if isinstance(given, str) else ",".join(given)
+        try:
+            return Found(place, self.parse(text))
+        except ValueError as error:
+            raise ConfigurationError(
+                f"{place}: cannot read {text!r} as {self.metavar} ({error}); {self.help}"
+            ) from None
+
 
 def _option(metavar: str, help: str, parse: Callable[[str], Any] = str, default: Any = None, **more: Any) -> Any:
     """The field of a setting; the option's name is the field's."""
     return field(metadata={"option": Option("", metavar, help, parse, default, **more)})
+
+
+def _list(metavar: str, help: str) -> Any:
+    return _option(metavar, help, _names, ())
+
+
+def _choice(help: str, default: str, *others: str) -> Any:
+    return _option("NAME", help, _one_of(default, *others), default)
+
+
+def _switch(help: str) -> Any:
+    return _option("yes|no", help, parse_switch, False, switch=True)
 
 
 @dataclass(frozen=True)
@@ -188,24 +213,16 @@ class Settings:
     `origins`: the place that each came from, by name; the keys of a table have one each, e.g. "engine_options.seed".
     """
 
-    engine: tuple[str, ...] = _option(
-        "NAME[,NAME]",
-        "backends of the fixtures spec_engine and ar_engine: vllm, transformers, fake, or a plugin's",
-        _names,
-        (),
+    engine: tuple[str, ...] = _list(
+        "NAME[,NAME]", "backends of the fixtures spec_engine and ar_engine: vllm, transformers, fake, or a plugin's"
     )
     target: str | None = _option("MODEL", "target model: a path, a hub id, or a reference such as constructed:tiny")
-    draft: tuple[str, ...] = _option(
-        "MODEL[,MODEL]",
-        "draft models; with none, drafting is by lookup in the text, unless a method needs none",
-        _names,
-        (),
+    draft: tuple[str, ...] = _list(
+        "MODEL[,MODEL]", "draft models; with none, drafting is by lookup in the text, unless a method needs none"
     )
-    method: tuple[str, ...] = _option(
+    method: tuple[str, ...] = _list(
         "NAME[,NAME]",
         "speculation methods, as `pytest-specdec methods` names them; default: the one that the draft is made for",
-        _names,
-        (),
     )
     gamma: tuple[int, ...] = _option(
         "N[,N]", "draft tokens a step (vLLM: num_speculative_tokens); default: the head's own, or 3", parse_gammas, ()
@@ -219,7 +236,7 @@ class Settings:
     engine_options: Mapping[str, Any] = _option(
         "JSON", "constructor arguments passed through to the engine", _engine_options, {}
     )
-    scenario: tuple[str, ...] = _option("FILE[,FILE]", "scenario files or folders of them", _names, ())
+    scenario: tuple[str, ...] = _list("FILE[,FILE]", "scenario files or folders of them")
     set: Mapping[str, Any] = _option(
         "KEY=VALUE[,…]",
         "keys of the scenario that take the place of the file's, e.g. 'count = 8, max_tokens = 64'",
@@ -253,11 +270,8 @@ class Settings:
         8,
         renamed_from="control",
     )
-    rate: str = _option(
-        "NAME",
-        "of the target's own output, what it rates: sample, about 2,000 tokens; or all",
-        _one_of("sample", "all"),
-        "sample",
+    rate: str = _choice(
+        "of the target's own output, what it rates: sample, about 2,000 tokens; or all", "sample", "all"
     )
     python: str | None = _option("PATH", "interpreter of the engines' workers; default: this one")
     reference_python: str | None = _option(
@@ -272,7 +286,7 @@ class Settings:
     load_timeout: float = _option("SECONDS", "limit for loading an engine", _seconds, 900.0)
     timeout: float = _option("SECONDS", "limit for one call to an engine", _seconds, 600.0)
     cache: str | None = _option("FOLDER", "where made models are kept; default: the user's cache folder")
-    preset: str = _option("NAME", "quick, or thorough for tests marked so too", _one_of("quick", "thorough"), "quick")
+    preset: str = _choice("quick, or thorough for tests marked so too", "quick", "thorough")
     require: tuple[str, ...] = _option(
         "NAME[,NAME]",
         "turn skips for want of these into failures: gpu, cpu, multi_gpu, or an engine's name; "
@@ -300,40 +314,17 @@ class Settings:
     )
     repro: str | None = _option("FOLDER", "for a red gate, write a bug report: a script that stands alone, made small")
     repro_seconds: float = _option("SECONDS", "limit for making a bug report's request small", _seconds, 120.0)
-    table: str = _option(
-        "NAME",
-        "ours: of gates the table of verdicts alone, or both: pytest-benchmark's table too",
-        _one_of("ours", "both"),
-        "ours",
+    table: str = _choice(
+        "ours: of gates the table of verdicts alone, or both: pytest-benchmark's table too", "ours", "both"
     )
     report: str | None = _option("FILE", "write a report of this session, red gates too: FILE.html, .md, .csv or .json")
-    plan: bool = _option(
-        "yes|no",
-        "say which gates there are, on which engines and for how long, and stop",
-        parse_switch,
-        False,
-        switch=True,
+    plan: bool = _switch("say which gates there are, on which engines and for how long, and stop")
+    resume: bool = _switch(
+        "skip a gate that is green in a saved run: of the same engine, versions, hardware, scenario and settings"
     )
-    resume: bool = _option(
-        "yes|no",
-        "skip a gate that is green in a saved run: of the same engine, versions, hardware, scenario and settings",
-        parse_switch,
-        False,
-        switch=True,
-    )
-    allow_empty: bool = _option(
-        "yes|no",
-        "let a session pass in CI (environment CI) though all of its tests were skipped",
-        parse_switch,
-        False,
-        switch=True,
-    )
-    env: bool = _option(
-        "yes|no",
-        "take settings from names that benchmark scripts export, as TARGET_MODEL; print all settings with their origin",
-        parse_switch,
-        False,
-        switch=True,
+    allow_empty: bool = _switch("let a session pass in CI (environment CI) though all of its tests were skipped")
+    env: bool = _switch(
+        "take settings from names that benchmark scripts export, as TARGET_MODEL; print all settings with their origin"
     )
     origins: Mapping[str, str] = field(default_factory=dict)
 
@@ -355,9 +346,10 @@ class Settings:
         values: dict[str, Any] = {}
         origins: dict[str, str] = {}
         for option in OPTIONS:
-            given = [(each.flag, _join(command_line.get(each.name))) for each in option.names]
-            above = _first(option, [*given, *(_in(environment, each) for each in option.names)])
-            below = _first(option, [(each.places[2], ini.get(each.name) or None) for each in option.names])
+            given = [(each.flag, command_line.get(each.name)) for each in option.names]
+            given += [(each.variable, environment.get(each.variable) or None) for each in option.names]
+            above = option.find(given)
+            below = option.find((each.places[2], ini.get(each.name) or None) for each in option.names)
             told = _by_key if isinstance(option.default, Mapping) else _whole
             values[option.name], places = told(option, above, exported or {}, below)
             origins |= places
@@ -409,15 +401,6 @@ def _told(value: Any) -> str:
     return ", ".join(map(str, value)) or "-" if isinstance(value, tuple) else str(value)
 
 
-def _in(environment: Mapping[str, str], option: Option) -> tuple[str, str | None]:
-    return option.variable, environment.get(option.variable) or None
-
-
-def _first(option: Option, sources: Sequence[tuple[str, str | None]]) -> Found | None:
-    """What the first source with a text says."""
-    return next((Found(place, _parse(option, place, text)) for place, text in sources if text is not None), None)
-
-
 def _whole(option: Option, above: Found | None, exported: Layer, below: Found | None) -> tuple[Any, dict[str, str]]:
     found = above or exported.get(option.name) or below or Found("default", option.default)
     return found.value, {option.name: found.place}
@@ -433,20 +416,6 @@ def _by_key(option: Option, above: Found | None, exported: Layer, below: Found |
 
 def _keys(table: Found | None) -> dict[str, Found]:
     return {key: replace(table, value=value) for key, value in table.value.items()} if table else {}
-
-
-def _join(given: str | list[str] | None) -> str | None:
-    """An option that was repeated, as the one text that the other sources have."""
-    return ",".join(given) if isinstance(given, list) else given
-
-
-def _parse(option: Option, place: str, text: str) -> Any:
-    try:
-        return option.parse(text)
-    except ValueError as error:
-        raise ConfigurationError(
-            f"{place}: cannot read {text!r} as {option.metavar} ({error}); {option.help}"
-        ) from None
 
 
 NO_SETTINGS = ("SPECDEC_WORKLOADS",)
