@@ -16,7 +16,7 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 from textwrap import wrap
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pytest_specdec import hardware
 from pytest_specdec.engines.choice import LOOKUP
@@ -65,72 +65,58 @@ def _parser() -> argparse.ArgumentParser:
         "--storage", type=_told(storage_folder), default=Path(STORAGE), help=f"pytest-benchmark's; default {STORAGE}"
     )
 
-    command = commands.add_parser("demo", help="write an example that needs no model into a new folder, and run it")
-    command.add_argument("folder", type=Path, nargs="?", default=Path("specdec-demo"), help="default specdec-demo")
-    command.add_argument("--open", action="store_true", help="open the report in a browser")
-    command.set_defaults(run=demo)
+    def add(name: str, run: Callable[[argparse.Namespace], int], words: str, **more: Any) -> Callable[..., Any]:
+        command = commands.add_parser(name, help=words, **more)
+        command.set_defaults(run=run, limits=[])
+        return command.add_argument
 
-    command = commands.add_parser("init", help="write a first test for models of your own")
-    command.add_argument("folder", type=Path, nargs="?", default=Path(), help="default: the present one")
-    command.add_argument("--target", required=True, metavar="MODEL", help="a path, or a name on the hub")
-    command.add_argument(
-        "--draft",
-        metavar="MODEL",
-        help="the drafter; without, drafting is by lookup in the text, unless a method needs none",
-    )
-    command.add_argument("--engine", required=True, choices=LOOKUP, help="which one decodes")
-    command.add_argument(
-        "--method",
-        metavar="NAME",
-        help="as `pytest-specdec methods` names it; default: the one that the draft is made for",
-    )
-    command.add_argument(
-        "--gamma", type=_told(parse_gammas), default=(3, 5), metavar="N[,N]", help="draft tokens; default 3,5"
-    )
-    command.set_defaults(run=init)
+    argument = add("demo", demo, "write an example that needs no model into a new folder, and run it")
+    argument("folder", type=Path, nargs="?", default=Path("specdec-demo"), help="default specdec-demo")
+    argument("--open", action="store_true", help="open the report in a browser")
 
-    command = commands.add_parser("list", parents=[stored], help="saved runs, the newest last")
-    command.add_argument("-n", "--number", type=_number, default=20, help="how many; default 20, 0 for all")
-    command.set_defaults(run=list_runs)
+    argument = add("init", init, "write a first test for models of your own")
+    argument("folder", type=Path, nargs="?", default=Path(), help="default: the present one")
+    argument("--target", required=True, metavar="MODEL", help="a path, or a name on the hub")
+    words = "the drafter; without, drafting is by lookup in the text, unless a method needs none"
+    argument("--draft", metavar="MODEL", help=words)
+    argument("--engine", required=True, choices=LOOKUP, help="which one decodes")
+    words = "as `pytest-specdec methods` names it; default: the one that the draft is made for"
+    argument("--method", metavar="NAME", help=words)
+    gammas = _told(parse_gammas)
+    argument("--gamma", type=gammas, default=(3, 5), metavar="N[,N]", help="draft tokens; default 3,5")
 
-    command = commands.add_parser("show", parents=[stored], help="the gates of one run, or of several the newest")
-    command.add_argument("runs", metavar="RUN", nargs="*", help=f"{RUNS}; default: the latest")
-    command.add_argument("--into", type=Path, metavar="PAGE", help="write the table between the marks that name RUN")
-    command.set_defaults(run=show)
+    argument = add("list", list_runs, "saved runs, the newest last", parents=[stored])
+    argument("-n", "--number", type=_number, default=20, help="how many; default 20, 0 for all")
 
-    command = commands.add_parser("decide", parents=[stored], help="which γ to use, for each target and scenario")
-    command.add_argument("runs", metavar="RUN", nargs="*", help=f"{RUNS}; default: the latest")
-    command.add_argument("--by", choices=BY, default="throughput", help="what is to be best; default throughput")
+    argument = add("show", show, "the gates of one run, or of several the newest", parents=[stored])
+    argument("runs", metavar="RUN", nargs="*", help=f"{RUNS}; default: the latest")
+    argument("--into", type=Path, metavar="PAGE", help="write the table between the marks that name RUN")
+
+    argument = add("decide", decide, "which γ to use, for each target and scenario", parents=[stored])
+    argument("runs", metavar="RUN", nargs="*", help=f"{RUNS}; default: the latest")
+    argument("--by", choices=BY, default="throughput", help="what is to be best; default throughput")
     for name in LIMITED:
         flag, words = f"--max-{'-'.join(reversed(name.split('_')))}", f"the most that {name} may be, e.g. 8ms"
         limit = _told(partial(Limit.parse, name))
-        command.add_argument(flag, dest="limits", type=limit, action="append", metavar="TIME", help=words)
-    command.set_defaults(run=decide, limits=[])
+        argument(flag, dest="limits", type=limit, action="append", metavar="TIME", help=words)
 
-    command = commands.add_parser(
-        "compare", parents=[stored], help="what changed from one run to another", epilog=f"metrics: {metric_names()}"
-    )
-    command.add_argument("then", metavar="BASELINE", help=f"the run that is compared with: {RUN}")
-    command.add_argument("now", metavar="RUN", nargs="?", default=LATEST, help=f"{RUN}; default: the latest")
+    changed = "what changed from one run to another"
+    argument = add("compare", compare, changed, parents=[stored], epilog=f"metrics: {metric_names()}")
+    argument("then", metavar="BASELINE", help=f"the run that is compared with: {RUN}")
+    argument("now", metavar="RUN", nargs="?", default=LATEST, help=f"{RUN}; default: the latest")
     words = "exit with 1 if it is worse by more, e.g. ttft_p99:10ms or 5%%; may be repeated"
-    command.add_argument(
-        "--fail", type=_told(Threshold.parse), action="append", default=[], metavar="METRIC:MOST", help=words
-    )
-    command.add_argument("--all", action="store_true", help="every metric, those that did not change too")
-    command.set_defaults(run=compare)
+    threshold = _told(Threshold.parse)
+    argument("--fail", type=threshold, action="append", default=[], metavar="METRIC:MOST", help=words)
+    argument("--all", action="store_true", help="every metric, those that did not change too")
 
-    command = commands.add_parser("report", parents=[stored], help="a page with tables and figures")
-    command.add_argument("runs", metavar="RUN", nargs="*", help=f"{RUNS}; default: every run in the storage")
-    command.add_argument("-o", "--output", type=Path, required=True, help="the file to write")
-    command.add_argument("--format", choices=FORMATS, help="default: by the file's suffix")
-    command.set_defaults(run=report)
+    argument = add("report", report, "a page with tables and figures", parents=[stored])
+    argument("runs", metavar="RUN", nargs="*", help=f"{RUNS}; default: every run in the storage")
+    argument("-o", "--output", type=Path, required=True, help="the file to write")
+    argument("--format", choices=FORMATS, help="default: by the file's suffix")
 
-    command = commands.add_parser("methods", help="every way to speculate that the engines here have")
-    command.set_defaults(run=methods)
-
-    command = commands.add_parser("doctor", help="what this machine can run, and what would be skipped")
-    command.add_argument("--json", action="store_true", help="as one JSON object, for a report of a bug")
-    command.set_defaults(run=doctor)
+    add("methods", methods, "every way to speculate that the engines here have")
+    argument = add("doctor", doctor, "what this machine can run, and what would be skipped")
+    argument("--json", action="store_true", help="as one JSON object, for a report of a bug")
     return parser
 
 
@@ -216,7 +202,7 @@ def _print_decisions(decisions: Sequence[Decision]) -> None:
 
 def compare(options: argparse.Namespace) -> int:
     """Every gate of one run against another run; 1 if a threshold is missed or a baseline run refused."""
-    then, now = _run(options.then, options.storage), _run(options.now, options.storage)
+    then, now = (read_run(_path(name, options.storage)) for name in (options.then, options.now))
     print(f"baseline  {_line(then)}\nrun       {_line(now)}")
     others = [
         shown(name) for name in METRICS if options.all and name not in {each.metric.name for each in options.fail}
@@ -233,14 +219,9 @@ def report(options: argparse.Namespace) -> int:
     """Write a page about one run or several."""
     form = options.format or format_of(options.output)
     paths = [path for name in options.runs for path in _paths(name, options.storage)] or paths_in(options.storage)
-    runs = read_runs(paths)
-    write_report(runs, options.output, form)
+    write_report(runs := read_runs(paths), options.output, form)
     print(f"wrote {options.output}" + (f": {len(runs)} of {len(paths)} runs" if len(runs) < len(paths) else ""))
     return 0
-
-
-def _run(name: str, storage: Path) -> SavedRun:
-    return read_run(_path(name, storage))
 
 
 def _path(name: str, storage: Path) -> Path:
@@ -295,27 +276,26 @@ def findings() -> Iterator[tuple[str, str]]:
     """(topic, words) for everything that decides what a run here would do."""
     yield "Python", f"{platform.python_version()} on {platform.system()} {platform.release()}, {platform.machine()}"
     yield "processor", f"{hardware.processor()}, {hardware.cores()} cores"
-    yield from _gpus()
-    yield "CPU energy", _cpu_energy()
+    yield from _devices()
     yield from ((name, _version(name)) for name in PACKAGES)
     yield "models", _models(default_root())
-    yield from ((_mark(name, arguments), _verdict(name, arguments)) for name, arguments in NEEDS)
+    for name, arguments in NEEDS:
+        mark = f"{name}({', '.join(map(str, arguments))})" if arguments else f"-m {name}"
+        reasons = [reason for _, reason in hardware.missing([(name, arguments)], ())]
+        yield mark, f"would be skipped: {'; '.join(reasons)}" if reasons else "can run"
 
 
-def _gpus() -> Iterator[tuple[str, str]]:
+def _devices() -> Iterator[tuple[str, str]]:
     found = hardware.gpus()
     for gpu in found.visible:
         yield f"GPU {gpu.index}", f"{gpu.name}, {gpu.uuid}, driver {found.driver}"
         yield f"GPU {gpu.index} energy", hardware.energy_counter(gpu.uuid)
     if not found.visible:
         yield "GPU", f"none: {found.reason}"
-
-
-def _cpu_energy() -> str:
     try:
-        return f"RAPL, {len(packages(POWERCAP))} packages"
+        yield "CPU energy", f"RAPL, {len(packages(POWERCAP))} packages"
     except MeterFault as fault:
-        return str(fault)
+        yield "CPU energy", str(fault)
 
 
 def _version(package: str) -> str:
@@ -329,12 +309,3 @@ def _models(root: Path) -> str:
     found = sorted(folder.name for folder in root.glob("*") if is_complete(folder))
     hub = len(list(hub_cache().glob("models--*")))
     return f"{', '.join(found) or 'none made yet'} in {root}" + (f"; {hub} in the hub's cache" if hub else "")
-
-
-def _mark(name: str, arguments: tuple[object, ...]) -> str:
-    return f"-m {name}" if not arguments else f"{name}({', '.join(map(str, arguments))})"
-
-
-def _verdict(name: str, arguments: tuple[object, ...]) -> str:
-    reasons = [reason for _, reason in hardware.missing([(name, arguments)], ())]
-    return f"would be skipped: {'; '.join(reasons)}" if reasons else "can run"
