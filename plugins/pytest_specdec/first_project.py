@@ -17,7 +17,6 @@ import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 from string import Template
-from typing import Any
 from xml.etree import ElementTree
 
 from pytest_specdec.engines.choice import choose_engines, default_method, refuse_impossible, refuse_missing_method
@@ -83,11 +82,9 @@ def run_example(folder: Path, options: Sequence[str]) -> None:
 def read_outcomes(results: Path) -> dict[str, str]:
     """What became of each test file, in the words of pytest's JUnit XML; nothing where that was not written."""
     cases = ElementTree.parse(results).iter("testcase") if results.exists() else ()
-    return {case.get("classname", ""): _outcome(case) for case in cases}
-
-
-def _outcome(case: ElementTree.Element) -> str:
-    return next((part.tag for part in case if part.tag in ("failure", "error", "skipped")), "passed")
+    found = {case.get("classname", ""): [part.tag for part in case] for case in cases}
+    bad = ("failure", "error", "skipped")
+    return {name: next((tag for tag in tags if tag in bad), "passed") for name, tags in found.items()}
 
 
 TEST, SCENARIO = "test_speculation.py", "prompts.toml"
@@ -133,29 +130,21 @@ source = { format = "text", prompts = [
 
 def init(options: argparse.Namespace) -> int:
     """Write a first test and its scenario for the models that are named, and say how to run it."""
-    mark = _mark(options)
+    method = options.method or default_method(options.engine, options.draft).name
+    drafted = {"draft": options.draft} if options.draft else {}
+    mark = {"target": options.target, **drafted, "method": method, "gamma": options.gamma}
     specs = choose_engines(options.engine, True, [mark], Settings.resolve({}, {}, {}))
     refuse_impossible(specs, False, None)
     if names_of_vllm() is None:
         refuse_missing_method(method_named(mark["method"]).name, options.engine)
-    said = "\n".join(f"    {name}={_as_source(value)}," for name, value in mark.items())
+    source = {name: json.dumps(each, ensure_ascii=False) if name != "gamma" else each for name, each in mark.items()}
+    said = "\n".join(f"    {name}={value}," for name, value in source.items())
     test, scenario = options.folder / TEST, options.folder / SCENARIO
     _write_new({test: FIRST_TEST.substitute(engine=options.engine, mark=said, scenario=SCENARIO), scenario: PROMPTS})
     print(f"wrote {test} and {scenario}")
     print(f"What would run:   pytest {test} --specdec-plan\nRun and keep it:  pytest {test} --benchmark-autosave")
     print(f"The engine, where it is not installed yet: {INSTALL[options.engine]}")
     return 0
-
-
-def _mark(options: argparse.Namespace) -> dict[str, Any]:
-    """The keys of the test's mark."""
-    method = options.method or default_method(options.engine, options.draft).name
-    drafted = {"draft": options.draft} if options.draft else {}
-    return {"target": options.target, **drafted, "method": method, "gamma": options.gamma}
-
-
-def _as_source(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 
 def _write_new(files: dict[Path, str]) -> None:

@@ -38,12 +38,17 @@ class Interruption:
         process = os.getpid()
 
         def handle(*_: Any) -> None:
-            if os.getpid() != process:
-                _end_by_default()
+            if os.getpid() != process:  # which a test has forked: it ends as if it had no handler
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                os.kill(os.getpid(), signal.SIGTERM)
             self._terminate(session)
 
+        def restore() -> None:
+            if signal.getsignal(signal.SIGTERM) is handle:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
         signal.signal(signal.SIGTERM, handle)
-        session.config.add_cleanup(lambda: _restore_after(handle))
+        session.config.add_cleanup(restore)
 
     def _terminate(self, session: pytest.Session) -> None:
         """Interrupt the session, once; a test that swallows that is the last."""
@@ -125,18 +130,6 @@ def _may_handle_sigterm(config: pytest.Config) -> bool:
     """
     mine = threading.current_thread() is threading.main_thread() and not hasattr(config, "workerinput")
     return mine and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL and not config.getoption("usepdb", False)
-
-
-def _end_by_default() -> None:
-    """In a process that a test has forked, which has inherited the handler: end as if it had not."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _restore_after(handle: Any) -> None:
-    """The default, unless somebody has put another handler in place since."""
-    if signal.getsignal(signal.SIGTERM) is handle:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _in_words(stop: BaseException) -> str:

@@ -245,14 +245,11 @@ def _specs(fixture: str, marks: list[dict[str, Any]], config: pytest.Config) -> 
     if not backends:
         raise ConfigurationError(f"the fixture {fixture} needs to know its engine: give --specdec-engine NAME")
     specs = [spec for name in backends for spec in choose_engines(name, speculates, marks, settings)]
-    refuse_impossible(specs, _others_add_engines(config), settings.cache)
-    return specs
-
-
-def _others_add_engines(config: pytest.Config) -> bool:
-    """Whether another plugin starts engines: which names it answers to, it alone knows."""
     starts = config.hook.pytest_specdec_start_engine.get_hookimpls()
-    return any(each.function.__module__ != __name__ and not (each.wrapper or each.hookwrapper) for each in starts)
+    # Which names another plugin answers to, it alone knows.
+    others = any(each.function.__module__ != __name__ and not (each.wrapper or each.hookwrapper) for each in starts)
+    refuse_impossible(specs, others, settings.cache)
+    return specs
 
 
 def _scenarios(metafunc: pytest.Metafunc, marks: list[dict[str, Any]], settings: Settings) -> list[Choice]:

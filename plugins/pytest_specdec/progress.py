@@ -60,7 +60,10 @@ def describe_plan(gates: Sequence[PlannedGate]) -> list[str]:
     engines: dict[EngineSpec, dict[str, None]] = {}
     for gate in gates:
         engines.setdefault(gate.engine, {})[gate.scenario] = None
-    head = f"plan: {count(len(gates), 'gate')} of {count(len(engines), 'engine')}, {_how_long(gates)}"
+    known = [gate.seconds for gate in gates if gate.seconds is not None]
+    whole = "" if len(known) == len(gates) else f" for the {len(known)} that ran here before"
+    how_long = f"about {sum(known):.0f} s{whole}" if known else "no saved run on this machine tells how long they take"
+    head = f"plan: {count(len(gates), 'gate')} of {count(len(engines), 'engine')}, {how_long}"
     told = {f"{spec.label} ({spec.backend}, {spec.dtype})": names for spec, names in engines.items()}
     return [head, *(f"  {engine}: {', '.join(names)}" for engine, names in told.items())]
 
@@ -68,14 +71,6 @@ def describe_plan(gates: Sequence[PlannedGate]) -> list[str]:
 def count(number: int, what: str) -> str:
     """E.g. "1 gate", "2 gates"."""
     return f"{number} {what}" + "s" * (number != 1)
-
-
-def _how_long(gates: Sequence[PlannedGate]) -> str:
-    known = [gate.seconds for gate in gates if gate.seconds is not None]
-    if not known:
-        return "no saved run on this machine tells how long they take"
-    whole = "" if len(known) == len(gates) else f" for the {len(known)} that ran here before"
-    return f"about {sum(known):.0f} s{whole}"
 
 
 @dataclass(frozen=True)

@@ -126,12 +126,7 @@ def own_gpus(subject: Subject, instruments: Instruments) -> tuple[list[Device], 
         nvml = instruments.nvml()
     except Exception as error:
         raise MeterFault(f"NVML does not answer ({error})") from error
-    devices, shown = _devices(nvml, subject, {**instruments.environment, **subject.environment})
-    return devices, subject.owns if shown else None
-
-
-def _devices(nvml: Any, subject: Subject, environment: Mapping[str, str]) -> tuple[list[Device], bool]:
-    """The engine's GPUs, and whether NVML shows its processes on them. Raises MeterFault with the reason for none."""
+    environment = {**instruments.environment, **subject.environment}
     if "MIG-" in environment.get("CUDA_VISIBLE_DEVICES", ""):
         raise MeterFault("the engine has a slice of a GPU (MIG), which has no energy of its own")
     present = list(present_gpus(nvml))
@@ -140,7 +135,7 @@ def _devices(nvml: Any, subject: Subject, environment: Mapping[str, str]) -> tup
     chosen = own or [Device(nvml, gpu.uuid) for gpu in first_visible(present, subject.gpus, environment)]
     if any(device.is_sliced() for device in chosen):
         raise MeterFault("the engine's GPU is sliced (MIG is on), and a slice has no energy of its own")
-    return chosen, bool(own)
+    return chosen, subject.owns if own else None
 
 
 def first_visible(present: Sequence[Gpu], wanted: int, environment: Mapping[str, str]) -> Sequence[Gpu]:
@@ -148,14 +143,8 @@ def first_visible(present: Sequence[Gpu], wanted: int, environment: Mapping[str,
     visible = visible_gpus(tuple(present), environment)
     if len(visible) < wanted:
         raise MeterFault(f"{wanted} GPU(s) wanted, {len(visible)} of {len(present)} visible to the engine")
-    if len(visible) > wanted or "CUDA_VISIBLE_DEVICES" in environment:
-        _refuse_unknown_order(present, environment)
-    return visible[:wanted]
-
-
-def _refuse_unknown_order(present: Sequence[Gpu], environment: Mapping[str, str]) -> None:
-    """CUDA numbers unlike cards fastest first, NVML by the bus; UUIDs need no number."""
-    listed = environment.get("CUDA_VISIBLE_DEVICES", "0")
+    # CUDA numbers unlike cards fastest first, NVML by the bus; UUIDs need no number.
+    listed = environment.get("CUDA_VISIBLE_DEVICES", "0" if len(visible) > wanted else "")
     by_number = any(entry.strip().isdigit() for entry in listed.split(","))
     unlike = len({gpu.name for gpu in present}) > 1
     if unlike and by_number and environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
@@ -163,6 +152,7 @@ def _refuse_unknown_order(present: Sequence[Gpu], environment: Mapping[str, str]
             "unlike GPUs, which CUDA numbers fastest first and NVML by the bus: "
             "set CUDA_DEVICE_ORDER=PCI_BUS_ID or list UUIDs in CUDA_VISIBLE_DEVICES"
         )
+    return visible[:wanted]
 
 
 class RemoteMeter(Meter):

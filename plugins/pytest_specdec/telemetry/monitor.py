@@ -33,7 +33,6 @@ OWN = "engine's processes, sampled"
 WHOLE = "whole GPUs, sampled (others included)"
 NOT_TOLD = "the engine does not tell"
 PROC = Path("/proc")
-INTERVAL_SECONDS = 0.5
 LONGEST = 20_000
 NOT_ASKED = "not asked for: give --specdec-monitor SECONDS"
 ELSEWHERE = "the engine runs on another machine, where no samples are taken"
@@ -109,9 +108,7 @@ def _high_water_marks(status: Path) -> list[int]:
 class Monitor:
     """Samples between `start` and `stop`."""
 
-    def __init__(
-        self, devices: Sequence[Device], clock: Clock, ticker: MakeTicker, interval: float = INTERVAL_SECONDS
-    ) -> None:
+    def __init__(self, devices: Sequence[Device], clock: Clock, ticker: MakeTicker, interval: float) -> None:
         """`interval` in seconds. Raises ValueError unless it is positive."""
         if interval <= 0:
             raise ValueError(f"a monitor needs an interval above 0 s, not {interval:g}")
@@ -137,42 +134,35 @@ class Monitor:
         for device in self._devices:
             columns = self._columns[device.uuid]
             if len(columns.get("seconds", ())) < LONGEST:
-                for name, value in _row(device, self._clock() - self._began).items():
+                row = {
+                    "seconds": self._clock() - self._began,
+                    "watts": device.instant_watts(),
+                    "gpu_percent": device.utilisation_percent(),
+                    "memory_bytes": device.used_bytes(),
+                    "sm_mhz": device.clock_mhz("SM"),
+                    "memory_mhz": device.clock_mhz("MEM"),
+                    "celsius": device.celsius(),
+                }
+                for name, value in row.items():
                     columns.setdefault(name, []).append(value)
 
 
-def monitor_of(subject: Subject, instruments: Instruments, interval: float = INTERVAL_SECONDS) -> Monitor:
+def monitor_of(subject: Subject, instruments: Instruments, interval: float) -> Monitor:
     """A monitor of an engine's GPUs, every `interval` seconds. Raises MeterFault where there are none to be told."""
     devices, _ = own_gpus(subject, instruments)
     return Monitor(devices, instruments.clock, instruments.ticker, interval)
-
-
-def _row(device: Device, seconds: float) -> dict[str, float | None]:
-    return {
-        "seconds": seconds,
-        "watts": device.instant_watts(),
-        "gpu_percent": device.utilisation_percent(),
-        "memory_bytes": device.used_bytes(),
-        "sm_mhz": device.clock_mhz("SM"),
-        "memory_mhz": device.clock_mhz("MEM"),
-        "celsius": device.celsius(),
-    }
-
-
-def write_series(series: dict[str, Any], path: Path) -> None:
-    """Keep a series as JSON, making the folder. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(series, allow_nan=False), "utf-8")
 
 
 @contextmanager
 def watch(engine: Engine, interval: float | None, path: Path) -> Iterator[Callable[[], Figure[str]]]:
     """Sample the engine's GPUs in the block. Afterwards what is given tells the file, or why there is none.
 
-    `interval` in seconds, None for no samples at all.
+    `interval` in seconds, None for no samples at all. Raises OSError where the file cannot be written.
     """
     try:
-        monitor = _monitor_for(engine, interval)
+        if interval is None or engine.spec.gateway is not None:
+            raise MeterFault(NOT_ASKED if interval is None else ELSEWHERE)
+        monitor = monitor_of(Subject.of(engine), Instruments(), interval)
     except MeterFault as fault:
         reason = str(fault)
         yield lambda: Figure(None, reason)
@@ -181,12 +171,5 @@ def watch(engine: Engine, interval: float | None, path: Path) -> Iterator[Callab
     try:
         yield lambda: Figure(str(path))
     finally:
-        write_series(monitor.stop(), path)
-
-
-def _monitor_for(engine: Engine, interval: float | None) -> Monitor:
-    if interval is None:
-        raise MeterFault(NOT_ASKED)
-    if engine.spec.gateway is not None:
-        raise MeterFault(ELSEWHERE)
-    return monitor_of(Subject.of(engine), Instruments(), interval)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(monitor.stop(), allow_nan=False), "utf-8")

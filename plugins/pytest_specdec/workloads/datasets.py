@@ -48,13 +48,8 @@ READERS: Mapping[str, Callable[[Path], Iterator[Row | Wrong]]] = {
     "parquet": parquet_rows,
 }
 SHAREGPT_ROLES = {
-    "human": "user",
-    "user": "user",
-    "gpt": "assistant",
-    "chatgpt": "assistant",
-    "bing": "assistant",
-    "bard": "assistant",
-    "assistant": "assistant",
+    **dict.fromkeys(("human", "user"), "user"),
+    **dict.fromkeys(("gpt", "chatgpt", "bing", "bard", "assistant"), "assistant"),
     "system": "system",
 }
 UNPREPARED = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
@@ -71,7 +66,7 @@ class RowsSource(PromptSource):
 
     order: Literal["file", "shuffled"] = key('"file" or "shuffled"', 'order = "shuffled"', "file")
     skip_malformed: Annotated[bool, Field(strict=True)] = key("true or false", "skip_malformed = true", False)
-    _kept: dict[tuple[int | None, int], Chosen] = PrivateAttr(default_factory=dict)
+    _kept: dict[tuple[int | None, int | None], Chosen] = PrivateAttr(default_factory=dict)
 
     @property
     @abstractmethod
@@ -95,21 +90,16 @@ class RowsSource(PromptSource):
 
     def choose(self, count: int | None, seed: int) -> Chosen:
         """The first `count` rows in the wanted order, all for None. Raises SourceFault."""
-        key = (count, seed if self.order == "shuffled" else 0)
-        if key not in self._kept:
-            chosen = self._choose(count, seed)
-            self._kept[key] = self._kept[len(chosen.items), key[1]] = chosen
-        return self._kept[key]
-
-    def _choose(self, count: int | None, seed: int) -> Chosen:
-        choice = Choice(count, seed if self.order == "shuffled" else None, self.skip_malformed)
-        try:
-            chosen = choice.of(self.find_items(), self.data_name)
-        except ConfigurationError as error:
-            raise SourceFault(str(error), getattr(error, "key", self.data_key)) from None
-        if not chosen.items:
-            raise self.nothing(chosen)
-        return chosen
+        drawn = seed if self.order == "shuffled" else None
+        if (count, drawn) not in self._kept:
+            try:
+                chosen = Choice(count, drawn, self.skip_malformed).of(self.find_items(), self.data_name)
+            except ConfigurationError as error:
+                raise SourceFault(str(error), getattr(error, "key", self.data_key)) from None
+            if not chosen.items:
+                raise self.nothing(chosen)
+            self._kept[count, drawn] = self._kept[len(chosen.items), drawn] = chosen
+        return self._kept[count, drawn]
 
     def nothing(self, chosen: Chosen) -> SourceFault:
         """The error that no row is left to be asked."""

@@ -260,8 +260,8 @@ def _as_range(length: object) -> object:
 
 
 def _in_order(length: tuple[int, int]) -> tuple[int, int]:
-    low, high = length
-    if low > high:
+    if length[0] > length[1]:
+        low, high = length
         raise invalid(f"the range [{low}, {high}] is empty: write the smaller length first, [{high}, {low}]")
     return length
 

@@ -17,7 +17,7 @@ from pytest_specdec.record import Figure
 from pytest_specdec.telemetry import monitor as monitoring
 from pytest_specdec.telemetry.energy import Instruments
 from pytest_specdec.telemetry.meter import Subject, Ticker
-from pytest_specdec.telemetry.monitor import ELSEWHERE, NOT_ASKED, Monitor, monitor_of, watch, write_series
+from pytest_specdec.telemetry.monitor import ELSEWHERE, NOT_ASKED, Monitor, monitor_of, watch
 
 
 def start_monitor(clock: Any, card: Any, interval: float) -> Monitor:
@@ -64,12 +64,6 @@ def test_an_interval_of_nothing_is_refused() -> None:
         start_monitor(fake.FakeClock(), fake.Card("GPU-a"), 0.0)
 
 
-def test_a_series_is_kept_in_a_file_of_its_own(tmp_path: Path) -> None:
-    path = tmp_path / "series" / "one.json"
-    write_series({"gpus": {"GPU-a": {"watts": [1.5, None]}}}, path)
-    assert json.loads(path.read_text()) == {"gpus": {"GPU-a": {"watts": [1.5, None]}}}
-
-
 def test_a_ticker_ticks_until_it_is_stopped_and_can_start_again() -> None:
     ticked = threading.Event()
     ticker = Ticker(0.001, ticked.set)
@@ -95,7 +89,7 @@ PLAIN = EngineSpec(backend="fake", target="t")
 def test_a_watched_block_leaves_its_samples_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The record has the file's name and no sample."""
     clock = fake.FakeClock()
-    monkeypatch.setattr(monitoring, "_monitor_for", lambda *_: start_monitor(clock, fake.Card("GPU-a"), 0.5))
+    monkeypatch.setattr(monitoring, "monitor_of", lambda *_: start_monitor(clock, fake.Card("GPU-a"), 0.5))
     path = tmp_path / "series" / "x.json"
     with watch(FakeEngine(PLAIN), 0.5, path) as series:
         clock.sleep(1.0)
