@@ -34,23 +34,7 @@ from pytest_specdec.metrics.speed import (
     with_steady_ratio,
 )
 from pytest_specdec.metrics.speedup import Arm, over_target, speedup_part
-from pytest_specdec.record import Figure, Record, missing, to_json
-from pytest_specdec.record.parts import (
-    AskedPart,
-    DetectionPart,
-    EnginePart,
-    ExercisedPart,
-    GoodputPart,
-    GpuPart,
-    HardwarePart,
-    LatencyPart,
-    PromptTokens,
-    RooflinePart,
-    SpeedupPart,
-    TargetAlonePart,
-    VerdictPart,
-    WorkloadPart,
-)
+from pytest_specdec.record import Figure, Record, missing, parts, to_json
 from pytest_specdec.run.judge import Judgement
 from pytest_specdec.run.measure import Measured
 from pytest_specdec.run.session import Arms
@@ -62,7 +46,7 @@ from pytest_specdec.workloads.workload import Workload
 if TYPE_CHECKING:
     from pytest_specdec.workloads.scenario import Scenario
 
-Value = TypeVar("Value")
+Part = TypeVar("Part")
 
 
 def describe(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: Sweep, arms: Sequence[Arm]) -> Record:
@@ -72,7 +56,10 @@ def describe(measured: Measured, judgement: Judgement, scenario: Scenario, sweep
     record = _whole(measured, judgement, scenario, sweep, arms)
     if not judgement.passes:
         return withhold_speed(record)
-    return record if measured.rounds.measured else _untimed(record)
+    if measured.rounds.measured:
+        return record
+    target = missing(parts.TargetAlonePart, NOT_TIMED) if record.asked.speculates else record.target_alone
+    return replace(withhold_speed(record, NOT_TIMED), target_alone=target)
 
 
 def _whole(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: Sweep, arms: Sequence[Arm]) -> Record:
@@ -81,14 +68,15 @@ def _whole(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: 
     target = Arm(base.rounds, 0, measured.arms.target.dtype) if base is not None else None
     settings = differing_settings(measured.about, measured.target) if base is not None else {}
     speedup = speedup_part(arm, target, arms, base.drift if base is not None else None)
-    workload = measured.arms.workload
+    workload, about = measured.arms.workload, measured.about
     places = None if workload.arrivals_s else workload.concurrency
+    exercised = exercised_part(workload.requests, rounds.judged, about.details, about.context, spec.gamma)
     return Record(
         asked=asked_part(spec, scenario),
         workload=workload_part(workload),
-        engine=engine_part(measured.about, settings),
+        engine=engine_part(about, settings),
         verdict=judgement.part,
-        coverage=replace(coverage_part(spec.target, rounds.runs[0].generations), exercised=_exercised(measured)),
+        coverage=replace(coverage_part(spec.target, rounds.runs[0].generations), exercised=exercised),
         throughput=with_steady_rate(throughput_part(rounds), rounds, places),
         latency=latency_part(rounds),
         acceptance=acceptance_part(rounds, spec.most_drafted, workload.categories),
@@ -100,21 +88,16 @@ def _whole(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: 
         load=replace(load_part(sweep.main, rounds, base.rounds if base is not None else None), sweep=sweep.part),
         hardware=hardware_part(),
         warnings=(
-            *warnings_of(rounds, base, measured.arms.workload.keeps_prefix_cache),
+            *warnings_of(rounds, base, workload.keeps_prefix_cache),
             *warn_of_differences(settings),
-            *(warn_of_fewer_places(measured.about, workload.concurrency) if scenario.load.kind == "closed" else ()),
+            *(warn_of_fewer_places(about, workload.concurrency) if scenario.load.kind == "closed" else ()),
         ),
-        notes=tuple(measured.arms.workload.notes),
+        notes=tuple(workload.notes),
         detection=_detection(measured, judgement),
     )
 
 
-def _exercised(measured: Measured) -> ExercisedPart:
-    about, requests = measured.about, measured.arms.workload.requests
-    return exercised_part(requests, measured.rounds.judged, about.details, about.context, measured.arms.spec.gamma)
-
-
-def _detection(measured: Measured, judgement: Judgement) -> DetectionPart | None:
+def _detection(measured: Measured, judgement: Judgement) -> parts.DetectionPart | None:
     """What a verdict that passes would have seen, by its shortest answer; token by token alone was it measured."""
     kind = kind_of(measured.arms.spec.target)
     if kind is None or not judgement.passes or judgement.part.sampling is not None:
@@ -136,52 +119,33 @@ def sketch(arms: Arms, scenario: Scenario, rounds: Rounds) -> Record:
     )
 
 
-def _untimed(record: Record) -> Record:
-    """The same without a figure of time, the target's too: those of a round that had no clock mean nothing."""
-    target = missing(TargetAlonePart, NOT_TIMED) if record.asked.speculates else record.target_alone
-    return replace(withhold_speed(record, NOT_TIMED), target_alone=target)
-
-
 def withhold_speed(record: Record, why: str = WITHHELD) -> Record:
     """The same record without any figure of speed: a wrong answer has none, nor has one that nobody timed."""
-    load, rounds = record.load, record.throughput.per_round
+    load, throughput = record.load, record.throughput
+    rounds = replace(throughput.per_round, ttft_us=None, tpot_us=None, e2e_us=None)
+    goodput = replace(missing(parts.GoodputPart, why), slo=load.goodput.slo)
     return replace(
         record,
-        throughput=replace(
-            record.throughput,
-            steady_tokens_per_second=_withhold_figure(record.throughput.steady_tokens_per_second, why),
-            steady_share=_withhold_figure(record.throughput.steady_share, why),
-            per_round=replace(rounds, ttft_us=None, tpot_us=None, e2e_us=None),
-        ),
-        latency=missing(LatencyPart, why),
-        speedup=missing(SpeedupPart, why) if record.asked.speculates else record.speedup,
-        roofline=replace(
-            record.roofline,
-            bytes_per_second=_withhold_figure(record.roofline.bytes_per_second, why),
-            roof_share=_withhold_figure(record.roofline.roof_share, why),
-        ),
-        energy=replace(
-            record.energy,
-            over_target=_withhold_figure(record.energy.over_target, why),
-            over_target_interval=_withhold_figure(record.energy.over_target_interval, why),
-        ),
+        throughput=replace(_withhold(throughput, why, "steady_tokens_per_second", "steady_share"), per_round=rounds),
+        latency=missing(parts.LatencyPart, why),
+        speedup=missing(parts.SpeedupPart, why) if record.asked.speculates else record.speedup,
+        roofline=_withhold(record.roofline, why, "bytes_per_second", "roof_share"),
+        energy=_withhold(record.energy, why, "over_target", "over_target_interval"),
         load=replace(
-            load,
-            completed_per_second=Figure(None, why),
-            latency_over_target=_withhold_figure(load.latency_over_target, why),
-            goodput=replace(missing(GoodputPart, why), slo=load.goodput.slo),
+            _withhold(load, why, "latency_over_target"), completed_per_second=Figure(None, why), goodput=goodput
         ),
     )
 
 
-def _withhold_figure(figure: Figure[Value], why: str) -> Figure[Value]:
-    """A figure that is missing anyway keeps its reason."""
-    return figure if figure.value is None else Figure(None, why)
+def _withhold(part: Part, why: str, *names: str) -> Part:
+    """The part without these figures; one that is missing anyway keeps its reason."""
+    known = [name for name in names if getattr(part, name).value is not None]
+    return replace(part, **dict.fromkeys(known, Figure(None, why)))  # type: ignore[type-var]
 
 
-def asked_part(spec: EngineSpec, scenario: Scenario) -> AskedPart:
+def asked_part(spec: EngineSpec, scenario: Scenario) -> parts.AskedPart:
     """What is known before an engine is loaded; the scenario's content by a digest over it, whatever the target."""
-    return AskedPart(
+    return parts.AskedPart(
         scenario=scenario.name,
         scenario_digest=scenario.digest,
         load=to_json(scenario.load.model_dump()),
@@ -199,14 +163,15 @@ def asked_part(spec: EngineSpec, scenario: Scenario) -> AskedPart:
 
 def engine_error(spec: EngineSpec, scenario: Scenario, message: str) -> Record:
     """The record of a gate that an engine's fault kept from a verdict."""
-    workload = WorkloadPart(concurrency=scenario.load.max_concurrency(scenario.concurrency, scenario.prompt_count))
-    verdict = VerdictPart(outcome="engine error", detail=message)
+    concurrency = scenario.load.max_concurrency(scenario.concurrency, scenario.prompt_count)
+    workload = parts.WorkloadPart(concurrency=concurrency)
+    verdict = parts.VerdictPart(outcome="engine error", detail=message)
     return Record(asked=asked_part(spec, scenario), workload=workload, verdict=verdict)
 
 
-def workload_part(workload: Workload) -> WorkloadPart:
+def workload_part(workload: Workload) -> parts.WorkloadPart:
     """Which token ids were decoded, and how many requests at once."""
-    return WorkloadPart(
+    return parts.WorkloadPart(
         digest=workload.digest,
         requests=len(workload.requests),
         concurrency=workload.concurrency,
@@ -215,11 +180,11 @@ def workload_part(workload: Workload) -> WorkloadPart:
     )
 
 
-def prompt_lengths(workload: Workload) -> PromptTokens:
+def prompt_lengths(workload: Workload) -> parts.PromptTokens:
     """Tokens of the prompts that were sent: the ids themselves are counted, whatever the scenario says."""
     lengths = sorted(len(request.prompt_ids) for request in workload.requests)
     total = sum(lengths)
-    return PromptTokens(
+    return parts.PromptTokens(
         min=lengths[0],
         mean=total / len(lengths),
         p50=percentile(lengths, 50),
@@ -229,24 +194,24 @@ def prompt_lengths(workload: Workload) -> PromptTokens:
     )
 
 
-def engine_part(description: Description, differences: Mapping[str, Any]) -> EnginePart:
+def engine_part(description: Description, differences: Mapping[str, Any]) -> parts.EnginePart:
     """What the loaded engine said of itself, and where target-only said otherwise."""
     told = {"details": to_json(description.details), "differences": to_json(differences)}
-    return EnginePart(versions=dict(description.versions), device=description.device, **told)
+    return parts.EnginePart(versions=dict(description.versions), device=description.device, **told)
 
 
-def hardware_part() -> HardwarePart:
+def hardware_part() -> parts.HardwarePart:
     """What a record is keyed by: visible GPUs, driver, processor and cores."""
     found = gpus()
-    return HardwarePart(
-        gpus=tuple(GpuPart(**asdict(gpu)) for gpu in found.visible),
+    return parts.HardwarePart(
+        gpus=tuple(parts.GpuPart(**asdict(gpu)) for gpu in found.visible),
         driver=found.driver,
         processor=processor(),
         cores=cores(),
     )
 
 
-def _roofline(measured: Measured, speedup: SpeedupPart) -> RooflinePart:
+def _roofline(measured: Measured, speedup: parts.SpeedupPart) -> parts.RooflinePart:
     """For a step of the target: the plain one, or the one that verifies γ drafts."""
     details, spec, rounds = measured.about.details, measured.arms.spec, measured.rounds
     step_s = speedup.model.verify_step_s.value if spec.speculates else median_chunk_gap_s(rounds.runs)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError, SpecdecError, Unsupported
 from pytest_specdec.metrics.base import ratio_over
 from pytest_specdec.metrics.load import doubtful_goodput, too_little_goodput
-from pytest_specdec.metrics.rounds import MOST_ROUNDS, Drift, Interval, Plan, Rounds, ratio_interval, rounds_to_decide
+from pytest_specdec.metrics.rounds import MOST_ROUNDS, Drift, Plan, Rounds, ratio_interval, rounds_to_decide
 from pytest_specdec.metrics.speed import WITHHELD
 from pytest_specdec.metrics.speedup import advice, best_for
 from pytest_specdec.record import GREEN, RED, REGRESSED, Figure, Record
@@ -92,18 +92,13 @@ class Gate:
         seen = None if failures else record.detection
         record = replace(record, gate=RED if failures else GREEN, failures=tuple(failures), detection=seen)
         record = replace(record, times=self._session.spent.part)
-        record = record if failures else self._compare_with_baseline(record)
+        if self._session.regression is not None and not failures:
+            baseline = self._session.regression.part(record, self._benchmark.fullname)
+            record = replace(record, baseline=baseline, gate=REGRESSED if baseline.failures else GREEN)
         self._keep(record)
         if said := record.failures or (record.baseline.failures if record.baseline else ()):
             raise GateFailed("\n".join(said))
         return record
-
-    def _compare_with_baseline(self, record: Record) -> Record:
-        """What has changed since an earlier run, and whether a figure is worse."""
-        if self._session.regression is None:
-            return record
-        baseline = self._session.regression.part(record, self._benchmark.fullname)
-        return replace(record, baseline=baseline, gate=REGRESSED if baseline.failures else GREEN)
 
 
 def _demanded(record: Record, scenario: Scenario) -> tuple[Record, list[str]]:
@@ -119,7 +114,11 @@ def failures_of(record: Record, judgement: Judgement, scenario: Scenario, drafti
     """Everything that makes this gate red, in words."""
     words = too_little_goodput(record.load.goodput, scenario.min_goodput, scenario.path) + judgement.words
     words += drafting.failures + check_limits(record, scenario) + undecided_limits(record, scenario)
-    return words + too_many_ties(judgement, scenario)
+    most = scenario.max_tie_rate
+    if most is None or judgement.tie_rate <= most:
+        return words
+    ties = f"{judgement.tie_rate:.1%} of the answers are ties"
+    return [*words, f"{ties}, more than max_tie_rate = {most:g} of {scenario.path}"]
 
 
 def check_limits(record: Record, scenario: Scenario) -> list[str]:
@@ -176,14 +175,6 @@ def check_invariance(record: Record, spec: EngineSpec) -> list[str]:
     return words
 
 
-def too_many_ties(judgement: Judgement, scenario: Scenario) -> list[str]:
-    """The failure that more answers differ by ties than the scenario allows."""
-    if scenario.max_tie_rate is None or judgement.tie_rate <= scenario.max_tie_rate:
-        return []
-    ties = f"{judgement.tie_rate:.1%} of the answers are ties"
-    return [f"{ties}, more than max_tie_rate = {scenario.max_tie_rate:g} of {scenario.path}"]
-
-
 def with_question(plan: Plan, session: Session, arms: Arms, scenario: Scenario, test: str) -> Plan:
     """The plan, with at least the rounds that an answer needs, and on until they decide; as it is for exact rounds."""
     regression = session.regression
@@ -192,22 +183,16 @@ def with_question(plan: Plan, session: Session, arms: Arms, scenario: Scenario, 
         return plan
 
     def decided(rounds: Rounds, beside: Rounds | None) -> bool:
-        known = (_speedup(rounds, beside), ratio_over(rounds, beside)) if beside is not None else ()
-        if any(map(_crosses, known, limits)):
-            return False
+        """By the intervals that the record will have: a drift of the target makes them wider."""
+        if beside is not None:
+            drift = Drift.of(beside.rates)
+            rates = ratio_interval(rounds.rates, beside.rates, drift.moved if drift is not None else 0.0)
+            for known, limit in zip((rates, ratio_over(rounds, beside)), limits, strict=True):
+                if known is not None and limit is not None and known.low < limit < known.high:
+                    return False
         return regression is None or not regression.wants_rounds(sketch(arms, scenario, rounds), test)
 
     return replace(plan, rounds=max(plan.rounds, FEWEST), decided=decided)
-
-
-def _crosses(known: Interval | None, limit: float | None) -> bool:
-    return known is not None and limit is not None and known.low < limit < known.high
-
-
-def _speedup(rounds: Rounds, beside: Rounds) -> Interval | None:
-    """Its interval, as the record will have it: a drift of the target makes it wider."""
-    drift = Drift.of(beside.rates)
-    return ratio_interval(rounds.rates, beside.rates, drift.moved if drift is not None else 0.0)
 
 
 def undecided_limits(record: Record, scenario: Scenario) -> list[str]:
@@ -215,34 +200,27 @@ def undecided_limits(record: Record, scenario: Scenario) -> list[str]:
     if not record.acceptance.drafts.value:
         return []
     speedup, energy, rounds = record.speedup, record.energy, record.throughput.rounds
-    return [
-        f"inconclusive: {words} of {scenario.path}"
-        for words in (
-            *_undecided("speedup", speedup.ratio, speedup.interval, ("min_speedup", scenario.min_speedup), rounds),
-            *_undecided(
-                "energy_ratio",
-                energy.over_target,
-                energy.over_target_interval,
-                ("max_energy_ratio", scenario.max_energy_ratio),
-                rounds,
-            ),
-        )
-    ]
+    found = (
+        _undecided(speedup.ratio, speedup.interval, "min_speedup", scenario.min_speedup, rounds),
+        _undecided(
+            energy.over_target, energy.over_target_interval, "max_energy_ratio", scenario.max_energy_ratio, rounds
+        ),
+    )
+    return [f"inconclusive: {words} of {scenario.path}" for words in found if words]
 
 
-def _undecided(
-    name: str, figure: Figure[float], known: Figure[Bounds], limit: tuple[str, float | None], rounds: int
-) -> Iterator[str]:
-    key, bound = limit
-    value, least = figure.value, key.startswith("min")
-    if value is None or bound is None or (value < bound if least else value > bound):
-        return
+def _undecided(figure: Figure[float], known: Figure[Bounds], key: str, bound: float | None, rounds: int) -> str:
+    """Why it is, in words; empty where it is decided, or missed."""
+    value, (side, _, name) = figure.value, key.partition("_")
+    if value is None or bound is None or (value < bound if side == "min" else value > bound):
+        return ""
     if known.value is None:
-        yield f"{name} {value:.3g} has no interval, and at least {FEWEST} rounds are needed to decide {key} = {bound:g}"
-        return
+        return (
+            f"{name} {value:.3g} has no interval, and at least {FEWEST} rounds are needed to decide {key} = {bound:g}"
+        )
     low, high = known.value
-    if low < bound if least else high > bound:
-        wanted = rounds_to_decide(math.log(high / low) / 2, abs(math.log(value / bound)), rounds)
-        would = f"about {wanted} rounds" if wanted is not None else f"no {MOST_ROUNDS} rounds"
-        told = f"{name} {value:.3g} [{low:.3g}, {high:.3g}], {rounds} rounds"
-        yield f"{told}; {would} would decide {key} = {bound:g}"
+    if low >= bound if side == "min" else high <= bound:
+        return ""
+    wanted = rounds_to_decide(math.log(high / low) / 2, abs(math.log(value / bound)), rounds)
+    would = f"about {wanted} rounds" if wanted is not None else f"no {MOST_ROUNDS} rounds"
+    return f"{name} {value:.3g} [{low:.3g}, {high:.3g}], {rounds} rounds; {would} would decide {key} = {bound:g}"

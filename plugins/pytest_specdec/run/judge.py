@@ -116,7 +116,10 @@ def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Descrip
         decides = again.by_number_alone or again.passes  # else it is no look at near-ties, and the first one stands
         verdict = confirm(verdict, again.near_ties) if decides else verdict
     verdict, known, foretold = _by_what_is_known(verdict, reference.calibration, arms, rounds, about)
-    verdict, untried = _compare_logprobs(session, arms, rounds, about, verdict)
+    untried: tuple[str, ...] = (OTHER_MODE,)
+    if not _another_mode(arms):
+        rank = partial(session.rank, arms)
+        verdict, untried = judge_logprobs(verdict, workload, rounds.judged, rank, about.vocabulary)
     part = replace(outcome_part(verdict, reference), known_truth=known, foretold=foretold)
     verdict = _numbered(verdict, rounds)
     ties = verdict.counts.get(Outcome.TIE.value, 0) / sum(verdict.counts.values())
@@ -224,10 +227,10 @@ def _by_distribution(session: Session, arms: Arms, rounds: Rounds, about: Descri
     if seeing is None and detects.total_variation is not None:
         plan = replace(plan, total_variation=detects.total_variation)
     drawn, counted = _draw(session, arms, plan)
-    words = _words(drawn, seeing, detects)
+    part, words = _weigh(drawn, rated, seeing, detects)
     if arms.spec.speculates and counted is not None and 0 < counted.draft_tokens == counted.accepted_tokens:
         words.append(ALL_ACCEPTED)
-    judgement = _sampled(_part(drawn, rated, _outcome(drawn, seeing, detects)), words)
+    judgement = _sampled(part, words)
     if not (judgement.passes and wrong):
         return replace(judgement, warnings=untried if judgement.passes else ())
     red = _with_broken_limits(wrong, arms)
@@ -255,14 +258,6 @@ def _broken_limits(session: Session, arms: Arms, rounds: Rounds, about: Descript
     findings = [finding for case in cases if (finding := case.judge_limits()) is not None]
     findings = findings or [*judge_texts(cases, partial(session.decode, arms)).values()]
     return sorted(findings, key=lambda each: -each.outcome.severity)
-
-
-def _compare_logprobs(
-    session: Session, arms: Arms, rounds: Rounds, about: Description, verdict: Verdict
-) -> tuple[Verdict, tuple[str, ...]]:
-    if _another_mode(arms):
-        return verdict, (OTHER_MODE,)
-    return judge_logprobs(verdict, arms.workload, rounds.judged, partial(session.rank, arms), about.vocabulary)
 
 
 def _another_mode(arms: Arms) -> bool:
@@ -347,23 +342,15 @@ def _target(session: Session, arms: Arms, request: Request, plan: SamplingPlan) 
     return SampledTarget(Drawing(enter, request, plan.tokens, arms.workload.concurrency))
 
 
-def _outcome(drawn: SamplingVerdict, seeing: RatedVerdict | None, detects: Detects) -> SamplingOutcome:
+def _weigh(
+    drawn: SamplingVerdict, rated: RatedVerdict | None, seeing: RatedVerdict | None, detects: Detects
+) -> tuple[VerdictPart, list[str]]:
     """Measured tokens say what the gate can see; samples drawn anew, only where those would have shown nothing."""
-    if drawn.outcome is SamplingOutcome.DIFFERENT or seeing is None:
-        return drawn.outcome
-    return seeing.outcome if seeing.sees(detects.total_variation) else SamplingOutcome.UNDECIDABLE
-
-
-def _part(drawn: SamplingVerdict, rated: RatedVerdict | None, outcome: SamplingOutcome) -> VerdictPart:
+    outcome, words = drawn.outcome, [drawn.in_words()]
+    if seeing is not None and outcome is not SamplingOutcome.DIFFERENT:
+        sees = seeing.sees(detects.total_variation)
+        outcome = seeing.outcome if sees else SamplingOutcome.UNDECIDABLE
+        words = [] if sees else [seeing.shortage(detects.total_variation)]
     part = sampling_part(drawn)
     sampling = rated_part(part.sampling, rated) if rated is not None else part.sampling
-    return replace(part, outcome=outcome.value, sampling=sampling)
-
-
-def _words(drawn: SamplingVerdict, seeing: RatedVerdict | None, detects: Detects) -> list[str]:
-    outcome = _outcome(drawn, seeing, detects)
-    if outcome.passes:
-        return []
-    if drawn.outcome is SamplingOutcome.DIFFERENT or seeing is None:
-        return [drawn.in_words()]
-    return [seeing.shortage(detects.total_variation)]
+    return replace(part, outcome=outcome.value, sampling=sampling), [] if outcome.passes else words

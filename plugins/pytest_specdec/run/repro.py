@@ -10,7 +10,7 @@ from __future__ import annotations
 import platform
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
@@ -31,8 +31,6 @@ from pytest_specdec.verdict.limits import reshaping_fields
 from pytest_specdec.verdict.noise import unit_of
 from pytest_specdec.verdict.truth import KNOWN
 from pytest_specdec.workloads.workload import Request, Workload
-
-__all__ = ["write_bug_report"]
 
 
 @dataclass(frozen=True)
@@ -94,11 +92,6 @@ class Look:
         return None
 
 
-def shorten(request: Request, prompt_ids: tuple[int, ...], max_tokens: int) -> Request:
-    """The same request with another prompt and another limit."""
-    return replace(request, prompt_ids=prompt_ids, max_tokens=max_tokens)
-
-
 Shows = Callable[[Request], "Fault | None"]
 InTime = Callable[[], bool]
 
@@ -120,20 +113,13 @@ def _size(fault: Fault) -> tuple[int, int]:
 def shorter_output(fault: Fault, shows: Shows, in_time: InTime) -> Fault:
     """End soon after the wrong token. Near an end a step drafts less, so the end moves away until the fault shows."""
     request = fault.request
-    for tokens in _ends(fault.position + 1, request.max_tokens):
-        if not in_time():
-            break
-        found = shows(shorten(request, request.prompt_ids, tokens))
+    step, tokens = 1, fault.position + 1
+    while tokens < request.max_tokens and in_time():
+        found = shows(replace(request, max_tokens=tokens))
         if found is not None:
             return found
-    return fault
-
-
-def _ends(first: int, limit: int) -> Iterator[int]:
-    step, tokens = 1, first
-    while tokens < limit:
-        yield tokens
         tokens, step = tokens + step, 2 * step
+    return fault
 
 
 def shorter_prompt(fault: Fault, shows: Shows, in_time: InTime) -> Fault:
@@ -142,16 +128,11 @@ def shorter_prompt(fault: Fault, shows: Shows, in_time: InTime) -> Fault:
     while size:
         at = 0
         while at < len(fault.request.prompt_ids) and in_time():
-            smaller = _without(fault.request, at, size)
-            found = shows(smaller) if smaller.prompt_ids else None
+            ids = fault.request.prompt_ids[:at] + fault.request.prompt_ids[at + size :]
+            found = shows(replace(fault.request, prompt_ids=ids)) if ids else None
             fault, at = (found, at) if found is not None else (fault, at + size)
         size //= 2
     return fault
-
-
-def _without(request: Request, at: int, size: int) -> Request:
-    ids = request.prompt_ids
-    return shorten(request, ids[:at] + ids[at + size :], request.max_tokens)
 
 
 BACKENDS = ("transformers", "vllm", "fake")
@@ -188,22 +169,16 @@ RUN = (
 
 def _what_happens(spec: EngineSpec, fault: Fault) -> list[str]:
     drafter = f" with the drafter {spec.draft}" if spec.draft else ""
+    seen = next(iter(fault.seen[fault.position :]), None)
+    wanted, got = ("the end" if token is None else token for token in (fault.wanted, seen))
+    far = "" if fault.gap is None else f", which the target rates {fault.gap:.4g} logits below its argmax"
     return [
         f"{spec.backend}: greedy output changes with speculation ({spec.method}, gamma = {spec.gamma}, {spec.dtype})",
         "",
         f"Target {spec.target}{drafter}; a prompt of {len(fault.request.prompt_ids)} token ids, "
         f"at most {fault.request.max_tokens} new tokens.",
-        f"Expected token {fault.position}: {_token(fault.wanted)}. "
-        f"Seen: {_token(*fault.seen[fault.position : fault.position + 1])}{_far(fault)}.",
+        f"Expected token {fault.position}: {wanted}. Seen: {got}{far}.",
     ]
-
-
-def _token(token: int | None = None) -> str:
-    return "the end" if token is None else str(token)
-
-
-def _far(fault: Fault) -> str:
-    return "" if fault.gap is None else f", which the target rates {fault.gap:.4g} logits below its argmax"
 
 
 def _environment(about: Description) -> list[str]:
@@ -270,7 +245,8 @@ def _report(session: Session, arms: Arms, verdict: VerdictPart, about: Descripti
         raise SpecdecError(reason)
     fault = _smallest(session, spec, workload, verdict, request)
     text = script(spec, fault, about, session.settings.cache)
-    path = Path(str(session.settings.repro)) / f"{_file_name(f'{spec.backend}-{spec.label}-{workload.name}')}.py"
+    name = re.sub(r"[^\w.-]+", "-", f"{spec.backend}-{spec.label}-{workload.name}")
+    path = Path(str(session.settings.repro)) / f"{name}.py"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, "utf-8")
     path.with_suffix(".md").write_text(f"{header(spec, fault, about)}\n\n```python\n{text}```\n", "utf-8")
@@ -296,7 +272,3 @@ def _smallest(session: Session, spec: EngineSpec, workload: Workload, verdict: V
     size = f"{len(fault.request.prompt_ids)} prompt and {fault.request.max_tokens} output tokens"
     session.progress.announce(f"{spec.label}: the fault shows with {size}, after {look.runs} runs")
     return fault
-
-
-def _file_name(label: str) -> str:
-    return re.sub(r"[^\w.-]+", "-", label)

@@ -13,7 +13,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ import pytest_specdec
 from pytest_specdec.engines.fake import VERSIONS
 from pytest_specdec.engines.spec import IN_WORKERS, EngineSpec
 from pytest_specdec.history.history import place
-from pytest_specdec.history.saved import SavedRun, read_text, run_of, saved_paths
+from pytest_specdec.history.saved import read_text, run_of, saved_paths
 from pytest_specdec.record import GREEN, Place, Record
 from pytest_specdec.run.describe import asked_part, hardware_part
 from pytest_specdec.settings import Settings
@@ -62,16 +62,11 @@ def green_before(test: str, spec: EngineSpec, scenario: Scenario, settings: Sett
     """Where the newest saved record of this test's gate lies; None where none is green. Raises UnreadableRun."""
     digest, asked = settings_digest(settings, scenario, spec), asked_part(spec, scenario)
     now = Record(asked=asked, hardware=hardware_part(), place=Place(test=test))
-    for run in _runs_with(digest, storage):
-        if any(_is_same(record, now, digest) and _same_versions(record, spec) for record in run.records):
+    for path in reversed(saved_paths(storage)):
+        run = run_of(path, text) if digest in (text := read_text(path)) else None
+        if run and any(_is_same(record, now, digest) and _same_versions(record, spec) for record in run.records):
             return f"run {run.id} ({run.path})"
     return None
-
-
-def _runs_with(digest: str, storage: Path) -> Iterator[SavedRun]:
-    for path in reversed(saved_paths(storage)):
-        if digest in (text := read_text(path)):
-            yield run_of(path, text)
 
 
 def _is_same(record: Record, now: Record, digest: str) -> bool:
@@ -84,13 +79,11 @@ def _is_same(record: Record, now: Record, digest: str) -> bool:
 
 def _same_versions(record: Record, spec: EngineSpec) -> bool:
     """Of the engine, and of the target alone, which may run elsewhere."""
-    told = ((record.engine.versions, spec), (record.verdict.reference_versions, spec.target_only()))
-    return bool(record.engine.versions) and all(_are_installed(versions, where) for versions, where in told)
-
-
-def _are_installed(versions: Mapping[str, str], spec: EngineSpec) -> bool:
-    here = _versions_here(spec)
-    return all(_public(here.get(name, "")) == _public(version) for name, version in versions.items())
+    for told, where in ((record.engine.versions, spec), (record.verdict.reference_versions, spec.target_only())):
+        here = _versions_here(where)
+        if any(_public(here.get(name, "")) != _public(version) for name, version in told.items()):
+            return False
+    return bool(record.engine.versions)
 
 
 def _versions_here(spec: EngineSpec) -> Mapping[str, str]:

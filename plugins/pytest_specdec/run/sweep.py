@@ -86,25 +86,27 @@ def sweep_rates(session: Session, spec: EngineSpec, scenario: Scenario, plan: Pl
     base = _curve(session, scenario, {rate: Arms(arms.target, arms.workload) for rate, arms in ours.items()}, plan)
     curve = _curve(session, scenario, ours, plan) if spec.speculates else base
     words = curve.failures(spec.label) + (base.failures("target only") if spec.speculates else [])
-    return Sweep(steps[max(curve.sustained, default=min(steps))], _part(curve, base), words)
+    part = SweepPart(
+        points=tuple(curve.points.values()),
+        target_points=tuple(base.points.values()),
+        sustained_share=SUSTAINED_SHARE,
+        saturation_per_second=curve.saturation,
+        target_saturation_per_second=base.saturation,
+    )
+    return Sweep(steps[max(curve.sustained, default=min(steps))], part, words)
 
 
 def _curve(session: Session, scenario: Scenario, arms: Mapping[float, Arms], plan: Plan) -> Curve:
     """Measure one engine at every rate, and judge it there."""
-    rounds = {rate: _rounds(session, each, plan) for rate, each in arms.items()}
-    judgements = {rate: _judge(session, arms[rate], each, scenario) for rate, each in rounds.items()}
+    rounds, judgements = {}, {}
+    for rate, each in arms.items():
+        rounds[rate] = session.time_rounds(each, plan) if each.spec.speculates else session.target_rounds(each, plan)
+    for rate, each in arms.items():
+        with session.pool.using(each.spec) as engine:
+            about = engine.description
+        judgements[rate] = judge_rounds(session, each, rounds[rate], about, scenario)
     points = {rate: _point(rate, scenario, arms[rate], each, judgements[rate]) for rate, each in rounds.items()}
     return Curve(points, judgements)
-
-
-def _rounds(session: Session, arms: Arms, plan: Plan) -> Rounds:
-    return session.time_rounds(arms, plan) if arms.spec.speculates else session.target_rounds(arms, plan)
-
-
-def _judge(session: Session, arms: Arms, rounds: Rounds, scenario: Scenario) -> Judgement:
-    with session.pool.using(arms.spec) as engine:
-        about = engine.description
-    return judge_rounds(session, arms, rounds, about, scenario)
 
 
 def _point(rate: float, scenario: Scenario, arms: Arms, rounds: Rounds, judgement: Judgement) -> PointPart:
@@ -147,13 +149,3 @@ def _goodput_holds(share: float | None, scenario: Scenario) -> bool:
     """Whether enough requests met the objectives; where none are given, nobody asks."""
     enough = GOODPUT_HOLDS if scenario.min_goodput is None else scenario.min_goodput
     return not scenario.slo.asked or (share is not None and share >= enough)
-
-
-def _part(curve: Curve, base: Curve) -> SweepPart:
-    return SweepPart(
-        points=tuple(curve.points.values()),
-        target_points=tuple(base.points.values()),
-        sustained_share=SUSTAINED_SHARE,
-        saturation_per_second=curve.saturation,
-        target_saturation_per_second=base.saturation,
-    )

@@ -15,16 +15,7 @@ from itertools import accumulate
 
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.generation import Generation
-from pytest_specdec.record import Figure
-from pytest_specdec.record.parts import (
-    CalibrationPart,
-    FindingPart,
-    NearTiesPart,
-    RatedPart,
-    SamplingPart,
-    SensitivityPart,
-    VerdictPart,
-)
+from pytest_specdec.record import Figure, parts
 from pytest_specdec.verdict.equivalence import THIS_ENGINE, Finding, Outcome, Verdict, agreement
 from pytest_specdec.verdict.limits import Facts, reshaping_fields
 from pytest_specdec.verdict.noise import NearTies, NoiseFloor, ulp
@@ -212,17 +203,17 @@ NONE_FOUND = "no number of them among these tokens"
 ONE_LOOK = "the first look decided"
 
 
-def outcome_part(verdict: Verdict, reference: Reference) -> VerdictPart:
+def outcome_part(verdict: Verdict, reference: Reference) -> parts.VerdictPart:
     """Of a verdict token by token: outcome, counts over all requests of all rounds, gaps and floor."""
     limits = verdict.limits
-    return VerdictPart(
+    return parts.VerdictPart(
         outcome=verdict.outcome.value,
         counts=verdict.counts,
         max_gap_logits=Figure(verdict.max_gap),
         noise_floor_ulps=Figure(verdict.floor.bound),
         noise_floor_logits=Figure(verdict.floor.bound_logits, NO_LOGITS),
         near_ties=_near_ties(verdict.near_ties, limits.rated),
-        limits=SensitivityPart(
+        limits=parts.SensitivityPart(
             near_ties=Figure(limits.near_ties, NONE_FOUND),
             lossy=Figure(limits.lossy, NONE_FOUND),
             statement=limits.statement,
@@ -232,8 +223,8 @@ def outcome_part(verdict: Verdict, reference: Reference) -> VerdictPart:
     )
 
 
-def _near_ties(ties: NearTies, rated: int) -> NearTiesPart:
-    return NearTiesPart(
+def _near_ties(ties: NearTies, rated: int) -> parts.NearTiesPart:
+    return parts.NearTiesPart(
         count=ties.judged,
         tokens=ties.judged_tokens,
         rated=rated,
@@ -247,11 +238,11 @@ def _near_ties(ties: NearTies, rated: int) -> NearTiesPart:
     )
 
 
-def _calibration(floor: NoiseFloor, reference: Reference) -> CalibrationPart:
+def _calibration(floor: NoiseFloor, reference: Reference) -> parts.CalibrationPart:
     """What the floor was measured on, and what rescoring cost."""
     cost = reference.rescoring_seconds / reference.decoding_seconds if reference.decoding_seconds else None
     certified = [each for several in reference.calibration.certified for each in several]
-    return CalibrationPart(
+    return parts.CalibrationPart(
         dtype=floor.dtype,
         unknown=floor.unknown,
         tokens=floor.tokens,
@@ -267,13 +258,13 @@ def _calibration(floor: NoiseFloor, reference: Reference) -> CalibrationPart:
     )
 
 
-def finding_parts(findings: Sequence[Finding]) -> tuple[FindingPart, ...]:
+def finding_parts(findings: Sequence[Finding]) -> tuple[parts.FindingPart, ...]:
     """The first of these findings, each with the tokens of both sides around the first difference."""
-    parts = []
+    told = []
     for finding in findings[:SHOWN]:
         first = max(0, (finding.position or 0) - WINDOW)
         window = slice(0) if finding.position is None else slice(first, finding.position + WINDOW + 1)
-        part = FindingPart(
+        part = parts.FindingPart(
             request=finding.request,
             round=finding.round,
             outcome=finding.outcome.value,
@@ -286,15 +277,15 @@ def finding_parts(findings: Sequence[Finding]) -> tuple[FindingPart, ...]:
             expected=finding.expected[window],
             seen=finding.seen[window],
         )
-        parts.append(part)
-    return tuple(parts)
+        told.append(part)
+    return tuple(told)
 
 
-def sampling_part(verdict: SamplingVerdict) -> VerdictPart:
+def sampling_part(verdict: SamplingVerdict) -> parts.VerdictPart:
     """Of a verdict by distribution."""
-    return VerdictPart(
+    return parts.VerdictPart(
         outcome=verdict.outcome.value,
-        sampling=SamplingPart(
+        sampling=parts.SamplingPart(
             samples=verdict.samples,
             look=verdict.look,
             plan=asdict(verdict.plan),
@@ -304,10 +295,10 @@ def sampling_part(verdict: SamplingVerdict) -> VerdictPart:
     )
 
 
-def rated_part(drawn: SamplingPart | None, rated: RatedVerdict) -> SamplingPart:
+def rated_part(drawn: parts.SamplingPart | None, rated: RatedVerdict) -> parts.SamplingPart:
     """The same, with what the measured tokens say."""
     evidence = rated.evidence
-    part = RatedPart(
+    part = parts.RatedPart(
         tokens=evidence.tokens,
         unrated=len(rated.unrated),
         log_e_value=evidence.log_e,
@@ -316,4 +307,4 @@ def rated_part(drawn: SamplingPart | None, rated: RatedVerdict) -> SamplingPart:
         detects_draft_share=Figure(rated.detects_draft_share, NO_SHARE),
         statement=rated.statement(),
     )
-    return replace(drawn or SamplingPart(), rated=part)
+    return replace(drawn or parts.SamplingPart(), rated=part)
