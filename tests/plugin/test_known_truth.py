@@ -47,6 +47,16 @@ def test_a_sound_pair_is_identical_and_its_counters_are_the_foretold_ones(pair: 
     assert speculative.coverage.output.value is not None
 
 
+def test_of_an_adapted_target_nothing_is_known(pair: Project) -> None:
+    """Its answers are no longer those of the pair, nor are its counters, nor what would be seen of them."""
+    pair.tests(gate(options={"adapter": "lora"}), header=PAIR)
+    (record,) = pair.records().values()
+    reason = "lora is not a constructed model, so its right answers are not known beforehand"
+    assert record.verdict.known_truth.tokens == Figure(None, reason)
+    assert record.verdict.foretold.drafts == Figure(None, reason)
+    assert (record.coverage.output.value, record.detection) == (None, None)
+
+
 def test_a_fault_of_both_arms_is_red(pair: Project) -> None:
     """Each arm by itself agrees with the other."""
     pair.tests(BOTH_ARMS, header=PAIR)

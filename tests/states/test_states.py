@@ -10,9 +10,10 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
+from tests.engines.adapters import write_adapter
 from tests.states.page import FOLDER, ROOT, read, rewrite_if_asked
 
 from pytest_specdec.engines.server.process import AS_IT_IS_WRITTEN
@@ -23,7 +24,7 @@ from pytest_specdec.workloads.scenario import Scenario
 
 REACH = 12
 TARGET = f"constructed:tiny?memory={REACH}&ends=24"
-CROWDED = {"preempted": {"num_gpu_blocks_override": 13}}
+CROWDED = {"num_gpu_blocks_override": 13}
 OF_VLLM = ("vllm", "server")
 UNMET = (" was demanded and did not happen", " is below min_acceptance_rate")
 Reach: TypeAlias = Callable[[EngineSpec], None]
@@ -54,14 +55,32 @@ def _row(test: str) -> str:
     return test.removeprefix("test_").replace("_", " ")
 
 
+@pytest.fixture(scope="session")
+def adapter(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A LoRA adapter for the target."""
+    return write_adapter(TARGET, tmp_path_factory.mktemp("lora"))
+
+
+def in_state(spec: EngineSpec, state: str, adapter: str) -> EngineSpec:
+    """The engine with the options that bring it into the state, where no scenario can."""
+    if state == "adapter":
+        reference = spec.reference and with_options(spec.reference, adapter=adapter)
+        return replace(with_options(spec, adapter=adapter), reference=reference)
+    return with_options(spec, **CROWDED) if state == "preempted" and spec.backend in OF_VLLM else spec
+
+
+def with_options(spec: EngineSpec, **options: Any) -> EngineSpec:
+    """The engine with these options too."""
+    return replace(spec, options={**spec.options, **options})
+
+
 @pytest.fixture
-def reach(request: pytest.FixtureRequest, specdec: Gate, scenario: Scenario) -> Reach:
+def reach(request: pytest.FixtureRequest, specdec: Gate, scenario: Scenario, adapter: str) -> Reach:
     """Put an engine through the state, and hold what became of it against the page."""
 
     def run(spec: EngineSpec) -> None:
         row = _row(request.node.originalname)
-        crowded = CROWDED.get(scenario.name, {}) if spec.backend in OF_VLLM else {}
-        words = outcome_of(specdec, replace(spec, options={**spec.options, **crowded}), scenario)
+        words = outcome_of(specdec, in_state(spec, scenario.name, adapter), scenario)
         rewrite_if_asked(scenario.name, row, words, engines())
         told = read().get((scenario.name, row), "nothing: STATES=write tox -e states")
         assert kind(words) == kind(told), words

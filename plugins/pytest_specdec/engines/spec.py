@@ -13,6 +13,7 @@ from typing import Any
 NO_SPECULATION = "none"
 LONGEST_LABEL = 100
 CPU_ENVIRONMENT = {"TORCH_COMPILE_DISABLE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+ADAPTER = "adapter"
 OTHER_VOCABULARY = "use_heterogeneous_vocab"
 IN_WORKERS = ("vllm", "transformers")
 PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
@@ -26,13 +27,13 @@ class EngineSpec:
     a model reference such as "constructed:tiny". `method`: "none" decodes with the target only; otherwise the engine's
     own name of the speculation method. `named_method`: how it was named, by an alias for example, or None where the
     draft's checkpoint told it. `gamma`: draft tokens a step (vLLM's `num_speculative_tokens`). `options`:
-    handed to the engine as they are. `speculative_options`: handed to its speculation as they are. `environment`:
-    variables that are set before the engine is imported. `python`: the interpreter of the worker; None is the one that
-    runs pytest. `reference_python`: another one for the target-only engine that this one is compared with, so that two
-    versions of an engine stand side by side. `gateway`: an execnet specification of where the worker runs, e.g.
-    "ssh=host"; None is a child process. `server`: for the backend "server", the endpoint or the command that starts
-    one. `reference`: the target-only engine that this one is compared with, where it is another than this one without
-    speculation.
+    handed to the engine as they are; one is ours: "adapter", a LoRA adapter of the target. `speculative_options`:
+    handed to its speculation as they are. `environment`: variables that are set before the engine is imported.
+    `python`: the interpreter of the worker; None is the one that runs pytest. `reference_python`: another one for the
+    target-only engine that this one is compared with, so that two versions of an engine stand side by side. `gateway`:
+    an execnet specification of where the worker runs, e.g. "ssh=host"; None is a child process. `server`: for the
+    backend "server", the endpoint or the command that starts one. `reference`: the target-only engine that this one is
+    compared with, where it is another than this one without speculation.
     """
 
     backend: str
@@ -56,6 +57,11 @@ class EngineSpec:
     def speculates(self) -> bool:
         """Whether anything is drafted at all."""
         return self.method != NO_SPECULATION
+
+    @property
+    def adapter(self) -> str | None:
+        """A LoRA adapter's folder or hub id; None where the target decodes as it is."""
+        return self.options.get(ADAPTER)
 
     @property
     def other_vocabulary(self) -> bool:

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import gc
 import inspect
+import json
+import re
 import time
 from array import array
 from base64 import b64encode
@@ -64,6 +66,10 @@ REFUSALS = (
     r"sampling: Transformers has no '",
 )
 SPELLED_FOR_STOPS = "abcdef"  # StopStringCriteria writes it before each token, to see what that one adds to a text
+ADAPTER = "adapter"
+LORA = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
+BEYOND_LORA = ("rank_pattern", "alpha_pattern", "fan_in_fan_out", "use_dora", "modules_to_save")
+MERGE_IT = "which the backend does not merge: merge it by peft's merge_and_unload, and name the result as the target"
 OF_OTHERS = ("frequency_penalty", "presence_penalty", "logit_bias", "logprobs", "structured_outputs")
 
 
@@ -172,9 +178,9 @@ def load(config: Mapping[str, Any]) -> TransformersBackend:
     """Load target, tokenizer and drafter.
 
     `config`: target, draft, method, gamma, dtype, max_model_len, options, speculative_options. `options` go to
-    `from_pretrained`, all but "device" ("cpu", "cuda", "cuda:1", …; a GPU where there is one). `speculative_options`
-    are fields of `GenerationConfig`. Raises ValueError where these contradict each other, a model cannot be loaded, or
-    target and drafter do not share their tokens.
+    `from_pretrained`, all but "device" ("cpu", "cuda", "cuda:1", …; a GPU where there is one) and "adapter" (a folder
+    or hub id of a LoRA adapter). `speculative_options` are fields of `GenerationConfig`. Raises ValueError where these
+    contradict each other, a model or an adapter cannot be loaded, or target and drafter do not share their tokens.
     """
     import transformers
 
@@ -183,7 +189,10 @@ def load(config: Mapping[str, Any]) -> TransformersBackend:
     check_speculation(config)
     options = dict(config.get("options") or {})
     device = options.pop("device", None) or default_device()
+    adapter = options.pop(ADAPTER, None)
     target = load_model("target", config["target"], config["dtype"], device, options)
+    if adapter is not None:
+        merge_adapter(target, adapter)
     tokenizer = load_tokenizer(config["target"], options)
     draft = load_draft(config, device, options)
     backend = TransformersBackend(config, device, target, tokenizer, draft)
@@ -265,6 +274,41 @@ def load_model(role: str, path: str, dtype: str, device: str, options: Mapping[s
     except (OSError, ValueError) as error:
         raise ValueError(f"cannot load the {role} from {path!r}: {error}") from error
     return model.eval() if "device_map" in options else model.eval().to(device)
+
+
+def merge_adapter(model: Any, path: str) -> None:
+    """Add to each linear layer's weight the product of its LoRA matrices, in float32, as peft merges them.
+
+    Raises ValueError, with the remedy, for an adapter that is more than that.
+    """
+    import torch
+
+    settings, tensors = read_adapter(path)
+    scale = settings["lora_alpha"] / (settings["r"] ** (0.5 if settings.get("use_rslora") else 1))
+    adapted = {module for module, _ in tensors}
+    for module in sorted(adapted):
+        weight = model.get_submodule(module).weight
+        with torch.no_grad():
+            product = tensors[module, "B"].float() @ tensors[module, "A"].float() * scale
+            weight.copy_(weight.float() + product.to(weight.device))
+
+
+def read_adapter(path: str) -> tuple[dict[str, Any], dict[tuple[str, str], Any]]:
+    """The adapter's settings, and its matrices by (layer, "A" or "B"). Raises ValueError for what is no plain LoRA."""
+    from safetensors.torch import load_file
+    from transformers.utils import cached_file
+
+    try:
+        settings = json.loads(Path(cached_file(path, "adapter_config.json")).read_text("utf-8"))
+        tensors = load_file(cached_file(path, "adapter_model.safetensors"))
+    except OSError as error:
+        raise ValueError(f"cannot load the adapter from {path!r}: {error}") from error
+    names = {name: LORA.fullmatch(name) for name in tensors}
+    other = [*(name for name in BEYOND_LORA if settings.get(name)), *(name for name in names if names[name] is None)]
+    if settings.get("peft_type") != "LORA" or other:
+        what = other[0] if other else settings.get("peft_type")
+        raise ValueError(f"adapter {path!r}: {what} is more than LoRA on linear layers, {MERGE_IT}")
+    return settings, {(found[1], found[2]): tensors[name] for name, found in names.items() if found is not None}
 
 
 def dtype_argument(dtype: str) -> dict[str, Any]:
@@ -442,7 +486,12 @@ class TransformersBackend:
         told = {f"model.{name}": str(value) for name, value in self._target.config.to_dict().items()}
         attention = getattr(self._target.config, "_attn_implementation", None)
         template = getattr(self._tokenizer, "chat_template", None)
-        return {**told, "attention": attention, "chat_template": template, "placement": self._device}
+        ours = {"attention": attention, "chat_template": template, "placement": self._device, ADAPTER: self._adapter}
+        return {**told, **ours}
+
+    @property
+    def _adapter(self) -> str | None:
+        return (self._config.get("options") or {}).get(ADAPTER)
 
     def _details(self) -> dict[str, Any]:
         return {
@@ -451,6 +500,7 @@ class TransformersBackend:
             "model_vocabulary": vocabulary_of(self._target),
             "draft_context": context_of(self._draft) if self._draft is not None else None,
             "counting": "transformers",
+            ADAPTER: self._adapter,
             "attention": getattr(self._target.config, "_attn_implementation", None),
             "eos_token_ids": list(self._eos_ids),
             "keeps_ends": True,

@@ -32,6 +32,7 @@ NEUTRAL_GREEDY = {
     "frequency_penalty": 0.0,
 }
 PREEMPTIONS = "preemptions"
+ADAPTER = "adapter"
 COUNTERS = {
     "vllm:spec_decode_num_drafts": "drafts",
     "vllm:spec_decode_num_draft_tokens": "draft_tokens",
@@ -124,7 +125,8 @@ def _constructor_arguments(config: dict[str, Any]) -> dict[str, Any]:
         "skip_tokenizer_init": not _has_tokenizer(config["target"]),
     }
     arguments |= _platform_arguments(config["method"] != "none")
-    arguments |= config["options"]
+    arguments |= {"enable_lora": True} if ADAPTER in config["options"] else {}
+    arguments |= {name: value for name, value in config["options"].items() if name != ADAPTER}
     if config["method"] != "none":
         arguments = _count_by_request() | arguments | {"speculative_config": _speculative_config(config)}
     return arguments
@@ -194,6 +196,7 @@ class VllmBackend:
         self._speculates = config["method"] != "none"
         self._refuse_drafting_baseline()
         self._target = config["target"]
+        self._adapter = self._load_adapter(config.get("options", {}).get(ADAPTER))
         self._requests: list[dict[str, Any]] = []
         self._concurrency = 1
         self._answers: list[_Answer] = []
@@ -202,6 +205,16 @@ class VllmBackend:
         self._drafts: Counter[tuple[int, int]] = Counter()
         _count_drafts(self._drafts)
         self._serial = 0
+
+    def _load_adapter(self, path: str | None) -> Any:
+        """What every request is sent with, decoded or rated; None without an adapter. A wrong one ends loading."""
+        if path is None:
+            return None
+        from vllm.lora.request import LoRARequest
+
+        adapter = LoRARequest(ADAPTER, 1, path)
+        self._engine.add_lora(adapter)
+        return adapter
 
     def describe(self) -> dict[str, Any]:
         """Vocabulary, context, device and versions, as the loaded engine has them."""
@@ -247,7 +260,11 @@ class VllmBackend:
             if field not in NOT_COMPARED and not field.endswith("_port") and _in_plain(value) is not None
         }
         budget = told.get("scheduler.max_num_batched_tokens")  # where nothing lowers what a step schedules
-        return {"scheduler.max_num_scheduled_tokens": budget, **told, "chat_template": self._chat_template()}
+        ours = {ADAPTER: self._adapter_path(), "chat_template": self._chat_template()}
+        return {"scheduler.max_num_scheduled_tokens": budget, **told, **ours}
+
+    def _adapter_path(self) -> str | None:
+        return self._adapter.lora_path if self._adapter is not None else None
 
     def _chat_template(self) -> str | None:
         if self._engine.model_config.skip_tokenizer_init:
@@ -273,6 +290,7 @@ class VllmBackend:
             "cuda_graphs": getattr(getattr(config.compilation_config, "cudagraph_mode", None), "name", None),
             "draft_context": getattr(drafting, "max_model_len", None),
             "counting": "vllm",
+            ADAPTER: self._adapter_path(),
             "speculation": speculation and {"method": speculation.method, "gamma": speculation.num_speculative_tokens},
             "architecture": self._architecture(),
             "weights_bytes": self._weights_bytes(),
@@ -424,7 +442,8 @@ class VllmBackend:
         self._serial += 1
         answer.started_s = at_s
         name = str(self._serial)
-        self._engine.add_request(name, {"prompt_token_ids": answer.request["prompt_ids"]}, answer.sampling)
+        prompt = {"prompt_token_ids": answer.request["prompt_ids"]}
+        self._engine.add_request(name, prompt, answer.sampling, lora_request=self._adapter)
         under_way[name] = answer
 
     def collect(self) -> dict[str, Any]:
@@ -466,7 +485,7 @@ class VllmBackend:
         prompt and output are computed so many tokens at a time, `at_once` sequences in one pass, as in verification;
         None where they cannot be, or long prompts take more passes than decoding did.
         """
-        if step and not self._can_step(sequences, step):
+        if step and not (self._can_step(sequences, step) and (at_once == 1 or not self._rates_one_by_one())):
             return None
         with self._in_steps(step, at_once) if step else nullcontext():
             rated = self._rate(sequences, 2)
@@ -509,8 +528,22 @@ class VllmBackend:
         asked = [_Rating(list(prompt), list(output), withheld, context, most) for prompt, output, withheld in sequences]
         prompts = [{"prompt_token_ids": each.ids} for each in asked]
         size = int(self._engine.model_config.get_vocab_size())
-        results = self._llm.generate(prompts, [each.sampling(size) for each in asked], use_tqdm=False)
+        samplings = [each.sampling(size) for each in asked]
+        at_once = 1 if self._rates_one_by_one() else len(asked)
+        results: list[Any] = []
+        for begin in range(0, len(asked), at_once or 1):
+            part = slice(begin, begin + at_once)
+            results += self._llm.generate(prompts[part], samplings[part], use_tqdm=False, lora_request=self._adapter)
         return zip(asked, results, strict=True)
+
+    def _rates_one_by_one(self) -> bool:
+        """On a CPU vLLM gives an adapted output head one row a request (`punica_cpu.py`), and a rating has many.
+
+        Of one request alone that row goes for all.
+        """
+        from vllm.platforms import current_platform
+
+        return self._adapter is not None and current_platform.is_cpu()
 
     def park(self) -> None:
         """Weights to host memory, KV cache dropped (vLLM's sleep level 1); nothing to do on a CPU."""

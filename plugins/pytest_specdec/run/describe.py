@@ -76,7 +76,7 @@ def _whole(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: 
         workload=workload_part(workload),
         engine=engine_part(about, settings),
         verdict=judgement.part,
-        coverage=replace(coverage_part(spec.target, rounds.runs[0].generations), exercised=exercised),
+        coverage=replace(coverage_part(measured.arms.known, rounds.runs[0].generations), exercised=exercised),
         throughput=with_steady_rate(throughput_part(rounds), rounds, places),
         latency=latency_part(rounds),
         acceptance=acceptance_part(rounds, spec.most_drafted, workload.categories),
@@ -99,7 +99,7 @@ def _whole(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: 
 
 def _detection(measured: Measured, judgement: Judgement) -> parts.DetectionPart | None:
     """What a verdict that passes would have seen, by its shortest answer; token by token alone was it measured."""
-    kind = kind_of(measured.arms.spec.target)
+    kind = kind_of(measured.arms.known)
     if kind is None or not judgement.passes or judgement.part.sampling is not None:
         return None
     answers = (each.token_ids for run in measured.rounds.runs for each in run.generations)

@@ -208,7 +208,7 @@ def _by_what_is_known(
 ) -> tuple[Verdict, KnownTruthPart, ForetoldPart]:
     """The verdict, held against the truth of the target and of its drafter as far as they are known."""
     spec, runs = arms.spec, rounds.judged
-    truth = truth_of(spec.target, arms.workload.requests)
+    truth = truth_of(arms.known, arms.workload.requests)
     foretold = claim(foretell(spec, about, arms.workload, truth), runs)
     verdict = judge_truth(verdict, truth, calibration, runs, spec.speculates)
     verdict = judge_drafts(verdict, foretold, runs, rounds.warmup.rounds)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_specdec.engines.engine import Description
+from pytest_specdec.engines.spec import ADAPTER
+from pytest_specdec.errors import EngineError
 from pytest_specdec.metrics.base import Base, base_of
 from pytest_specdec.metrics.rounds import Plan, Rounds
 from pytest_specdec.record import Figure
@@ -57,6 +59,7 @@ def measure(session: Session, benchmark: Any, arms: Arms, plan: Plan) -> Measure
     first = session.target_rounds(arms, plan) if spec.speculates else None
     beside = session.timed(Arms(arms.target, workload)) if spec.speculates and not benchmark.disabled else None
     with session.pool.using(spec) as engine:
+        refuse_two_models(engine.description, session.pool.describe(arms.target))
         what = f"{spec.label} decodes {workload.name}"
         session.progress.announce(f"{what}, {plan.rounds} rounds of {len(workload.requests)} requests")
         peaks, timed = peak_memory_of(engine), session.timed(arms)
@@ -71,3 +74,15 @@ def measure(session: Session, benchmark: Any, arms: Arms, plan: Plan) -> Measure
     before = session.acceptance_before(arms, rounds)
     base = base_of(first, beside.so_far if beside is not None else None) if first is not None else None
     return Measured(arms, rounds, about, memory, series(), before, first, base, session.pool.describe(arms.target))
+
+
+def refuse_two_models(about: Description, target: Description | None) -> None:
+    """Raise EngineError where one arm alone has an adapter; two names may be those of one and the same."""
+    told = [each.configuration[ADAPTER] for each in (about, target) if each and ADAPTER in each.configuration]
+    if [bool(each) for each in told] in ([True, False], [False, True]):
+        who = ("this engine", "the target alone")
+        has, lacks = who if told[0] else who[::-1]
+        raise EngineError(
+            f"{has} has the adapter {told[0] or told[1]} and {lacks} has none, so these are two models: "
+            "name it for both, in options and in the options of the reference"
+        )

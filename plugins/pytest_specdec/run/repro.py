@@ -144,6 +144,8 @@ def unwritable(spec: EngineSpec, request: Request) -> str | None:
         return f"no script is known for the engine {spec.backend!r}, only for {', '.join(BACKENDS)}"
     if spec.gateway is not None:
         return "the engine ran on another machine"
+    if spec.adapter is not None:
+        return f"the script loads no adapter: merge {spec.adapter} into the target first"
     asked = [name for name in ("stop", "min_tokens") if getattr(request, name)]
     return f"the request has {' and '.join(asked)}, which the script does not set" if asked else None
 

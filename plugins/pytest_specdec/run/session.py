@@ -49,6 +49,11 @@ class Arms:
         return self.spec.target_only()
 
     @property
+    def known(self) -> str:
+        """The model that may be known: the target, or the adapter over it, of which nothing is."""
+        return self.target.adapter or self.spec.target
+
+    @property
     def target_key(self) -> tuple[str, str]:
         """Which target on which workload."""
         return self.target.key, self.workload.digest

@@ -56,7 +56,7 @@ class Core:
         self._steps = 0
         self._waiting: list[str] = []
 
-    def add_request(self, name: str, prompt: Any, sampling: Any) -> None:
+    def add_request(self, name: str, prompt: Any, sampling: Any, lora_request: Any) -> None:
         self._waiting.append(name)
 
     def step(self) -> list[Any]:

@@ -161,12 +161,12 @@ def argmax_loop(folder: Path, prompt: Sequence[int], count: int) -> list[int]:
 
 class TestText:
     def test_needs_nothing_but_the_engine(self) -> None:
-        """The file is sent as text: every import in it is the standard library's, torch's or Transformers'."""
+        """The file is sent as text: every import is the standard library's, torch's or Transformers', or needed by it."""
         nodes = list(ast.walk(ast.parse(inspect.getsource(backend))))
         plain = [name.name for node in nodes if isinstance(node, ast.Import) for name in node.names]
         parts = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
         foreign = {name.split(".")[0] for name in plain + parts} - set(sys.stdlib_module_names)
-        assert foreign == {"torch", "transformers"}
+        assert foreign == {"torch", "transformers", "safetensors"}
 
     def test_reads_as_python_3_9(self) -> None:
         ast.parse(inspect.getsource(backend), feature_version=(3, 9))

@@ -133,7 +133,7 @@ def test_an_engine_that_lost_a_process_of_its_own_ends(
     monkeypatch.setattr(vllm.os, "_exit", left)
     core = SimpleNamespace(
         model_executor=SimpleNamespace(is_failed=is_failed),
-        add_request=lambda *_: None,
+        add_request=lambda *_, **__: None,
         abort_request=lambda names: None,
         step=cancelled,
     )

@@ -171,11 +171,13 @@ def test_the_words_name_fault_versions_and_models() -> None:
 
 
 def test_what_a_script_cannot_show_is_refused_in_words() -> None:
-    """Another engine, another machine, stop texts."""
+    """Another engine, another machine, an adapter, stop texts."""
     there = replace(FAULTY, backend="vllm")
     assert "no script is known for the engine 'other'" in str(unwritable(replace(FAULTY, backend="other"), REQUEST))
     assert "the request has stop" in str(unwritable(there, replace(REQUEST, stop=("x",))))
     assert "another machine" in str(unwritable(replace(there, gateway="ssh=a"), REQUEST))
+    adapted = replace(there, options={"adapter": "lora"})
+    assert "loads no adapter: merge lora into the target first" in str(unwritable(adapted, REQUEST))
     assert unwritable(there, REQUEST) is None
 
 

@@ -20,7 +20,7 @@ from pytest_specdec.engines.server.client import Client, Exchange
 from pytest_specdec.engines.server.dialects import Asking, found_at
 from pytest_specdec.engines.server.plan import ServerPlan
 from pytest_specdec.engines.server.process import HOST, ServerProcess, command_line, fill, free_port
-from pytest_specdec.engines.spec import CPU_ENVIRONMENT, EngineSpec
+from pytest_specdec.engines.spec import ADAPTER, CPU_ENVIRONMENT, EngineSpec
 from pytest_specdec.errors import EngineError, Unsupported
 from pytest_specdec.generation import Generation, Run, Score, Speculation
 from pytest_specdec.hardware import gpus
@@ -95,7 +95,7 @@ class ServedEngine:
         served = [str(each["id"]) for each in self._models(READY_SECONDS)]
         if not served:
             raise EngineError(f"no server that lists a model answers at {self._client.url}/v1/models")
-        named = self._plan.model
+        named = self._plan.model or (ADAPTER if self.spec.adapter else None)
         wanted = [named] if named else [self.folder, self.spec.target, *(served if len(served) == 1 else [])]
         for name in wanted:
             if name in served:
@@ -106,9 +106,12 @@ class ServedEngine:
         )
 
     def _describe(self) -> Description:
-        listed = next(each for each in self._models(READY_SECONDS) if each["id"] == self._asking.model)
+        models = {each["id"]: each for each in self._models(READY_SECONDS)}
+        listed = models[self._asking.model]
+        base = models.get(listed.get("parent"), listed)
+        self._adapter = listed.get("root") if base is not listed else None
         facts = ModelFacts.of(self.folder, self._plan.model_dump())
-        told = listed.get("max_model_len") or found_at(listed, ("meta", "n_ctx"))
+        told = base.get("max_model_len") or found_at(base, ("meta", "n_ctx"))
         context = self._plan.context or told or self.spec.max_model_len
         if not self.spec.speculates and facts.vocabulary is None:
             raise EngineError(
@@ -122,6 +125,7 @@ class ServedEngine:
             "dtype": self._dtype(facts),
             "protocol": self._plan.dialect.name,
             "served_model": self._asking.model,
+            ADAPTER: self._adapter,
             "endpoint": self._asking.route.path,
         }
         return Description(
@@ -131,6 +135,7 @@ class ServedEngine:
             versions=self._versions(),
             pid=None if self._process is None else self._process.group,
             details={name: value for name, value in details.items() if value is not None},
+            configuration={ADAPTER: self._adapter} if "parent" in listed else {},
         )
 
     def _dtype(self, facts: ModelFacts) -> str | None:
@@ -292,7 +297,9 @@ class ServedEngine:
             raise EngineError(f"server {self.spec.label}, protocol {self._plan.dialect.name!r}: {NO_RATING}")
         asked = [self._rating(request, tuple(output)) for request, output in zip(requests, outputs, strict=True)]
         bodies = [rating.body(self._asking.model) for rating in asked if rating.output]
-        told = iter(self._client.json_of_each("/v1/completions", bodies))
+        at_once = 1 if self._adapter else len(bodies) or 1  # vLLM on a CPU rates one adapted request in a step
+        parts = [bodies[begin : begin + at_once] for begin in range(0, len(bodies), at_once)]
+        told = iter([each for part in parts for each in self._client.json_of_each("/v1/completions", part)])
         return tuple(rating.scores(next(told)) if rating.output else () for rating in asked)
 
     def rank(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], most: int) -> None:

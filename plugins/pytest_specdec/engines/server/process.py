@@ -23,7 +23,7 @@ from typing import Any
 from pytest_specdec.engines.process_group import end_group, last_words
 from pytest_specdec.engines.server.dialects import VLLM
 from pytest_specdec.engines.server.plan import ServerPlan
-from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.engines.spec import ADAPTER, EngineSpec
 from pytest_specdec.errors import EngineDied, EngineError
 
 LOOK_SECONDS = 0.2
@@ -52,7 +52,9 @@ def _vllm_options(plan: ServerPlan, spec: EngineSpec, ours: bool, on_cpu: bool) 
         options |= {"max_model_len": spec.max_model_len} if spec.max_model_len else {}
         options |= {"enforce_eager": True} if on_cpu else {}
         options |= {"chat_template": AS_IT_IS_WRITTEN} if plan.by_chat else {}
-    return options | dict(spec.options)
+    said = {name: value for name, value in spec.options.items() if name != ADAPTER}
+    adapted = {"enable_lora": True, "lora_modules": [f"{ADAPTER}={spec.adapter}"]} if spec.adapter else {}
+    return options | adapted | said
 
 
 def flags(options: Mapping[str, Any], said: Sequence[str]) -> list[str]:
