@@ -139,6 +139,7 @@ def test_vllm_with_an_eagle_head_for_qwen3(specdec_session: Session, vllm_spec: 
     assert run.speculation == expected_speculation(QWEN3, QWEN3_HEAD, asked.prompts, TOKENS, GAMMA)
 
 
+@pytest.mark.thorough
 @pytest.mark.specdec(method="eagle3", draft=HEAD_3)
 def test_vllm_with_an_eagle3_head(specdec_session: Session, vllm_spec: EngineSpec, asked: Asked) -> None:
     """Three hidden states of the target, then its own, and its own cache are right."""

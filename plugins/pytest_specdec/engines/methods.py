@@ -34,7 +34,7 @@ class Method:
     """
 
     name: str
-    drafter: Literal["text", "model", "head", "own head", "class", "nothing"]
+    drafter: Literal["text", "model", "head", "own head", "own layers", "class", "nothing"]
     engines: Mapping[str, str] = field(default_factory=lambda: OLDEST)
     aliases: tuple[str, ...] = ()
     signs: tuple[str, ...] = ()
@@ -79,6 +79,7 @@ METHODS = (
     Method(name="ngram", drafter="text"),
     Method(name="ngram_gpu", drafter="text"),
     Method(name="prompt_lookup", drafter="text", engines={"transformers": "4.40"}),
+    Method(name="early_exit", drafter="own layers", engines={"transformers": "5.19"}),
     Method(name="suffix", drafter="text", gamma=24, gamma_keys=("suffix_decoding_max_tree_depth",)),
     Method(
         name="eagle",

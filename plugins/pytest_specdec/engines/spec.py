@@ -15,6 +15,7 @@ LONGEST_LABEL = 100
 CPU_ENVIRONMENT = {"TORCH_COMPILE_DISABLE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
 ADAPTER = "adapter"
 OTHER_VOCABULARY = "use_heterogeneous_vocab"
+SCHEDULE = "num_assistant_tokens_schedule"
 IN_WORKERS = ("vllm", "transformers")
 PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 
@@ -70,8 +71,9 @@ class EngineSpec:
 
     @property
     def most_drafted(self) -> int | None:
-        """The most tokens of a draft; None where Transformers encodes the text of γ tokens by another tokenizer."""
-        return None if self.other_vocabulary and self.backend == "transformers" else self.gamma
+        """The most tokens of a draft; None where Transformers encodes its text anew, or lets γ grow."""
+        grows = self.other_vocabulary or self.speculative_options.get(SCHEDULE, "constant") != "constant"
+        return None if grows and self.backend == "transformers" else self.gamma
 
     def target_only(self) -> EngineSpec:
         """The reference: the engine named for it, or the same engine without speculation."""

@@ -28,7 +28,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 NO_VALUES: Mapping[str, Any] = {}
-METHODS = ("none", "draft_model", "prompt_lookup")
+METHODS = ("none", "draft_model", "prompt_lookup", "early_exit")
+EARLY_EXIT = "assistant_early_exit"
 OTHER_VOCABULARY = "use_heterogeneous_vocab"  # vLLM's name for what Transformers does where it has both tokenizers
 DTYPES = ("bfloat16", "float16", "float32")
 LOADING_SHARED_WITH_DRAFT = ("attn_implementation", "cache_dir", "local_files_only", "token", "trust_remote_code")
@@ -126,9 +127,9 @@ class Steps:
             return
         self.drafts += 1
         self.draft_tokens += proposed
-        _count(self.accepted_per_position, accepted)
-        _count(self.drafted_per_position, proposed)
-        _count(self.tried_per_position, min(accepted + 1, proposed))
+        _count(self.accepted_per_position, accepted, proposed)
+        _count(self.drafted_per_position, proposed, proposed)
+        _count(self.tried_per_position, min(accepted + 1, proposed), proposed)
 
     def wire(self) -> dict[str, Any]:
         """Plain values, as they leave the worker."""
@@ -159,9 +160,9 @@ class Steps:
         return generator
 
 
-def _count(by_position: list[int], tokens: int) -> None:
-    """One more at each of the first positions."""
-    by_position += [0] * (tokens - len(by_position))
+def _count(by_position: list[int], tokens: int, width: int) -> None:
+    """One more at each of the first positions, of at least `width`."""
+    by_position += [0] * (width - len(by_position))
     for position in range(tokens):
         by_position[position] += 1
 
@@ -230,6 +231,8 @@ def check_speculation(config: Mapping[str, Any]) -> None:
         raise ValueError(f"method {method!r} is not one of the Transformers backend's: {', '.join(METHODS)}")
     if (method == "draft_model") != (config["draft"] is not None):
         raise ValueError(f'draft is {config["draft"]!r}: the method "draft_model" needs one, and no other takes one')
+    if (method == "early_exit") != bool(speculative_fields(config).get(EARLY_EXIT)):
+        raise ValueError(f'{EARLY_EXIT}: the method "early_exit" needs the number of layers that draft, and no other')
     if asks_for_other_vocabulary(config) and method != "draft_model":
         raise ValueError(f"{OTHER_VOCABULARY} wants a draft model, and the method {method!r} takes none")
     if method != "none" and (gamma is None or gamma < 1):
@@ -323,22 +326,20 @@ def dtype_argument(dtype: str) -> dict[str, Any]:
 
 
 def load_draft(config: Mapping[str, Any], device: str, options: Mapping[str, Any]) -> Any:
-    """The drafter, told to draft exactly γ tokens a step; None where the method has none."""
+    """The drafter; None where the method has none."""
     if config["draft"] is None:
         return None
     shared = {name: options[name] for name in LOADING_SHARED_WITH_DRAFT if name in options}
-    draft = load_model("draft", config["draft"], config["dtype"], device, shared)
-    draft.generation_config = drafting_config(config)
-    return draft
+    return load_model("draft", config["draft"], config["dtype"], device, shared)
 
 
 def drafting_config(config: Mapping[str, Any]) -> Any:
-    """Generation settings of a drafter: γ tokens in every step, and no early end for want of confidence."""
+    """Generation settings of a drafter: γ tokens in every step, and no early end for want of confidence, by default."""
     from transformers import GenerationConfig
 
     drafting = GenerationConfig()
     constant = {"num_assistant_tokens_schedule": "constant", "assistant_confidence_threshold": 0.0}
-    chosen = {**constant, **speculative_fields(config), "num_assistant_tokens": config["gamma"]}
+    chosen = {**constant, **speculative_fields(config), "num_assistant_tokens": config["gamma"], EARLY_EXIT: None}
     for name, value in chosen.items():
         setattr(drafting, name, value)
     return drafting
@@ -455,6 +456,12 @@ class TransformersBackend:
     def _models(self) -> list[Any]:
         return [model for model in (self._target, self._draft) if model is not None]
 
+    def _begin_anew(self) -> None:
+        """Let who drafts draft γ tokens: a schedule goes on from what it came to in the request before."""
+        drafter = self._target if self._config["method"] == "early_exit" else self._draft
+        if drafter is not None:
+            drafter.generation_config = drafting_config(self._config)
+
     def _watch_steps(self) -> None:
         """Have every candidate generator that the target makes report to the steps of the run under way."""
         make: Any = getattr(self._target, "_get_candidate_generator", None)
@@ -561,6 +568,7 @@ class TransformersBackend:
                 "requests that arrive while others are decoded are not supported by `generate`: use a closed load"
             )
         self._decoded = []
+        self._begin_anew()
         self._planned = [self._plan(index, request) for index, request in enumerate(requests)]
 
     def _plan(self, index: int, request: Mapping[str, Any]) -> Planned:

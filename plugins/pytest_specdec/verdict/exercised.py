@@ -18,7 +18,7 @@ from typing import Any
 
 from pytest_specdec.engines.methods import BY_BATCH_SIZE, LOOKUPS
 from pytest_specdec.engines.server.plan import UNKNOWN_METHOD
-from pytest_specdec.engines.spec import OTHER_VOCABULARY, EngineSpec
+from pytest_specdec.engines.spec import OTHER_VOCABULARY, SCHEDULE, EngineSpec
 from pytest_specdec.generation import Generation, Run, Speculation, count_steps
 from pytest_specdec.record import Figure
 from pytest_specdec.record.parts import ExercisedPart
@@ -145,7 +145,7 @@ def unmet(demand: Sequence[str], part: ExercisedPart) -> list[str]:
 
 
 MAY_FIND_NONE = (*LOOKUPS, UNKNOWN_METHOD)
-VARY_LENGTH = (BY_BATCH_SIZE, OTHER_VOCABULARY, "assistant_confidence_threshold", "num_assistant_tokens_schedule")
+VARY_LENGTH = (BY_BATCH_SIZE, OTHER_VOCABULARY, SCHEDULE, "assistant_confidence_threshold")
 STALE_LEVEL = 1e-6  # the chance of no acceptance in so many drafts, at the rate seen before
 
 

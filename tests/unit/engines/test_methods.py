@@ -128,7 +128,7 @@ def test_a_method_that_needs_a_draft_is_refused_without_one(engine: str, method:
     ("engine", "method", "words"),
     [
         ("vllm", "ngrm", "vllm has no method 'ngrm'; did you mean 'ngram'?"),
-        ("transformers", "eagle", "transformers has no method 'eagle'; `pytest-specdec methods` lists"),
+        ("transformers", "mtp", "transformers has no method 'mtp'; `pytest-specdec methods` lists"),
     ],
 )
 def test_a_method_that_the_engine_lacks_is_refused(

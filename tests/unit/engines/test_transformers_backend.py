@@ -464,6 +464,11 @@ class TestRefusal:
         [
             ({"method": "eagle", "gamma": 3}, "'eagle' is not one of.*none, draft_model, prompt_lookup"),
             ({"method": "draft_model", "gamma": 3}, "needs one"),
+            ({"method": "early_exit", "gamma": 3}, "needs the number of layers"),
+            (
+                {"method": "prompt_lookup", "gamma": 3, "speculative_options": {"assistant_early_exit": 2}},
+                "and no other",
+            ),
             ({"method": "prompt_lookup", "gamma": None}, "needs a number of draft tokens"),
             ({"method": "prompt_lookup", "gamma": 0}, "gamma is 0"),
             ({"gamma": 3}, "leave gamma"),
