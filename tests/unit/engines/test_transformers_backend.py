@@ -161,7 +161,7 @@ def argmax_loop(folder: Path, prompt: Sequence[int], count: int) -> list[int]:
 
 class TestText:
     def test_needs_nothing_but_the_engine(self) -> None:
-        """The file is sent as text: every import is the standard library's, torch's or Transformers', or needed by it."""
+        """It is sent as text: every import is the standard library's, torch's or Transformers', or needed by it."""
         nodes = list(ast.walk(ast.parse(inspect.getsource(backend))))
         plain = [name.name for node in nodes if isinstance(node, ast.Import) for name in node.names]
         parts = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
