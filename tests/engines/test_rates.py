@@ -6,7 +6,7 @@ lower rate but that what is said of it follows from its figures. The higher one 
 
 import pytest
 
-from pytest_specdec.run.sweep import NEVER_SUSTAINED
+from pytest_specdec.run.measure import NEVER_SUSTAINED
 
 LOW, HIGH = 30.0, 100_000.0
 

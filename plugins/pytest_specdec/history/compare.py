@@ -34,24 +34,19 @@ NO_FIGURE = "the record does not have it"
 
 def figure_of(record: Record, metric: Metric) -> float | None:
     """The metric's value in the record's own unit; None where it was not measured."""
-    return latency_of(record.latency, metric) if _latency(metric)[0] else _figure(record, metric).value
+    return _figure(record, metric).value
 
 
-def latency_of(part: LatencyPart, metric: Metric) -> float | None:
-    """A metric that is a latency, in seconds; None where it was not measured."""
+def latency_of(part: LatencyPart, metric: Metric) -> Figure[float]:
+    """A metric that is a latency, in seconds."""
     latency, percent = _latency(metric)
     spread: Spread = getattr(part, f"{latency}_s")
-    return spread.at(percent)
-
-
-def reason_of(record: Record, metric: Metric) -> str:
-    """Why the metric was not measured, in the record's words."""
-    latency, _ = _latency(metric)
-    reason = getattr(record.latency, f"{latency}_s").reason if latency else _figure(record, metric).reason
-    return str(reason or NO_FIGURE)
+    return Figure(spread.at(percent), spread.reason or NO_FIGURE)
 
 
 def _figure(record: Record, metric: Metric) -> Figure[float]:
+    if _latency(metric)[0]:
+        return latency_of(record.latency, metric)
     places: dict[str, Figure[float]] = {
         "tokens_per_second": record.throughput.tokens_per_second,
         "speedup": record.speedup.ratio,
@@ -262,7 +257,7 @@ def _change(threshold: Threshold, outcome: Outcome, now: float | None, then: flo
 
 def _missing(now: Record, then: Record, threshold: Threshold, figures: tuple[float | None, float | None]) -> ChangePart:
     side, record = ("this run", now) if figures[0] is None else ("the baseline run", then)
-    why = f"{side} has no {threshold.metric.name}: {reason_of(record, threshold.metric)}"
+    why = f"{side} has no {threshold.metric.name}: {_figure(record, threshold.metric).reason or NO_FIGURE}"
     return _change(threshold, Outcome.MISSING, *figures, why)
 
 

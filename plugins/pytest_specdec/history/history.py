@@ -159,9 +159,8 @@ def run_path(named: str, storage: Path) -> Path:
     if Path(named).is_dir():
         return paths_in(Path(named))[-1]
     machine, _, number = named.rpartition("/")
-    numbered = [
-        path for path in saved_paths(storage) if run_id(path) == number.zfill(4) and machine in ("", path.parent.name)
-    ]
+    same = (path for path in saved_paths(storage) if run_id(path) == number.zfill(4))
+    numbered = [path for path in same if machine in ("", path.parent.name)]
     if len(numbered) == 1:
         return numbered[0]
     if not numbered:

@@ -58,7 +58,7 @@ def run_of(path: Path, text: str) -> SavedRun:
 def run_from(path: Path, content: Mapping[str, Any], parts: Parts | None = None) -> SavedRun:
     """The run of this file's decoded content; of its records these parts, or all. Raises UnreadableRun."""
     benches = [bench for bench in content["benchmarks"] if "specdec" in (bench.get("extra_info") or {})]
-    kept = [(bench, _record(path, bench, parts)) for bench in benches]
+    kept, told = [(bench, _record(path, bench, parts)) for bench in benches], content.get("specdec") or {}
     return SavedRun(
         id=run_id(path),
         path=path,
@@ -67,7 +67,7 @@ def run_from(path: Path, content: Mapping[str, Any], parts: Parts | None = None)
         machine=content.get("machine_info") or {},
         records=tuple(record for _, record in kept),
         rounds={bench.get("fullname", ""): _seconds(bench, record) for bench, record in kept},
-        partial=_partial(content),
+        partial=str(told.get("reason") or "no reason is told") if told.get("partial") else "",
     )
 
 
@@ -98,23 +98,17 @@ def storage_folder(address: str) -> Path:
 
 def saved_paths(storage: Path) -> list[Path]:
     """The files of pytest-benchmark's storage (`storage/<machine>/0001_….json`), oldest first."""
-    return sorted((path for path in storage.glob("*/*.json") if NUMBERED.match(path.name)), key=_age)
+    numbered = (path for path in storage.glob("*/*.json") if NUMBERED.match(path.name))
+    return sorted(numbered, key=lambda path: (int(run_id(path)), path.name, path.parent.name))
 
 
 def paths_in(folder: Path) -> list[Path]:
     """A folder's runs, oldest first: a storage's, or else every JSON file. Raises ConfigurationError for none."""
-    paths = saved_paths(folder) or sorted(folder.glob("*.json"), key=_saved_at)
+    paths = saved_paths(folder)
+    paths = paths or sorted(folder.glob("*.json"), key=lambda path: (read_run(path).datetime, path.name))
     if not paths:
         raise ConfigurationError(f"no run in {folder}: save one with pytest --benchmark-autosave")
     return paths
-
-
-def _saved_at(path: Path) -> tuple[str, str]:
-    return read_run(path).datetime, path.name
-
-
-def _age(path: Path) -> tuple[int, str, str]:
-    return int(run_id(path)), path.name, path.parent.name
 
 
 def decode(path: Path, text: str) -> dict[str, Any]:
@@ -129,11 +123,6 @@ def decode(path: Path, text: str) -> dict[str, Any]:
     if not all(isinstance(bench, dict) for bench in content["benchmarks"]):
         raise UnreadableRun(f'{path}: an entry of "benchmarks" is no object, so pytest-benchmark did not write it')
     return content
-
-
-def _partial(content: Mapping[str, Any]) -> str:
-    told = content.get("specdec") or {}
-    return str(told.get("reason") or "no reason is told") if told.get("partial") else ""
 
 
 def _record(path: Path, bench: Mapping[str, Any], parts: Parts | None) -> Record:

@@ -134,13 +134,23 @@ def roofline_part(
         shaped = _step(config, step)
     except ValueError as error:
         return missing(RooflinePart, str(error))
+    read, done = shaped.bytes, shaped.flops
+    known = replace(
+        missing(RooflinePart, f"peak FLOPs and bandwidth of {device} in {shaped.dtype} are not known here"),
+        bytes_per_step=Figure(read),
+        flops_per_step=Figure(done),
+        flops_per_byte=Figure(done / read),
+        bytes_per_second=Figure(read / step_s if step_s else None, NO_STEP),
+    )
     peak = PEAKS.get(device) if shaped.dtype in HALF_PRECISION else None
+    if peak is None:
+        return known
+    roof_s = max(read / peak.bandwidth, done / peak.flops)
     return replace(
-        _against(peak, device, shaped, step_s),
-        bytes_per_step=Figure(shaped.bytes),
-        flops_per_step=Figure(shaped.flops),
-        flops_per_byte=Figure(shaped.flops / shaped.bytes),
-        bytes_per_second=Figure(shaped.bytes / step_s if step_s else None, NO_STEP),
+        known,
+        ridge_flops_per_byte=Figure(peak.ridge),
+        memory_bound=Figure(done / read < peak.ridge),
+        roof_share=Figure(roof_s / step_s if step_s else None, NO_STEP),
     )
 
 
@@ -152,14 +162,3 @@ def _step(config: Mapping[str, Any] | None, step: Mapping[str, Any]) -> Step:
     if config.get("quantization_config"):
         raise ValueError("the weights are quantised, so their bytes do not follow from the dtype")
     return Step(Shape.of(config), **step)
-
-
-def _against(peak: Peak | None, device: str, step: Step, step_s: float | None) -> RooflinePart:
-    if peak is None:
-        return missing(RooflinePart, f"peak FLOPs and bandwidth of {device} in {step.dtype} are not known here")
-    roof_s = max(step.bytes / peak.bandwidth, step.flops / peak.flops)
-    return RooflinePart(
-        ridge_flops_per_byte=Figure(peak.ridge),
-        memory_bound=Figure(step.flops / step.bytes < peak.ridge),
-        roof_share=Figure(roof_s / step_s if step_s else None, NO_STEP),
-    )

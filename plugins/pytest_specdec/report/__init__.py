@@ -1,9 +1,4 @@
-"""The report over saved runs: one file that needs nothing else, as a page, as text, or as plain numbers.
-
-    write_report(runs, Path("report.html"), "html")
-
-Figures and verdicts are gathered once (`content`) and written in one of four ways, so that all formats say the same.
-"""
+"""The report over saved runs: gathered once, and written as a page, as text, or as numbers, which say the same."""
 
 from pytest_specdec.report.write import FORMATS, format_of, write_report
 

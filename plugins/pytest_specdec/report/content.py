@@ -16,7 +16,7 @@ from pytest_specdec.record.parts import FindingPart
 from pytest_specdec.report.curves import curves, history, power, where_it_pays
 from pytest_specdec.report.decision import Decision, decide, headline, in_words
 from pytest_specdec.report.drawing import Figure, readable
-from pytest_specdec.report.gates import Gate, by_group, gates_of, grouped, newest, with_predictions
+from pytest_specdec.report.gates import Gate, gates_of, grouped, newest, with_predictions
 from pytest_specdec.verdict.words import place_of
 
 DASH = "–"
@@ -255,7 +255,7 @@ def gather(runs: Sequence[SavedRun]) -> Content:
     figures: list[Figure] = []
     for place, members in grouped((gate for gate in shown if gate.swept), lambda gate: gate.place).items():
         figures += where_it_pays(place, members)
-    for group, members in by_group(shown).items():
+    for group, members in grouped(shown, lambda gate: gate.group).items():
         figures += [*curves(group, members), power(group, members)]
         figures += [figure for figure in over_runs if figure.group == group]
     decisions = tuple(decide(shown))

@@ -20,7 +20,7 @@ from pytest_specdec.record import Record
 from pytest_specdec.record.parts import PointPart
 from pytest_specdec.report.decision import BY
 from pytest_specdec.report.drawing import Figure, Line
-from pytest_specdec.report.gates import TARGET_ONLY, Gate, by_family, by_group, grouped
+from pytest_specdec.report.gates import TARGET_ONLY, Gate, grouped
 from pytest_specdec.thresholds import METRICS as KNOWN
 
 MOST_POINTS = 400
@@ -111,7 +111,7 @@ def energy(group: str, gates: Sequence[Gate]) -> Figure:
 def _against_gamma(gates: Sequence[Gate], value: Value, derived: str, derive: Value) -> tuple[Line, ...]:
     """For each method its measured line, and beside it the derived one."""
     lines: list[Line] = []
-    for family, members in by_family(gates).items():
+    for family, members in grouped(sorted(gates, key=lambda gate: gate.gamma), lambda gate: gate.family).items():
         x = tuple(float(gate.gamma) for gate in members)
         lines.append(Line(family, x, tuple(value(gate.record) for gate in members)))
         modelled = tuple(derive(gate.record) for gate in members)
@@ -236,7 +236,7 @@ def history(runs: Sequence[SavedRun], gates: Sequence[Gate]) -> list[Figure]:
     """One figure for each metric and group that two runs or more have. `runs`: the oldest first."""
     numbers = {run.path: float(number) for number, run in enumerate(runs, 1)}
     green = [gate for gate in gates if not gate.red]
-    groups = by_group(green)
+    groups = grouped(green, lambda gate: gate.group)
     return [
         Figure(kind, group, "run (1 is the oldest)", label, _over_runs(metric, members, numbers), marks=marks)
         for group, members in groups.items()

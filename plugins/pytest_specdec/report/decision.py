@@ -84,7 +84,7 @@ def _energy(gate: Gate, _: Gate | None) -> Gain | None:
 def _less(metric: Metric, gate: Gate, target: Gate | None) -> Gain | None:
     """The gain in a latency, by the rounds of both; without bounds where the target has no gate in this run."""
     if target is None:
-        told = latency_of(gate.record.latency, metric), latency_of(gate.record.target_alone.latency, metric)
+        told = [latency_of(each, metric).value for each in (gate.record.latency, gate.record.target_alone.latency)]
         return Gain(told[1] / told[0]) if told[0] and told[1] else None
     change = compare_figure(gate.record, target.record, shown(metric.name))
     if change is None or change.change is None:
@@ -321,7 +321,7 @@ def _latencies(gate: Gate, targets: Sequence[Gate]) -> str:
         beside = target.record.latency
     told = []
     for name in ("itl_p95", "ttft_p95"):
-        ours, theirs = latency_of(gate.record.latency, METRICS[name]), latency_of(beside, METRICS[name])
+        ours, theirs = (latency_of(each, METRICS[name]).value for each in (gate.record.latency, beside))
         against = "" if theirs is None else f" against {_milliseconds(theirs)}"
         told += [] if ours is None else [f"{_latency(name)} {_milliseconds(ours)}{against}"]
     return ", ".join(told)

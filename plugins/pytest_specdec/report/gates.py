@@ -180,13 +180,3 @@ def grouped(items: Iterable[Item], key: Callable[[Item], str]) -> dict[str, list
     for item in items:
         groups.setdefault(key(item), []).append(item)
     return groups
-
-
-def by_group(gates: Iterable[Gate]) -> dict[str, list[Gate]]:
-    """Gates that may stand in one figure."""
-    return grouped(gates, lambda gate: gate.group)
-
-
-def by_family(gates: Iterable[Gate]) -> dict[str, list[Gate]]:
-    """Gates that differ in γ alone, by rising γ."""
-    return grouped(sorted(gates, key=lambda gate: gate.gamma), lambda gate: gate.family)

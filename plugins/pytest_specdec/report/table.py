@@ -248,9 +248,8 @@ def footnotes(records: Sequence[Record], shown: Sequence[str], decided: str = ""
         for record in ordered
         if record.acceptance.by_category
     ]
-    notes += [
-        f"tie: {_label(record)}: {record.verdict.tie_in_words}" for record in ordered if record.verdict.outcome == "tie"
-    ]
+    ties = (record for record in ordered if record.verdict.outcome == "tie")
+    notes += [f"tie: {_label(record)}: {record.verdict.tie_in_words}" for record in ties]
     notes += _truth_note(judged)
     return notes + together(
         ("coverage", f"{record.asked.scenario}, {model_label(record.asked.target)}", record.coverage.low)

@@ -26,11 +26,10 @@ from pytest_specdec.metrics.speedup import advice, best_for
 from pytest_specdec.record import GREEN, RED, REGRESSED, Figure, Record
 from pytest_specdec.run.describe import describe, engine_error, sketch, withhold_speed
 from pytest_specdec.run.judge import Judgement, judge_rounds, judge_target
-from pytest_specdec.run.measure import measure
+from pytest_specdec.run.measure import measure, sweep_rates
 from pytest_specdec.run.repro import write_bug_report
 from pytest_specdec.run.resume import BATCH_INVARIANT, settings_digest
 from pytest_specdec.run.session import Arms, Session
-from pytest_specdec.run.sweep import sweep_rates
 from pytest_specdec.verdict.equivalence import Outcome
 from pytest_specdec.verdict.exercised import Drafting, unmet
 
@@ -152,10 +151,8 @@ def check_limits(record: Record, scenario: Scenario) -> list[str]:
 
 def _in_joules(record: Record) -> str:
     """Both sides of the ratio, what would be better, and what speaks against the figures."""
-    best, flags = (
-        record.speedup.model.best_gamma_energy.value,
-        (*record.energy.flags, *record.target_alone.energy_flags),
-    )
+    best = record.speedup.model.best_gamma_energy.value
+    flags = (*record.energy.flags, *record.target_alone.energy_flags)
     sides = (record.energy.joules_per_token.value or 0.0, record.target_alone.joules_per_token.value or 0.0)
     told = [f"{sides[0]:.3g} J/token, {sides[1]:.3g} for target-only"]
     told += [] if best is None else [best_for("energy", best)]
@@ -200,11 +197,10 @@ def undecided_limits(record: Record, scenario: Scenario) -> list[str]:
     if not record.acceptance.drafts.value:
         return []
     speedup, energy, rounds = record.speedup, record.energy, record.throughput.rounds
+    over, most = (energy.over_target, energy.over_target_interval), scenario.max_energy_ratio
     found = (
         _undecided(speedup.ratio, speedup.interval, "min_speedup", scenario.min_speedup, rounds),
-        _undecided(
-            energy.over_target, energy.over_target_interval, "max_energy_ratio", scenario.max_energy_ratio, rounds
-        ),
+        _undecided(*over, "max_energy_ratio", most, rounds),
     )
     return [f"inconclusive: {words} of {scenario.path}" for words in found if words]
 
@@ -215,9 +211,8 @@ def _undecided(figure: Figure[float], known: Figure[Bounds], key: str, bound: fl
     if value is None or bound is None or (value < bound if side == "min" else value > bound):
         return ""
     if known.value is None:
-        return (
-            f"{name} {value:.3g} has no interval, and at least {FEWEST} rounds are needed to decide {key} = {bound:g}"
-        )
+        needed = f"at least {FEWEST} rounds are needed to decide {key} = {bound:g}"
+        return f"{name} {value:.3g} has no interval, and {needed}"
     low, high = known.value
     if low >= bound if side == "min" else high <= bound:
         return ""

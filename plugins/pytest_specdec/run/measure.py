@@ -1,25 +1,39 @@
-"""Measure: an engine decodes a workload in timed rounds, turn by turn with the target alone.
+"""Measure: an engine decodes a workload in timed rounds, turn by turn with the target alone, or at each of its rates.
 
 Every call of an engine that a measurement needs is made here; what is judged and described afterwards is what these
 rounds gave. Where only one of the two can be awake, each is woken for its turn.
+
+A sweep puts both arms under the same open load from low to high, to find where each no longer keeps up. Every rate is
+measured and judged. A rate is sustained if at least SUSTAINED_SHARE of the asked requests a second were completed and,
+where the scenario gives objectives, enough requests met them. It is inconclusive if that fails and the machine's own
+delays in sending may be why. The saturation rate is the highest one sustained, if the next one was not. The record's
+other figures are then taken at this arm's highest sustained rate, or at the lowest rate where none is: by
+pytest-benchmark, in rounds of their own.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from pytest_specdec.engines.engine import Description
-from pytest_specdec.engines.spec import ADAPTER
+from pytest_specdec.engines.spec import ADAPTER, EngineSpec
 from pytest_specdec.errors import EngineError
 from pytest_specdec.metrics.base import Base, base_of
-from pytest_specdec.metrics.rounds import Plan, Rounds
-from pytest_specdec.record import Figure
-from pytest_specdec.record.parts import MemoryPart
+from pytest_specdec.metrics.load import SUSTAINED_SHARE, Flow, failed_part, goodput_part
+from pytest_specdec.metrics.rounds import NOT_TIMED, Plan, Rounds
+from pytest_specdec.metrics.speed import WITHHELD, latency_part, refuse_contradictions
+from pytest_specdec.record import Figure, missing
+from pytest_specdec.record.parts import GoodputPart, MemoryPart, PointPart, SweepPart
+from pytest_specdec.run.judge import Judgement, judge_rounds
 from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.telemetry.monitor import peak_memory_of, watch
 from pytest_specdec.telemetry.timing import DECODE, benchmark_rounds
 from pytest_specdec.verdict.exercised import Drafting
+
+if TYPE_CHECKING:
+    from pytest_specdec.workloads.scenario import Scenario
 
 
 @dataclass(frozen=True)
@@ -86,3 +100,128 @@ def refuse_two_models(about: Description, target: Description | None) -> None:
             f"{has} has the adapter {told[0] or told[1]} and {lacks} has none, so these are two models: "
             "name it for both, in options and in the options of the reference"
         )
+
+
+GOODPUT_HOLDS = 0.95
+NO_RATES = "the scenario's load has no rates to sweep"
+NOT_SATURATED = "not saturated at the highest rate asked"
+NEVER_SUSTAINED = "not even the lowest rate asked was sustained"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """`main`: the scenario at the rate of the record's other figures. `part`: of the record. `words`: failures."""
+
+    main: Scenario
+    part: SweepPart
+    words: list[str]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One arm over all rates: a point and a judgement for each, from low to high."""
+
+    points: dict[float, PointPart]
+    judgements: dict[float, Judgement]
+
+    @property
+    def sustained(self) -> list[float]:
+        """The rates that were."""
+        return [rate for rate, point in self.points.items() if point.sustained]
+
+    @property
+    def saturation(self) -> Figure[float]:
+        """The highest rate sustained, or why there is none. What lies above one that was not decides nothing."""
+        if not all(judgement.passes for judgement in self.judgements.values()):
+            return Figure(None, WITHHELD)
+        highest = max(self.sustained, default=None)
+        above = [point for rate, point in self.points.items() if highest is None or rate > highest]
+        if not above:
+            return Figure(None, NOT_SATURATED)
+        if above[0].sustained is None:
+            return Figure(None, above[0].reason)
+        return Figure(highest, NEVER_SUSTAINED)
+
+    def failures(self, who: str) -> list[str]:
+        """What is wrong with the output at each rate."""
+        told = [(rate, words) for rate, each in self.judgements.items() for words in each.words]
+        return [f"{who} at {rate:g} requests/s: {words}" for rate, words in told]
+
+
+def sweep_rates(session: Session, spec: EngineSpec, scenario: Scenario, plan: Plan, timed: bool) -> Sweep:
+    """Sweep the scenario's rates, the target alone first. Without rates, or untimed, there is nothing to do.
+
+    Raises EngineError.
+    """
+    steps = scenario.by_rate()
+    if not steps:
+        return Sweep(scenario, missing(SweepPart, NO_RATES), [])
+    if not timed:
+        return Sweep(steps[min(steps)], missing(SweepPart, NOT_TIMED), [])
+    ours = {rate: Arms(spec, session.workload(spec, step)) for rate, step in steps.items()}
+    base = _curve(session, scenario, {rate: Arms(arms.target, arms.workload) for rate, arms in ours.items()}, plan)
+    curve = _curve(session, scenario, ours, plan) if spec.speculates else base
+    words = curve.failures(spec.label) + (base.failures("target only") if spec.speculates else [])
+    part = SweepPart(
+        points=tuple(curve.points.values()),
+        target_points=tuple(base.points.values()),
+        sustained_share=SUSTAINED_SHARE,
+        saturation_per_second=curve.saturation,
+        target_saturation_per_second=base.saturation,
+    )
+    return Sweep(steps[max(curve.sustained, default=min(steps))], part, words)
+
+
+def _curve(session: Session, scenario: Scenario, arms: Mapping[float, Arms], plan: Plan) -> Curve:
+    """Measure one engine at every rate, and judge it there."""
+    rounds, judgements = {}, {}
+    for rate, each in arms.items():
+        rounds[rate] = session.time_rounds(each, plan) if each.spec.speculates else session.target_rounds(each, plan)
+    for rate, each in arms.items():
+        with session.pool.using(each.spec) as engine:
+            about = engine.description
+        judgements[rate] = judge_rounds(session, each, rounds[rate], about, scenario)
+    points = {rate: _point(rate, scenario, arms[rate], each, judgements[rate]) for rate, each in rounds.items()}
+    return Curve(points, judgements)
+
+
+def _point(rate: float, scenario: Scenario, arms: Arms, rounds: Rounds, judgement: Judgement) -> PointPart:
+    """One arm at one rate; what speaks of speed is null where the verdict does not pass. Raises Contradiction."""
+    told = PointPart(
+        asked=rate,
+        sent=Flow.of(rounds).sent,
+        failed=failed_part(rounds).count,
+        verdict=judgement.part.outcome,
+        reason=WITHHELD,
+    )
+    if not judgement.passes:
+        return told
+    refuse_contradictions(rounds, arms.workload.concurrency)
+    flow, latency, goodput = Flow.of(rounds), latency_part(rounds), goodput_part(scenario.slo.asked, rounds)
+    sustained = _keeps_up(flow, goodput, scenario)
+    return replace(
+        told,
+        completed=flow.completed,
+        tokens_per_second=rounds.tokens_per_second,
+        ttft_p50_s=latency.ttft_s.p50,
+        ttft_p99_s=latency.ttft_s.p99,
+        tpot_p50_s=latency.tpot_s.p50,
+        tpot_p99_s=latency.tpot_s.p99,
+        goodput=goodput.share.value,
+        goodput_requests_per_second=goodput.requests_per_second.value,
+        sustained=sustained,
+        reason=flow.doubt if sustained is None else None,
+    )
+
+
+def _keeps_up(flow: Flow, goodput: GoodputPart, scenario: Scenario) -> bool | None:
+    """Whether the engine kept up; None where only the machine's delays in sending may have kept it from that."""
+    if flow.sustained and _goodput_holds(goodput.share.value, scenario):
+        return True
+    return None if flow.sustained_at_best and _goodput_holds(goodput.at_best.value, scenario) else False
+
+
+def _goodput_holds(share: float | None, scenario: Scenario) -> bool:
+    """Whether enough requests met the objectives; where none are given, nobody asks."""
+    enough = GOODPUT_HOLDS if scenario.min_goodput is None else scenario.min_goodput
+    return not scenario.slo.asked or (share is not None and share >= enough)

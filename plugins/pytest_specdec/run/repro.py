@@ -26,8 +26,7 @@ from pytest_specdec.hardware import gpus
 from pytest_specdec.models import parse, resolve
 from pytest_specdec.record.parts import VerdictPart
 from pytest_specdec.run.session import Arms, Session
-from pytest_specdec.verdict.equivalence import agreement
-from pytest_specdec.verdict.limits import reshaping_fields
+from pytest_specdec.verdict.limits import agreement, reshaping_fields
 from pytest_specdec.verdict.noise import unit_of
 from pytest_specdec.verdict.truth import KNOWN
 from pytest_specdec.workloads.workload import Request, Workload

@@ -114,16 +114,18 @@ class Session:
     def target_rounds(self, arms: Arms, plan: Plan) -> Rounds:
         """The target alone on this workload, timed now if no test has done so."""
         if arms.target_key not in self._rounds:
-            with self.pool.using(arms.target) as engine:
-                what = f"{arms.target.label} decodes {arms.workload.name} for reference"
-                self._rounds[arms.target_key] = self._time_rounds(self._timed(engine, arms), plan, what)
+            alone = Arms(arms.target, arms.workload)
+            self._rounds[arms.target_key] = self.time_rounds(alone, plan, " for reference")
         return self._rounds[arms.target_key]
 
-    def time_rounds(self, arms: Arms, plan: Plan) -> Rounds:
-        """The engine on this workload, timed by the session's clock; kept by nobody."""
+    def time_rounds(self, arms: Arms, plan: Plan, why: str = "") -> Rounds:
+        """The engine on this workload, timed by the session's clock; kept by nobody. `why`: is told."""
+        what = f"{arms.spec.label} decodes {arms.workload.name}"
         with self.pool.using(arms.spec) as engine:
-            what = f"{arms.spec.label} decodes {arms.workload.name}, {len(arms.workload.requests)} requests"
-            return self._time_rounds(self._timed(engine, arms), plan, what)
+            timed = self._timed(engine, arms)
+            what += why or f", {len(arms.workload.requests)} requests"
+            with self.progress.doing(what, lambda: timed.told), self.spent.on(DECODE):
+                return time_rounds(timed, plan)
 
     def timed(self, arms: Arms) -> Timed:
         """The rounds of this engine, which is woken for its turn where another one runs meanwhile."""
@@ -134,11 +136,6 @@ class Session:
         timed = Timed(engine, arms.workload, self.clock, meter_for(engine), wake)
         timed.spent = self.spent
         return timed
-
-    def _time_rounds(self, timed: Timed, plan: Plan, what: str) -> Rounds:
-        """Time these rounds, and say so."""
-        with self.progress.doing(what, lambda: timed.told), self.spent.on(DECODE):
-            return time_rounds(timed, plan)
 
     def keep_target_rounds(self, arms: Arms, rounds: Rounds) -> None:
         """Take what a test of the target alone has measured for the reference of others."""
@@ -158,7 +155,7 @@ class Session:
                 sampled = self.settings.rate == "sample" and key not in self._rated_whole
                 sample = Sample(self.settings.calibration, RATED if sampled else None)
                 self._references[key] = calibrate(engine, workload, together, sample, self.clock)
-        return self._with_verification(arms) if arms.spec.gamma else self._references[key]
+        return self._with_verification(arms, arms.spec.gamma) if arms.spec.gamma else self._references[key]
 
     def rate_all(self, arms: Arms) -> bool:
         """Have the target's answers to this workload rated without exception from now on; whether any was not."""
@@ -171,9 +168,8 @@ class Session:
         self._verified = {each: reference for each, reference in self._verified.items() if each[0] != key}
         return True
 
-    def _with_verification(self, arms: Arms) -> Reference:
+    def _with_verification(self, arms: Arms, gamma: int) -> Reference:
         """The reference against which γ drafts a step are judged."""
-        gamma = arms.spec.gamma or 0
         key = arms.target_key, gamma
         if key not in self._verified:
             what = f"{arms.target.label} verifies its own output, γ = {gamma}"

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from itertools import chain
 
 from pytest_specdec.generation import Chunk, Generation, Run, Score
 from pytest_specdec.verdict.limits import (
     Decode,
     Decoded,
     Facts,
+    agreement,
     broken_limit,
     broken_stop,
     broken_structure,
@@ -184,7 +184,8 @@ def judge(
     differing = [case for case in left if case.certificate is None]
     asked = [case.request for case in differing], [case.seen.token_ids for case in differing]
     rows = rescore(*asked) if differing else []
-    scores = {id(case): case.rated(row) for case, row in zip(differing, rows, strict=True)}
+    pairs, facts = zip(differing, rows, strict=True), calibration.facts
+    scores = {id(case): with_any_end(case.request, case.seen.token_ids, row, facts) for case, row in pairs}
     findings = [*settled.values(), *(case.judge_scores(scores[id(case)]) for case in differing)]
     rated = _rated(left, scores)
     tokens = len(rated) + _unrated_tokens(left)
@@ -206,14 +207,14 @@ def judge_texts(cases: Sequence[Case], decode: Decode) -> dict[int, Finding]:
     return {case: finding for case, finding in findings.items() if finding is not None}
 
 
-def _rated(cases: Sequence[Case], scores: dict[int, Sequence[Score]]) -> list[Score]:
+def _rated(cases: Sequence[Case], scores: Mapping[int, Sequence[Score]]) -> list[Score]:
     """The scores of the distinct outputs of each request."""
-    rows = (
-        case.without_missed_eos(scores.get(id(case)) or case.certified_scores)
-        for case in _distinct(cases)
-        if case.certificate is None or case.certificate.rated
-    )
-    return list(chain.from_iterable(rows))
+    found: list[Score] = []
+    for case in _distinct(cases):
+        if case.certificate is None or case.certificate.rated:
+            row = scores.get(id(case)) or case.certified_scores
+            found += without_missed_eos(case.request, case.seen.token_ids, row, case.calibration.facts)
+    return found
 
 
 def _unrated_tokens(cases: Sequence[Case]) -> int:
@@ -284,14 +285,6 @@ class Case:
         candidates = [each.generation for each in self.calibration.certified[self.index]]
         nothing = Generation(self.request.prompt_ids, (), None)
         return max(candidates, key=lambda each: agreement(each.token_ids, self.seen.token_ids), default=nothing)
-
-    def without_missed_eos(self, scores: Sequence[Score]) -> tuple[Score, ...]:
-        """Scores without those where an end was due: a matter of length, not of noise."""
-        return without_missed_eos(self.request, self.seen.token_ids, scores, self.calibration.facts)
-
-    def rated(self, row: Sequence[Score]) -> Sequence[Score]:
-        """Its scores; an end that was put back is any end."""
-        return with_any_end(self.request, self.seen.token_ids, row, self.calibration.facts)
 
     def judge_limits(self) -> Finding | None:
         """What can be said without rescoring: a failure, wrong inputs, a broken limit, an early or late end."""
@@ -390,13 +383,3 @@ class Case:
             worst=worst,
             chunks=self.seen.chunks,
         )
-
-
-def agreement(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many leading tokens are the same."""
-    shared = 0
-    for mine, theirs in zip(one, other, strict=False):
-        if mine != theirs:
-            break
-        shared += 1
-    return shared

@@ -12,7 +12,7 @@ find none, and a grammar may permit none or few to its own requests, which is a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +22,7 @@ from pytest_specdec.engines.spec import OTHER_VOCABULARY, SCHEDULE, EngineSpec
 from pytest_specdec.generation import Generation, Run, Speculation, count_steps
 from pytest_specdec.record import Figure
 from pytest_specdec.record.parts import ExercisedPart
-from pytest_specdec.verdict.equivalence import agreement
-from pytest_specdec.verdict.limits import reshaping_fields
+from pytest_specdec.verdict.limits import agreement, reshaping_fields
 from pytest_specdec.verdict.words import round_name
 from pytest_specdec.workloads.workload import Request
 
@@ -229,7 +228,8 @@ class Drafting:
             silent = [at for at in long if answers[at].draft_tokens == 0]
             if counted is None or not long:
                 continue
-            steps = count_steps(answers.values()) or _steps_of_whole(answers.values(), counted)
+            whole = sum(len(each.token_ids) for each in answers.values())
+            steps = count_steps(answers.values()) or whole - counted.accepted_tokens  # each gives one of the target's
             if not counted.drafts:
                 yield f"nothing was drafted in {name}, in {run.tokens} tokens"
             elif silent:
@@ -249,9 +249,8 @@ class Drafting:
         lacking = total.drafts * self._gamma - total.draft_tokens
         if total.draft_tokens > total.drafts * (self._gamma - 1) or lacking <= 2 * self._gamma * answers:
             return []
-        return [
-            f"{total.draft_tokens / total.drafts:.3g} tokens were drafted a step, throughout, where γ = {self._gamma}"
-        ]
+        step = f"{total.draft_tokens / total.drafts:.3g} tokens"
+        return [f"{step} were drafted a step, throughout, where γ = {self._gamma}"]
 
     def _stale(self) -> Iterator[str]:
         """Rounds in which nothing was accepted, though in other rounds, or when last measured, something was."""
@@ -268,14 +267,8 @@ class Drafting:
         rates = list(map(_rate, self._counted))
         if self.spec.method != "suffix" or len(rates) < 2 or rates[-1] <= rates[0]:
             return []
-        return [
-            f"acceptance rose from {rates[0]:.1%} in the first round to {rates[-1]:.1%}: the method remembers answers"
-        ]
-
-
-def _steps_of_whole(answers: Iterable[Generation], counted: Speculation) -> int:
-    """The least number of steps of answers that came whole: each step brings one token that no draft did."""
-    return sum(len(each.token_ids) for each in answers) - counted.accepted_tokens
+        rose = f"acceptance rose from {rates[0]:.1%} in the first round to {rates[-1]:.1%}"
+        return [f"{rose}: the method remembers answers"]
 
 
 def _rate(counted: Speculation) -> float:

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.generation import Generation, Score
@@ -58,6 +59,16 @@ class Facts:
         return request.stop_tokens(self.eos_token_ids)
 
 
+def agreement(one: Sequence[object], other: Sequence[object]) -> int:
+    """How many leading tokens, or characters, are the same."""
+    shared = 0
+    for mine, theirs in zip(one, other, strict=False):
+        if mine != theirs:
+            break
+        shared += 1
+    return shared
+
+
 def reshaping_fields(request: Request) -> list[str]:
     """Sampling fields that change the logits before a token is chosen, so that the raw argmax is not the choice."""
     return sorted(set(request.sampling) - CANNOT_CHANGE_GREEDY)
@@ -65,61 +76,46 @@ def reshaping_fields(request: Request) -> list[str]:
 
 def broken_limit(request: Request, generation: Generation, facts: Facts) -> str | None:
     """Which of the request's own limits the output breaks; None if it keeps them all."""
-    checks: tuple[Callable[[Request, Generation, Facts], str | None], ...] = (
-        _ids,
-        _length,
-        _early_end,
-        _forbidden_end,
-        _missed_stop_token,
-        _reason,
-    )
-    return next((broken for check in checks if (broken := check(request, generation, facts))), None)
+    return next(chain(_broken_lengths(request, generation, facts), _broken_ends(request, generation, facts)), None)
 
 
-def _ids(_: Request, generation: Generation, facts: Facts) -> str | None:
-    real = facts.vocabulary
+def _broken_lengths(request: Request, generation: Generation, facts: Facts) -> Iterator[str]:
+    real, delivered = facts.vocabulary, len(generation.token_ids)
     for position, token in enumerate(generation.token_ids):
         if token < 0 or (real is not None and token >= real):
-            return f"token {position} is {token}, and the vocabulary has {real} tokens (padding is never an answer)"
-    return None
-
-
-def _length(request: Request, generation: Generation, _: Facts) -> str | None:
-    delivered = len(generation.token_ids)
+            yield f"token {position} is {token}, and the vocabulary has {real} tokens (padding is never an answer)"
     if delivered > request.max_tokens:
-        return f"{delivered} tokens delivered, more than max_tokens = {request.max_tokens}"
+        yield f"{delivered} tokens delivered, more than max_tokens = {request.max_tokens}"
     if delivered < request.min_tokens:
-        return f"{delivered} tokens delivered, fewer than min_tokens = {request.min_tokens}"
-    return None
-
-
-def _early_end(request: Request, generation: Generation, facts: Facts) -> str | None:
-    delivered = len(generation.token_ids)
+        yield f"{delivered} tokens delivered, fewer than min_tokens = {request.min_tokens}"
     ends_by_itself = not request.ignore_eos or request.stop or request.stop_token_ids
     if not (_is_full(request, generation, facts) or ends_by_itself):
-        return f"{delivered} tokens delivered where {request.max_tokens} were asked for and no end was allowed"
+        yield f"{delivered} tokens delivered where {request.max_tokens} were asked for and no end was allowed"
     if delivered == 0:
-        return "no token was delivered"
-    return None
+        yield "no token was delivered"
 
 
-def _forbidden_end(request: Request, generation: Generation, facts: Facts) -> str | None:
-    """An end while `min_tokens` withholds ends. Where a finished grammar leaves nothing else, vLLM permits one."""
-    if request.sampling.get("structured_outputs"):
-        return None
-    stop_tokens, until = facts.stop_tokens(request), request.min_tokens
-    for position, token in enumerate(generation.token_ids[:until]):
-        if token in stop_tokens:
-            return f"{_kind(token, facts)} at {position} (token {token}), where min_tokens = {until} forbids it"
-    return None
+def _broken_ends(request: Request, generation: Generation, facts: Facts) -> Iterator[str]:
+    """Of an answer that has a token. A stop text is not seen here: text is held against ids elsewhere.
 
-
-def _missed_stop_token(request: Request, generation: Generation, facts: Facts) -> str | None:
-    stop_tokens = facts.stop_tokens(request)
-    for position, token in enumerate(generation.token_ids[:-1]):
-        if token in stop_tokens and position + 1 >= request.min_tokens:
-            return f"continued past {_kind(token, facts)} at {position} (token {token})"
-    return None
+    Where a finished grammar leaves nothing else, vLLM permits an end while `min_tokens` withholds ends.
+    """
+    stop_tokens, until, last = facts.stop_tokens(request), request.min_tokens, generation.token_ids[-1]
+    ends = [(at, token) for at, token in enumerate(generation.token_ids) if token in stop_tokens]
+    for at, token in ends:
+        if at < until and not request.sampling.get("structured_outputs"):
+            yield f"{_kind(token, facts)} at {at} (token {token}), where min_tokens = {until} forbids it"
+    for at, token in ends:
+        if until <= at + 1 < len(generation.token_ids):
+            yield f"continued past {_kind(token, facts)} at {at} (token {token})"
+    reason, delivered = generation.finish_reason, len(generation.token_ids)
+    if reason is None:
+        yield f"ended without a finish reason after {delivered} of {request.max_tokens} tokens"
+    if reason == "length" and not _is_full(request, generation, facts):
+        yield f"finished by 'length' after {delivered} tokens, not after max_tokens = {request.max_tokens}"
+    told_apart = stop_tokens or request.ignore_eos
+    if reason == "stop" and told_apart and not request.stop and last not in stop_tokens:
+        yield f"finished by 'stop' on token {last}, which is no stop token"
 
 
 def _kind(token: int, facts: Facts) -> str:
@@ -131,20 +127,6 @@ def _is_full(request: Request, generation: Generation, facts: Facts) -> bool:
     delivered = len(generation.token_ids)
     at_the_end = facts.context is not None and len(request.prompt_ids) + delivered >= facts.context
     return delivered >= request.max_tokens or at_the_end
-
-
-def _reason(request: Request, generation: Generation, facts: Facts) -> str | None:
-    """A stop text is not seen here: text is held against ids elsewhere."""
-    reason, delivered, last = generation.finish_reason, len(generation.token_ids), generation.token_ids[-1]
-    if reason is None:
-        return f"ended without a finish reason after {delivered} of {request.max_tokens} tokens"
-    if reason == "length" and not _is_full(request, generation, facts):
-        return f"finished by 'length' after {delivered} tokens, not after max_tokens = {request.max_tokens}"
-    stop_tokens = facts.stop_tokens(request)
-    told_apart = stop_tokens or request.ignore_eos
-    if reason == "stop" and told_apart and not request.stop and last not in stop_tokens:
-        return f"finished by 'stop' on token {last}, which is no stop token"
-    return None
 
 
 def is_stop_token(request: Request, token: int, facts: Facts) -> bool:
@@ -233,8 +215,7 @@ def decode_answers(pairs: Iterable[tuple[Request, Generation]], decode: Decode) 
 
 
 def _is_told(request: Request, generation: Generation) -> bool:
-    withheld = request.stop and request.min_tokens
-    asked = request.stop or request.sampling.get("structured_outputs")
+    withheld, asked = request.stop and request.min_tokens, request.stop or request.sampling.get("structured_outputs")
     return not withheld and (generation.text is not None or bool(asked))
 
 
@@ -252,10 +233,9 @@ def broken_stop(request: Request, generation: Generation, decoded: Decoded, fact
 def wrong_text(request: Request, generation: Generation, decoded: Decoded, facts: Facts) -> str | None:
     """How the text differs from that of the ids; None if it does not, or if the engine gives none."""
     text, right = generation.text, _right_texts(request, generation, decoded, facts)
-    if text is None or any(_same(text, each) for each in right):
+    if text is None or any(each.startswith(text) and not each[len(text) :].strip(REPLACEMENT) for each in right):
         return None
-    at = next((at for at, (one, other) in enumerate(zip(text, right[0], strict=False)) if one != other), None)
-    at = min(len(text), len(right[0])) if at is None else at
+    at = agreement(text, right[0])
     return f"text differs from that of its ids at character {at}: {_from(text, at)}, not {_from(right[0], at)}"
 
 
@@ -277,11 +257,8 @@ def broken_structure(request: Request, generation: Generation, decoded: Decoded,
 
 
 def _matches(pattern: str, text: str) -> bool:
-    """Whether the text is of the pattern, or may be: it is written for a grammar engine, and Python may not read it.
-
-    There "." is any character, the end of a line too.
-    """
-    try:
+    """Whether the text is of the pattern, or may be: it is written for a grammar engine, and Python may not read it."""
+    try:  # for a grammar engine "." is any character, the end of a line too
         return any(re.fullmatch(pattern, each, re.DOTALL) for each in (text, text.strip()))
     except re.error:
         return True
@@ -304,10 +281,6 @@ def _right_texts(request: Request, generation: Generation, decoded: Decoded, fac
     if not found:
         return [text]
     return [text[: end if keeps else begin] for begin, end in (min(found), min(found, key=lambda place: place[1]))]
-
-
-def _same(text: str, right: str) -> bool:
-    return right.startswith(text) and not right[len(text) :].strip(REPLACEMENT)
 
 
 def _from(text: str, at: int) -> str:

@@ -118,11 +118,6 @@ class NoiseFloor:
         return not whole(self.ulps(score)) <= self.bound
 
     @property
-    def bound_logits(self) -> float | None:
-        """The bound in logits at the largest logit of the calibration; at others it is smaller. None without logits."""
-        return self.bound * ulp(self.top, self.dtype) if self.top is not None else None
-
-    @property
     def insane(self) -> str | None:
         """Why this calibration decides nothing, or None: a target that strays so far from its own argmax is broken."""
         limit = SANE_ULPS[self.dtype]

@@ -16,8 +16,8 @@ from itertools import chain
 
 from pytest_specdec.engines.engine import Engine, one_pass
 from pytest_specdec.generation import Generation, Run, Score
-from pytest_specdec.verdict.equivalence import Calibration, Certified, agreement
-from pytest_specdec.verdict.limits import Facts, reshaping_fields, with_any_end, with_end, without_missed_eos
+from pytest_specdec.verdict.equivalence import Calibration, Certified
+from pytest_specdec.verdict.limits import Facts, agreement, reshaping_fields, with_any_end, with_end, without_missed_eos
 from pytest_specdec.verdict.noise import ROWS, VERIFYING, NoiseFloor, noise_floor
 from pytest_specdec.workloads.workload import Request, Workload
 

@@ -30,10 +30,9 @@ from pytest_specdec.verdict.equivalence import (
     Finding,
     Outcome,
     Verdict,
-    agreement,
     verdict_of,
 )
-from pytest_specdec.verdict.limits import reshaping_fields
+from pytest_specdec.verdict.limits import agreement, reshaping_fields
 from pytest_specdec.verdict.words import round_name
 from pytest_specdec.workloads.workload import Request, Workload
 
@@ -79,10 +78,8 @@ def judge_truth(
     }
     if not wrong:
         return verdict
-    findings = [*{**told, **wrong}.values()]
-    return verdict_of(
-        sum(verdict.counts.values()), findings, verdict.near_ties, verdict.limits, needs_calibration=False
-    )
+    findings, judged = [*{**told, **wrong}.values()], sum(verdict.counts.values())
+    return verdict_of(judged, findings, verdict.near_ties, verdict.limits, needs_calibration=False)
 
 
 def truth_part(truth: Truth, calibration: Calibration, runs: Sequence[Run]) -> KnownTruthPart:

@@ -16,8 +16,8 @@ from itertools import accumulate
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.generation import Generation
 from pytest_specdec.record import Figure, parts
-from pytest_specdec.verdict.equivalence import THIS_ENGINE, Finding, Outcome, Verdict, agreement
-from pytest_specdec.verdict.limits import Facts, reshaping_fields
+from pytest_specdec.verdict.equivalence import THIS_ENGINE, Finding, Outcome, Verdict
+from pytest_specdec.verdict.limits import Facts, agreement, reshaping_fields
 from pytest_specdec.verdict.noise import NearTies, NoiseFloor, ulp
 from pytest_specdec.verdict.reference import Reference
 from pytest_specdec.verdict.sampling.evidence import RatedVerdict
@@ -205,20 +205,21 @@ ONE_LOOK = "the first look decided"
 
 def outcome_part(verdict: Verdict, reference: Reference) -> parts.VerdictPart:
     """Of a verdict token by token: outcome, counts over all requests of all rounds, gaps and floor."""
-    limits = verdict.limits
+    limits, floor = verdict.limits, verdict.floor
+    unit = ulp(floor.top, floor.dtype) if floor.top is not None else None  # at the largest logit; elsewhere smaller
     return parts.VerdictPart(
         outcome=verdict.outcome.value,
         counts=verdict.counts,
         max_gap_logits=Figure(verdict.max_gap),
-        noise_floor_ulps=Figure(verdict.floor.bound),
-        noise_floor_logits=Figure(verdict.floor.bound_logits, NO_LOGITS),
+        noise_floor_ulps=Figure(floor.bound),
+        noise_floor_logits=Figure(floor.bound * unit if unit is not None else None, NO_LOGITS),
         near_ties=_near_ties(verdict.near_ties, limits.rated),
         limits=parts.SensitivityPart(
             near_ties=Figure(limits.near_ties, NONE_FOUND),
             lossy=Figure(limits.lossy, NONE_FOUND),
             statement=limits.statement,
         ),
-        calibration=_calibration(verdict.floor, reference),
+        calibration=_calibration(floor, unit, reference),
         reference_versions=dict(reference.versions),
     )
 
@@ -238,7 +239,7 @@ def _near_ties(ties: NearTies, rated: int) -> parts.NearTiesPart:
     )
 
 
-def _calibration(floor: NoiseFloor, reference: Reference) -> parts.CalibrationPart:
+def _calibration(floor: NoiseFloor, unit: float | None, reference: Reference) -> parts.CalibrationPart:
     """What the floor was measured on, and what rescoring cost."""
     cost = reference.rescoring_seconds / reference.decoding_seconds if reference.decoding_seconds else None
     certified = [each for several in reference.calibration.certified for each in several]
@@ -250,7 +251,7 @@ def _calibration(floor: NoiseFloor, reference: Reference) -> parts.CalibrationPa
         answers=sum(len(each.generation.token_ids) for each in certified),
         near_ties=floor.near_ties,
         largest_gap_logits=Figure(floor.largest_logits),
-        ulp_logits=Figure(ulp(floor.top, floor.dtype) if floor.top is not None else None, NO_LOGITS),
+        ulp_logits=Figure(unit, NO_LOGITS),
         gaps_in_ulps={str(ulps): count for ulps, count in floor.histogram},
         disagreements=floor.disagreements,
         compared=floor.compared,

@@ -252,9 +252,8 @@ class RatedVerdict:
             where = f"token {place.token} of request {place.request}, round {place.round}"
             words = f"{where} has no probability under the request's temperature and filters; {words}"
         if self.target_strays:
-            return (
-                f"undecidable: the target alone does not sample as it rates its tokens either; of this engine, {words}"
-            )
+            alone = "the target alone does not sample as it rates its tokens either"
+            return f"undecidable: {alone}; of this engine, {words}"
         return f"different: measured tokens are not distributed as the target's; {words}"
 
 

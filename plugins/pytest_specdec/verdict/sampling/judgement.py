@@ -126,9 +126,8 @@ class KnownTarget:
         """The distribution itself. Raises EngineError where it is none."""
         known = self._known(prefix)
         if not all(share >= 0 for share in known) or abs(sum(known) - 1) > ROUNDING:
-            raise EngineError(
-                f"the target's probabilities after {prefix} are no distribution: they sum to {sum(known)}"
-            )
+            told = f"they sum to {sum(known)}"
+            raise EngineError(f"the target's probabilities after {prefix} are no distribution: {told}")
         return dict(enumerate(known))
 
     def compare(self, prefix: Prefix, observed: Mapping[int, int]) -> Comparison:

@@ -203,9 +203,8 @@ def against_known(prefix: Prefix, observed: Mapping[int, int], known: Sequence[f
     shares = [known[token] for token in kept]
     shares.append(max(0.0, 1.0 - sum(shares)))
     counts = _counts(observed, kept, total)
-    cells = tuple(
-        Cell(token, count, total * share) for token, count, share in zip([*kept, None], counts, shares, strict=True)
-    )
+    told = zip([*kept, None], counts, shares, strict=True)
+    cells = tuple(Cell(token, count, total * share) for token, count, share in told)
     if not kept:
         return _untestable(prefix, cells, total)
     statistic = likelihood_ratio(counts, [cell.expected for cell in cells])
@@ -227,9 +226,8 @@ def against_sample(prefix: Prefix, observed: Mapping[int, int], target: Mapping[
     both = ours + theirs
     smaller = min(ours, theirs) / both if both else 0.0
     tokens = sorted({*observed, *target})
-    kept = separate_tokens(
-        {token: (observed.get(token, 0) + target.get(token, 0)) * smaller for token in tokens}, both * smaller
-    )
+    fewest = {token: (observed.get(token, 0) + target.get(token, 0)) * smaller for token in tokens}
+    kept = separate_tokens(fewest, both * smaller)
     rows = _counts(observed, kept, ours), _counts(target, kept, theirs)
     cells = tuple(
         Cell(token, mine, (mine + his) * ours / both if both else 0.0, his)
