@@ -191,7 +191,7 @@ class OneTokenAStep:
     def __init__(self) -> None:
         self._given: dict[str, int] = {}
 
-    def add_request(self, name: str, prompt: Any, sampling: Any) -> None:
+    def add_request(self, name: str, prompt: Any, sampling: Any, lora_request: Any) -> None:
         self._given[name] = 0
 
     def step(self) -> list[Any]:
