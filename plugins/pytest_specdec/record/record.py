@@ -105,6 +105,19 @@ class Record:
         """Whether there is a verdict at all; not where an engine failed before."""
         return self.throughput.rounds > 0
 
+    @property
+    def drafting_in_words(self) -> str:
+        """Where drafting is not simply what was named: an alias, what the engine made of it, another vocabulary."""
+        asked, details = self.asked, self.engine.details
+        named, tokenizer = {"method": asked.method, "gamma": asked.gamma}, str(details.get("draft_tokenizer"))
+        made = details.get("speculation") or named
+        words = {
+            f"named {asked.named_method}": asked.named_method not in (None, asked.method),
+            f"the engine drafts {made['gamma']} tokens by {made['method']}": made != named,
+            tokenizer: "in common" in tokenizer,
+        }
+        return ", ".join(each for each, differs in words.items() if differs)
+
 
 def to_json(value: Any) -> Any:
     """Plain values: a figure with its value or with the reason, tuples as lists, what is not finite as null."""

@@ -172,6 +172,8 @@ def _cautions(gate: Gate, decided: str) -> set[str]:
         told.add(f"{gate.label}: {word}")
     if verdict.outcome == "tie":
         told.add(f"{gate.label}: tie, {verdict.tie_in_words}")
+    if gate.record.drafting_in_words:
+        told.add(f"{gate.label}: drafting: {gate.record.drafting_in_words}")
     if gate.record.acceptance.by_category:
         told.add(f"{gate.label}: accepted by category: {gate.record.acceptance.categories_in_words}")
     if verdict.limits is not None and not gate.red:

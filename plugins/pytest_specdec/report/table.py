@@ -250,6 +250,11 @@ def footnotes(records: Sequence[Record], shown: Sequence[str], decided: str = ""
     ]
     ties = (record for record in ordered if record.verdict.outcome == "tie")
     notes += [f"tie: {_label(record)}: {record.verdict.tie_in_words}" for record in ties]
+    notes += together(
+        ("drafting", f"{record.asked.scenario}, {_label(record)}", record.drafting_in_words)
+        for record in ordered
+        if record.drafting_in_words
+    )
     notes += _truth_note(judged)
     return notes + together(
         ("coverage", f"{record.asked.scenario}, {model_label(record.asked.target)}", record.coverage.low)

@@ -12,8 +12,10 @@ from made import TEST, figure, record
 from pytest_specdec.history.history import Found, RegressionGate
 from pytest_specdec.history.saved import SavedRun
 from pytest_specdec.record import Place, Record
+from pytest_specdec.report.content import notes
 from pytest_specdec.report.decision import headline
 from pytest_specdec.report.findings import change_notes, error_lines, flat, markdown, worst
+from pytest_specdec.report.gates import Gate
 from pytest_specdec.report.table import footnotes, print_table, screen_width
 from pytest_specdec.thresholds import Threshold
 
@@ -127,6 +129,26 @@ def test_acceptance_by_category_is_a_footnote() -> None:
     notes = footnotes([record(), record(acceptance={"by_category": [kind]})], [])
     (told,) = [note for note in notes if "category" in note]
     assert told.endswith(": math 50.0% (2.50 tokens a step, 10 requests)")
+
+
+ALIAS = {"method": "mtp", "named_method": "mimo_mtp", "gamma": 3}
+MADE = {"method": "mimo_mtp", "gamma": 2}
+COMMON = "another vocabulary: 896 tokens in common, of 1024 and 896"
+
+
+def test_drafting_that_is_not_simply_what_was_named_is_told() -> None:
+    """An alias, what the engine made of it, the ids of two vocabularies: under the table and in a report."""
+    simple = record(
+        asked={"named_method": "draft_model"},
+        engine={"details": {"speculation": {"method": "draft_model", "gamma": 3}, "draft_tokenizer": "identical"}},
+    )
+    other = record(asked=ALIAS, engine={"details": {"speculation": MADE, "draft_tokenizer": COMMON}})
+    words = f"named mimo_mtp, the engine drafts 2 tokens by mimo_mtp, {COMMON}"
+    assert [each for each in footnotes([simple, other], []) if "drafting" in each] == [
+        f"drafting: short, t bfloat16 vllm mtp: {words}"
+    ]
+    gates = [Gate(SavedRun("0001", Path("x.json"), "", {}, {}, (), {}), each, "cpu") for each in (simple, other)]
+    assert [each.partition(": drafting: ")[2] for each in notes(gates, "") if "drafting" in each] == [words]
 
 
 def test_a_speedup_follows_from_the_rates_beside_it() -> None:
