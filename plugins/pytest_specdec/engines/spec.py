@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import PurePath
 from typing import Any
 
@@ -106,9 +106,9 @@ class EngineSpec:
 
         What only a served engine has is left out where it is empty, so that other engines keep the keys they had.
         """
-        fields = {name: value for name, value in asdict(self).items() if name != "named_method"}
-        said = {name: value for name, value in fields.items() if value or name not in ("server", "reference")}
-        canonical = json.dumps(said, sort_keys=True, default=str)
+        told = {each.name: getattr(self, each.name) for each in fields(self) if each.compare}
+        said = {name: value for name, value in told.items() if value or name not in ("server", "reference")}
+        canonical = json.dumps(said, sort_keys=True, default=_plain)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
     def config(self, resolve: Callable[[str], str]) -> dict[str, Any]:
@@ -123,6 +123,10 @@ class EngineSpec:
         parts = [model_label(self.target), self.method if self.speculates else "target"]
         label = "-".join(parts + ([f"g{self.gamma}"] if self.gamma is not None else []))
         return label if len(label) <= LONGEST_LABEL else f"{label[:LONGEST_LABEL]}-{self.key[:6]}"
+
+
+def _plain(value: Any) -> Any:
+    return asdict(value) if isinstance(value, EngineSpec) else str(value)
 
 
 def distinct_labels(specs: Sequence[EngineSpec]) -> list[str]:

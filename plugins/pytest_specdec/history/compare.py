@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import lru_cache
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
@@ -160,8 +161,8 @@ def change_interval(now: Sample, base: Sample) -> tuple[float, float] | None:
         return None
     import numpy
 
-    source = numpy.random.default_rng(SEED)
-    ours, theirs = (sample.drawn(_counts(source, sample.rounds)) for sample in (now, base))
+    of_ours, of_theirs = _counts(RESAMPLES, now.rounds, base.rounds)
+    ours, theirs = now.drawn(of_ours), base.drawn(of_theirs)
     tail, wider = expanded_tail(min(now.rounds, base.rounds)), stretch(now.each, base.each)
     middle = now.figure / base.figure
     low, high = numpy.quantile(ours / theirs, (tail, 1 - tail))
@@ -174,14 +175,19 @@ def own_width(sample: Sample) -> float | None:
 
     if sample.rounds < FEWEST:
         return None
-    drawn = sample.drawn(_counts(numpy.random.default_rng(SEED), sample.rounds))
+    drawn = sample.drawn(*_counts(RESAMPLES, sample.rounds))
     tail = expanded_tail(sample.rounds)
     low, high = numpy.quantile(drawn, (tail, 1 - tail))
     return stretch(sample.each) * float((high - low) / 2 / sample.figure)
 
 
-def _counts(source: numpy.random.Generator, rounds: int) -> Array:
-    return source.multinomial(rounds, [1 / rounds] * rounds, size=RESAMPLES)
+@lru_cache(maxsize=2)
+def _counts(resamples: int, *rounds: int) -> tuple[Array, ...]:
+    """How often each resample has each round, for one side or two: the same for every figure of as many rounds."""
+    import numpy
+
+    source = numpy.random.default_rng(SEED)
+    return tuple(source.multinomial(count, [1 / count] * count, size=resamples) for count in rounds)
 
 
 def expanded_tail(rounds: int) -> float:

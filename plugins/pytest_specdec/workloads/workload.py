@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any
 
 
@@ -32,8 +33,9 @@ class Request:
 
     def wire(self) -> dict[str, Any]:
         """Plain values, as they cross to a worker."""
-        plain = asdict(self)
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
+        plain = {each.name: getattr(self, each.name) for each in fields(self)}
+        told = {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
+        return {**told, "sampling": dict(self.sampling)}
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Workload:
     notes: tuple[str, ...] = ()
     categories: tuple[str | None, ...] = ()
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Twelve hex digits over requests, concurrency and arrivals, not over the name."""
         asked = [self.concurrency, [request.wire() for request in self.requests], *self.arrivals_s]
