@@ -65,7 +65,8 @@ class Progress:
     handed out. `steps`: γ of each burst, and how many drafts it accepted. `longest`: how many drafts the present burst
     may verify. `started_s`: seconds after the run began at which this answer was begun; `scheduled_s`: at which it was
     due. `rejected`: the draft that ended the burst before, None if none was rejected. `struck`: whether a fault that
-    strikes once has struck. `cached`: tokens of the prompt that come from the prefix cache.
+    strikes once has struck. `cached`: tokens of the prompt that come from the prefix cache. `reshaped`: the place of
+    which logits were asked for last, and those.
     """
 
     request: Request
@@ -85,6 +86,7 @@ class Progress:
     reason: str | None = None
     struck: bool = False
     cached: int = 0
+    reshaped: tuple[tuple[tuple[int, ...], int, int], list[float]] | None = None
 
     @cached_property
     def temperature(self) -> float:
@@ -194,10 +196,11 @@ class Decoder:
         return burst, len(burst) - 1, None
 
     def draft_weights(self, progress: Progress, burst: Sequence[int]) -> list[float]:
-        """The drafter's distribution: the target's, its two likeliest swapped where the drafter is wrong."""
-        logits = self.reshape(progress, burst)
-        right = self.model.agrees((*progress.context, *burst), self._alpha)
-        return probabilities(logits if right else swap_two_highest(logits), progress.temperature)
+        """The drafter's distribution, greedy its logits: the target's, the two likeliest swapped where it is wrong."""
+        logits: Sequence[float] = self.reshape(progress, burst)
+        if not self.model.agrees((*progress.context, *burst), self._alpha):
+            logits = swap_two_highest(logits)
+        return probabilities(logits, progress.temperature) if progress.temperature else list(logits)
 
     def verify(self, progress: Progress, burst: Sequence[int], draft: int, weights: list[float]) -> tuple[int, bool]:
         """The token to emit in this place, and whether it is the draft, accepted."""
@@ -221,9 +224,18 @@ class Decoder:
         return draw(probabilities(logits, progress.temperature), progress.random)
 
     def reshape(self, progress: Progress, burst: Sequence[int]) -> list[float]:
-        """The target's logits after context and burst, as the request's sampling fields reshape them."""
+        """The target's logits after context and burst, as the request's sampling fields reshape them.
+
+        Whoever drafts and who verifies ask for the same place, one after the other: it is computed once.
+        """
+        place = self.read(progress, burst), len(burst), len(progress.output)
+        if progress.reshaped is None or progress.reshaped[0] != place:
+            progress.reshaped = place, self._reshape(progress, burst, place[0])
+        return progress.reshaped[1]
+
+    def _reshape(self, progress: Progress, burst: Sequence[int], prefix: tuple[int, ...]) -> list[float]:
         sampling = progress.request.sampling
-        logits = add_bias(self.model.logits(self.read(progress, burst), progress.shape), self.bias(progress, burst))
+        logits = add_bias(self.model.logits(prefix, progress.shape), self.bias(progress, burst))
         penalties = float(sampling.get("frequency_penalty", 0.0)), float(sampling.get("presence_penalty", 0.0))
         logits = penalise(logits, self.history(progress, burst), *penalties) if any(penalties) else logits
         ends = () if self.may_end(progress, burst) else self.stop_tokens(progress.request)
@@ -278,7 +290,8 @@ class Decoder:
         asked, ids = progress.request, self.without_end(progress.request, progress.output, progress.reason)
         text = up_to(text_of(ids), asked.stop) if asked.stop else None
         chunks, moments = tuple(progress.chunks), (progress.started_s, progress.scheduled_s)
-        counts = (progress.counted.draft_tokens, progress.counted.accepted_tokens) if self.gamma else (None, None)
+        counted = progress.counted if self.gamma else None
+        counts = (counted.draft_tokens, counted.accepted_tokens) if counted else (None, None)
         answer = Generation(prompt, tuple(progress.output), progress.reason, chunks, text, *moments, None, *counts)
         logprobs = self.logprobs(asked, progress.output) if asked.sampling.get("logprobs") is not None else None
         return replace(answer, cached_tokens=progress.cached, logprobs=logprobs)
