@@ -1,7 +1,11 @@
-"""What keeps unit tests from depending on how fast or busy the machine is: no deadlines, and work that is counted."""
+"""What keeps unit tests from depending on how fast or busy the machine is: no deadlines, and work that is counted.
+
+Garbage is looked for among what tests make alone.
+"""
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -20,6 +24,12 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("no clock")
 OURS = str(Path(pytest_specdec.__file__).parent)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported by then is not looked at again for garbage: with torch each look takes a quarter second."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

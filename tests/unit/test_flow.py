@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -61,6 +62,11 @@ def imports(tree: ast.AST) -> list[str]:
     return found
 
 
+@cache
+def imports_of(path: Path) -> tuple[str, ...]:
+    return tuple(imports(ast.parse(path.read_text())))
+
+
 def own_modules() -> list[Path]:
     example = ROOT / "examples"  # which the wheel carries for the demo
     return [path for path in sorted(ROOT.rglob("*.py")) if path != ROOT / "__init__.py" and example not in path.parents]
@@ -73,21 +79,21 @@ def name(path: Path) -> str:
 @pytest.mark.parametrize("path", own_modules(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_import_runs_back_up(path: Path) -> None:
     """A module imports only from its own floor or below."""
-    ours = [module for module in imports(ast.parse(path.read_text())) if module.startswith("pytest_specdec.")]
+    ours = [module for module in imports_of(path) if module.startswith("pytest_specdec.")]
     assert [module for module in ours if floor(module) > floor(name(path))] == []
 
 
 @pytest.mark.parametrize("path", own_modules(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_only_the_wiring_knows_pytest(path: Path) -> None:
     """Nothing below plugin.py imports pytest."""
-    knows = "pytest" in imports(ast.parse(path.read_text()))
+    knows = "pytest" in imports_of(path)
     assert not knows or path.stem in KNOW_PYTEST
 
 
 @pytest.mark.parametrize("shipped", SHIPPED)
 def test_what_runs_in_a_worker_stands_alone(shipped: str) -> None:
     """The worker's interpreter need not have this package."""
-    modules = imports(ast.parse((ROOT / shipped).read_text()))
+    modules = imports_of(ROOT / shipped)
     assert [module for module in modules if module.startswith("pytest_specdec")] == []
 
 
@@ -100,7 +106,7 @@ def test_an_import_that_runs_up_is_found() -> None:
 
 def test_all_modules_stand_in_one_line() -> None:
     """Within a room and its sub-rooms too no module leads back to itself, imports inside functions included."""
-    assert in_one_line({name(path): set(imports(ast.parse(path.read_text()))) for path in own_modules()})
+    assert in_one_line({name(path): set(imports_of(path)) for path in own_modules()})
 
 
 def test_two_modules_that_import_each_other_are_found() -> None:
