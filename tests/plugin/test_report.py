@@ -67,13 +67,6 @@ def test_the_page_is_written(project: Project) -> None:
     assert "2 of 4 gates red" in page
 
 
-def test_it_is_written_under_xdist_as_well(project: Project) -> None:
-    """By the process that hears of all tests, once."""
-    project.tests(GATES)
-    project.run_apart("--specdec-report=report.json", "-n2").stdout.fnmatch_lines(["report: report.json"])
-    assert len(json.loads((project.path / "report.json").read_text())["rows"]) == 4
-
-
 def test_a_suffix_that_says_nothing_is_refused_at_once(project: Project) -> None:
     """Before an engine is loaded."""
     project.tests(GATES)

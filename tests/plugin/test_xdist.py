@@ -1,9 +1,15 @@
-"""Under pytest-xdist gates judge and nothing is measured: that is said, and whoever asked for figures is refused."""
+"""Under pytest-xdist gates judge and nothing is measured: that is said, and whoever asked for figures is refused.
+
+Workers are interpreters of their own, half a second of work each, so one session of two answers several tests.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
@@ -31,7 +37,37 @@ def test_u(specdec, spec_engine, scenario, again):
 def test_plain():
     pass
 """
-NOTHING_MEASURED = "nothing was measured: 9 gates judged correctness only"
+NOTHING_MEASURED = "nothing was measured: {} gates judged correctness only"
+
+
+@dataclass(frozen=True)
+class Session:
+    """A session of two workers with ten gates, of which one is red: what it printed, wrote and loaded.
+
+    `tests`: the names of its tests, as they can be given to pytest again.
+    """
+
+    result: pytest.RunResult
+    folder: Path
+    loads: list[tuple[str, str, str]]
+    tests: list[str]
+
+
+@pytest.fixture(scope="module")
+def kept() -> list[Session]:
+    """The session, once a test has asked for it."""
+    return []
+
+
+@pytest.fixture
+def on_two_workers(project: Project, monkeypatch: pytest.MonkeyPatch, kept: list[Session]) -> Session:
+    """The session of two workers; it writes a JUnit file, a report and a job's summary."""
+    if not kept:
+        monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(project.path / "summary.md"))
+        project.tests(TWO_TARGETS + gate("test_red", **WRONG_TOKEN))
+        result = project.run_apart("-n", "2", "--junit-xml=out.xml", "--specdec-report=report.json")
+        kept.append(Session(result, project.path, project.loads_by_worker(), project.ids()))
+    return kept[0]
 
 
 @pytest.mark.parametrize(
@@ -67,41 +103,38 @@ def test_a_threshold_is_refused_wherever_it_was_set(
     assert f"{place} with -n would measure nothing" in result.stderr.str()
 
 
-def test_gates_pass_and_each_engine_is_on_one_worker(project: Project) -> None:
+def test_gates_pass_and_each_engine_is_on_one_worker(on_two_workers: Session) -> None:
     """Each target's engines are loaded once, all by one worker; and it is said that nothing was measured."""
-    project.tests(TWO_TARGETS)
-    result = project.run_apart("-n", "2")
-    result.assert_outcomes(passed=10)
+    on_two_workers.result.assert_outcomes(passed=10, failed=1)
     workers = defaultdict(set)
-    for worker, _, label in project.loads_by_worker():
+    for worker, _, label in on_two_workers.loads:
         workers[label[0]].add(worker)
     assert [len(workers[target]) for target in ("t", "u")] == [1, 1]
-    assert len(project.loads()) == len(set(project.loads())) == 6
-    assert NOTHING_MEASURED in result.outlines
+    assert len(on_two_workers.loads) == len({label for _, _, label in on_two_workers.loads}) == 7
+    assert NOTHING_MEASURED.format(10) in on_two_workers.result.outlines
 
 
-def test_a_red_gate_is_red_on_a_worker_too(project: Project) -> None:
+def test_a_red_gate_is_red_on_a_worker_too(on_two_workers: Session) -> None:
     """Its failure and its row in the table come back from the worker."""
-    project.tests(gate("test_red", **WRONG_TOKEN))
-    result = project.run_apart("-n", "1")
-    result.assert_outcomes(failed=1)
-    rows = [line for line in result.outlines if line.strip().startswith("short") and "divergent" in line]
-    assert len(rows) == 1
+    assert [line for line in on_two_workers.result.outlines if line.startswith("FAILED")] != []
+    lines = [line.strip() for line in on_two_workers.result.outlines]
+    assert len([line for line in lines if line.startswith("short") and "divergent" in line]) == 1
 
 
-def test_reports_name_tests_as_they_are_run_and_hold_no_figure_of_time(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reports_name_tests_as_they_are_run_and_hold_no_figure_of_time(on_two_workers: Session) -> None:
     """One job summary, names that can be given to pytest again, and nothing that looks measured."""
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(project.path / "summary.md"))
-    project.tests(TWO_TARGETS)
-    project.run_apart("-n", "2", "--junit-xml=out.xml")
-    cases = [*ElementTree.parse(project.path / "out.xml").iter("testcase")]
-    assert sorted(case.attrib["name"] for case in cases) == sorted(project.ids())
+    cases = [*ElementTree.parse(on_two_workers.folder / "out.xml").iter("testcase")]
+    assert sorted(case.attrib["name"] for case in cases) == sorted(on_two_workers.tests)
     found = {each.attrib["name"] for case in cases for each in case.iter("property")}
     assert {"specdec.gate", "specdec.acceptance_rate"} <= found
     assert [name for name in found if re.search("_s$|second|speedup|joule", name)] == []
-    assert (project.path / "summary.md").read_text().count("## Speculative decoding") == 1
+    assert (on_two_workers.folder / "summary.md").read_text().count("## Speculative decoding") == 1
+
+
+def test_the_report_is_written_once_by_the_process_that_hears_of_all_tests(on_two_workers: Session) -> None:
+    """It has the gates of both workers."""
+    assert on_two_workers.result.outlines.count("report: report.json") == 1
+    assert len(json.loads((on_two_workers.folder / "report.json").read_text())["rows"]) == 10
 
 
 @pytest.mark.parametrize("options", [("-n", "0"), ("-p", "no:xdist")])
@@ -116,7 +149,7 @@ def test_benchmark_disable_judges_and_says_that_nothing_was_measured(project: Pr
     project.tests(TWO_TARGETS)
     result = project.run("--benchmark-disable")
     result.assert_outcomes(passed=10)
-    assert NOTHING_MEASURED in result.outlines
+    assert NOTHING_MEASURED.format(9) in result.outlines
     project.tests(gate("test_red", **WRONG_TOKEN))
     project.run("--benchmark-disable").assert_outcomes(failed=1)
 
