@@ -21,6 +21,8 @@ from pytest_specdec.errors import EngineDied, EngineError, Unsupported
 from pytest_specdec.generation import Ranking, Run, Score, rankings_from_wire, scores_from_wire
 from pytest_specdec.workloads.workload import Request, Workload
 
+SAID_FIRST_SECONDS = 1.0
+
 
 class WorkerEngine:
     """An engine that lives in a worker process."""
@@ -140,6 +142,7 @@ class WorkerEngine:
         try:
             self._ask_to_close()
         finally:
+            self._hear_group()
             self._end_process_group()
             with contextlib.suppress(Exception):
                 self._gateways.terminate(timeout=GRACE_SECONDS)
@@ -150,6 +153,12 @@ class WorkerEngine:
             with contextlib.suppress(Exception):
                 self._channel.send(("close", ()))
                 self._channel.receive(GRACE_SECONDS)
+
+    def _hear_group(self) -> None:
+        """What the worker says first, where it was interrupted before that was heard: else it ends 5 s later."""
+        if self._group is None:
+            with contextlib.suppress(Exception):
+                self._group = self._receive(SAID_FIRST_SECONDS, "starting")
 
     def _refuse_leak(self) -> None:
         """Raise EngineError if a process of the engine outlived SIGKILL: later engines would miss its memory."""
