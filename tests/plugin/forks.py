@@ -15,16 +15,19 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 import pytest
 import pytest_benchmark.plugin
+from _pytest.terminal import TerminalReporter
 
 
 @contextmanager
 def prepared(modules: Iterable[str]) -> Iterator[None]:
     """All that is imported anew by each run is here, and what each asks anew is known.
 
-    pytest-benchmark asks git, hg and file in other processes, pytest every installed package for each `-p`.
+    pytest-benchmark asks git, hg and file in other processes, pytest every installed package for each `-p`. Of a
+    session that is broken off pytest parses the source of each frame, its own ones too, and prints one line.
     """
     for name in modules:
         importlib.import_module(name)
@@ -36,7 +39,12 @@ def prepared(modules: Iterable[str]) -> Iterator[None]:
         patch.setattr(importlib.metadata, "distributions", lambda: plugins)
         patch.setattr(pytest_benchmark.plugin, "get_tag", cache(pytest_benchmark.plugin.get_tag))
         patch.setattr(platform, "architecture", cache(platform.architecture))
+        patch.setattr(TerminalReporter, "pytest_keyboard_interrupt", _note_what_broke_off)
         yield
+
+
+def _note_what_broke_off(self: Any, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+    self._keyboardinterrupt_memo = excinfo.getrepr(style="native")
 
 
 def main() -> int:
