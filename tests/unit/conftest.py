@@ -26,6 +26,12 @@ settings.load_profile("no clock")
 OURS = str(Path(pytest_specdec.__file__).parent)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """For `-n auto` one more than cores: tests wait a quarter of their time for processes that they have started."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
 def pytest_collection_finish() -> None:
     """What was imported by then is not looked at again for garbage: with torch each look takes a quarter second."""
     gc.collect()
