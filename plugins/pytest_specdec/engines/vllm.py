@@ -203,7 +203,8 @@ class VllmBackend:
         self._seconds = 0.0
         self._counted: dict[str, Any] = {}
         self._drafts: Counter[tuple[int, int]] = Counter()
-        _count_drafts(self._drafts)
+        if self._speculates:
+            _count_drafts(self._drafts)
         self._serial = 0
 
     def _load_adapter(self, path: str | None) -> Any:
