@@ -21,6 +21,7 @@ from pytest_specdec.engines.host import WorkerEngine, backend_source
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.models import resolve
 from pytest_specdec.run.session import Session
+from pytest_specdec.verdict.rated import MOST, rate_rounds
 from pytest_specdec.verdict.sampling.evidence import RatedVerdict
 from pytest_specdec.verdict.sampling.judgement import (
     Drawing,
@@ -30,7 +31,6 @@ from pytest_specdec.verdict.sampling.judgement import (
     judge_sampling,
     rescore,
 )
-from pytest_specdec.verdict.sampling.rated import MOST, rate_rounds
 from pytest_specdec.verdict.sampling.statistics import SamplingPlan
 from pytest_specdec.workloads.workload import Request, Workload
 

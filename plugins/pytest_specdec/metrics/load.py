@@ -231,25 +231,20 @@ def load_part(scenario: Scenario, rounds: Rounds, base: Rounds | None) -> LoadPa
     `base`: the target's rounds under the same load, None if these are they.
     """
     flow, lags, due = Flow.of(rounds), send_lags_s(rounds), scenario.due_s
+    known = {f"p{percent}": percentile(lags, percent) for percent in (50, 90, 99)} if lags else {}
+    lag = SendLag(**known, max=lags[-1]) if lags else None
     return LoadPart(
         played=scenario.load.model_dump(mode="json", exclude_none=True),
         requests_left_out=scenario.prompt_count - len(due) if due else 0,
         asked_per_second=Figure(flow.asked, NO_MOMENTS),
         sent_per_second=Figure(flow.sent if flow.is_open else None, NO_START if flow.is_open else NO_MOMENTS),
         completed_per_second=Figure(flow.completed, NO_TIMES),
-        send_lag_s=Figure(_lag(lags), NO_START if flow.is_open else NO_MOMENTS),
+        send_lag_s=Figure(lag, NO_START if flow.is_open else NO_MOMENTS),
         flags=tuple(flags(flow, lags)),
         latency_over_target=_over_target(rounds, base, flow),
         failed=failed_part(rounds),
         goodput=goodput_part(scenario.slo.asked, rounds),
     )
-
-
-def _lag(lags: list[float]) -> SendLag | None:
-    if not lags:
-        return None
-    p50, p90, p99 = (percentile(lags, percent) for percent in (50, 90, 99))
-    return SendLag(p50=p50, p90=p90, p99=p99, max=lags[-1])
 
 
 def flags(flow: Flow, lags: list[float]) -> list[str]:

@@ -25,33 +25,13 @@ from pytest_specdec.record import missing
 from pytest_specdec.record.parts import ForetoldPart, KnownTruthPart, VerdictPart
 from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.telemetry.timing import LOOK_AGAIN
+from pytest_specdec.verdict import rated as rating
 from pytest_specdec.verdict.equivalence import Calibration, Case, Finding, Outcome, Verdict, confirm, judge, judge_texts
 from pytest_specdec.verdict.limits import Facts, reshaping_fields
-from pytest_specdec.verdict.logprobs import NOT_RATED, OTHER_MODE, compare_logprobs, judge_logprobs, those_told
 from pytest_specdec.verdict.noise import Sensitivity, noise_floor, resolve_dtype, too_few_tokens
 from pytest_specdec.verdict.reference import Reference, dtype_of
+from pytest_specdec.verdict.sampling import judgement as sampling
 from pytest_specdec.verdict.sampling.evidence import LEVEL, RatedVerdict
-from pytest_specdec.verdict.sampling.judgement import (
-    Drawing,
-    KnownTarget,
-    SampledTarget,
-    SamplingOutcome,
-    SamplingVerdict,
-    Target,
-    is_sampled,
-    judge_sampling,
-    knows_exactly,
-    rescore,
-)
-from pytest_specdec.verdict.sampling.rated import (
-    Rated,
-    Unrated,
-    answers_of,
-    can_be_rated,
-    rank_answers,
-    rate_answer,
-    rate_rounds,
-)
 from pytest_specdec.verdict.sampling.statistics import SamplingPlan
 from pytest_specdec.verdict.truth import claim, foretell, foretold_part, judge_drafts, judge_truth, truth_of, truth_part
 from pytest_specdec.verdict.words import (
@@ -100,7 +80,7 @@ class Judgement:
 
 def judge_rounds(session: Session, arms: Arms, rounds: Rounds, about: Description, scenario: Scenario) -> Judgement:
     """Judge what `rounds` decoded, and whether that sees what the scenario asks for. Raises EngineError."""
-    if any(map(is_sampled, arms.workload.requests)):
+    if any(map(sampling.is_sampled, arms.workload.requests)):
         return _by_distribution(session, arms, rounds, about, scenario.detects)
     return _token_by_token(session, arms, rounds, about).that_detects(scenario.detects.shares, scenario.path)
 
@@ -116,10 +96,10 @@ def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Descrip
         decides = again.by_number_alone or again.passes  # else it is no look at near-ties, and the first one stands
         verdict = confirm(verdict, again.near_ties) if decides else verdict
     verdict, known, foretold = _by_what_is_known(verdict, reference.calibration, arms, rounds, about)
-    untried: tuple[str, ...] = (OTHER_MODE,)
+    untried: tuple[str, ...] = (rating.OTHER_MODE,)
     if not _another_mode(arms):
         rank = partial(session.rank, arms)
-        verdict, untried = judge_logprobs(verdict, workload, rounds.judged, rank, about.vocabulary)
+        verdict, untried = rating.judge_logprobs(verdict, workload, rounds.judged, rank, about.vocabulary)
     part = replace(outcome_part(verdict, reference), known_truth=known, foretold=foretold)
     verdict = _numbered(verdict, rounds)
     ties = verdict.counts.get(Outcome.TIE.value, 0) / sum(verdict.counts.values())
@@ -190,7 +170,7 @@ def judge_target(session: Session, arms: Arms, rounds: Iterable[Rounds]) -> list
 
     The number of its near-ties alone convicts nobody: it is what the calibration counts.
     """
-    if any(map(is_sampled, arms.workload.requests)):
+    if any(map(sampling.is_sampled, arms.workload.requests)):
         return []
     alone = Arms(arms.target, arms.workload)  # its rounds decode plainly, so the null is that of plain decoding
     calibration = replace(session.reference(alone).calibration, level=session.spend_level())
@@ -284,28 +264,30 @@ def _rate(
     rated; what is wrong with the log-probabilities that came with them; and a word on what of these was not compared.
     """
     requests, (ends, dtype) = arms.workload.requests, _ends_and_dtype(session, arms)
-    answers = answers_of(requests, rounds.judged, -rounds.warmup.rounds)
-    told, untried = ([], (OTHER_MODE,)) if _another_mode(arms) else those_told(answers)
-    sampled = all(is_sampled(request) and can_be_rated(request) for request in requests)
+    answers = rating.answers_of(requests, rounds.judged, -rounds.warmup.rounds)
+    told, untried = ([], (rating.OTHER_MODE,)) if _another_mode(arms) else rating.those_told(answers)
+    sampled = all(sampling.is_sampled(request) and rating.can_be_rated(request) for request in requests)
     compared = {each[:2] for each in told}
-    tokens: list[Rated | Unrated] = []
+    tokens: list[rating.Rated | rating.Unrated] = []
     wrong: list[Finding] = []
-    for answer, rankings in rank_answers(partial(session.rank, arms), answers if sampled else told):
+    for answer, rankings in rating.rank_answers(partial(session.rank, arms), answers if sampled else told):
         if rankings is None:
-            return None, [], (*untried, NOT_RATED) if told else untried
-        tokens += rate_answer(answer, rankings, dtype, ends) if sampled else []
-        wrong += compare_logprobs(answer, rankings, dtype, about.vocabulary) if answer[:2] in compared else []
+            return None, [], (*untried, rating.NOT_RATED) if told else untried
+        tokens += rating.rate_answer(answer, rankings, dtype, ends) if sampled else []
+        wrong += rating.compare_logprobs(answer, rankings, dtype, about.vocabulary) if answer[:2] in compared else []
     return _of_tokens(session, arms, rounds, tokens) if sampled else None, wrong, untried
 
 
-def _of_tokens(session: Session, arms: Arms, rounds: Rounds, tokens: Sequence[Rated | Unrated]) -> RatedVerdict:
+def _of_tokens(
+    session: Session, arms: Arms, rounds: Rounds, tokens: Sequence[rating.Rated | rating.Unrated]
+) -> RatedVerdict:
     """What all tokens say. A conviction is tried on the target."""
     requests, (ends, dtype) = arms.workload.requests, _ends_and_dtype(session, arms)
     repeats = any("seed" in request.sampling for request in requests)
     verdict = RatedVerdict.of(tokens, repeats, _rejected(rounds.speculation))
     if verdict.outcome.passes or not arms.spec.speculates:
         return verdict
-    own = rate_rounds(partial(session.rank, arms), requests, session.target_runs(arms), dtype, ends)
+    own = rating.rate_rounds(partial(session.rank, arms), requests, session.target_runs(arms), dtype, ends)
     return replace(verdict, target_strays=not RatedVerdict.of(own or [], repeats).outcome.passes)
 
 
@@ -323,34 +305,34 @@ def _rejected(counted: Speculation | None) -> float | None:
     return rejections / (rejections + counted.accepted_tokens) if rejections else None
 
 
-def _draw(session: Session, arms: Arms, plan: SamplingPlan) -> tuple[SamplingVerdict, Speculation | None]:
+def _draw(session: Session, arms: Arms, plan: SamplingPlan) -> tuple[sampling.SamplingVerdict, Speculation | None]:
     """The first prompt, drawn anew many times; and what was speculated meanwhile."""
-    request = next(filter(is_sampled, arms.workload.requests))
-    draw = Drawing(partial(session.pool.using, arms.spec), request, plan.tokens, arms.workload.concurrency)
+    request = next(filter(sampling.is_sampled, arms.workload.requests))
+    draw = sampling.Drawing(partial(session.pool.using, arms.spec), request, plan.tokens, arms.workload.concurrency)
     with session.progress.doing(f"{arms.spec.label} is sampled up to {plan.samples} times"):
-        return judge_sampling(draw, _target(session, arms, request, plan), plan), draw.speculation
+        return sampling.judge_sampling(draw, _target(session, arms, request, plan), plan), draw.speculation
 
 
-def _target(session: Session, arms: Arms, request: Request, plan: SamplingPlan) -> Target:
+def _target(session: Session, arms: Arms, request: Request, plan: SamplingPlan) -> sampling.Target:
     """The target's distribution: known where its vocabulary is small, and else sampled."""
     enter = partial(session.pool.using, arms.target)
     with enter() as engine:
         about, tells = engine.description, engine.rank((), (), 1) is not None
     vocabulary = about.details.get("model_vocabulary") or about.vocabulary
-    if tells and knows_exactly(request.sampling, vocabulary):
-        return KnownTarget(rescore(enter, request, vocabulary))
-    return SampledTarget(Drawing(enter, request, plan.tokens, arms.workload.concurrency))
+    if tells and sampling.knows_exactly(request.sampling, vocabulary):
+        return sampling.KnownTarget(sampling.rescore(enter, request, vocabulary))
+    return sampling.SampledTarget(sampling.Drawing(enter, request, plan.tokens, arms.workload.concurrency))
 
 
 def _weigh(
-    drawn: SamplingVerdict, rated: RatedVerdict | None, seeing: RatedVerdict | None, detects: Detects
+    drawn: sampling.SamplingVerdict, rated: RatedVerdict | None, seeing: RatedVerdict | None, detects: Detects
 ) -> tuple[VerdictPart, list[str]]:
     """Measured tokens say what the gate can see; samples drawn anew, only where those would have shown nothing."""
     outcome, words = drawn.outcome, [drawn.in_words()]
-    if seeing is not None and outcome is not SamplingOutcome.DIFFERENT:
+    if seeing is not None and outcome is not sampling.SamplingOutcome.DIFFERENT:
         sees = seeing.sees(detects.total_variation)
-        outcome = seeing.outcome if sees else SamplingOutcome.UNDECIDABLE
+        outcome = seeing.outcome if sees else sampling.SamplingOutcome.UNDECIDABLE
         words = [] if sees else [seeing.shortage(detects.total_variation)]
     part = sampling_part(drawn)
-    sampling = rated_part(part.sampling, rated) if rated is not None else part.sampling
-    return replace(part, outcome=outcome.value, sampling=sampling), [] if outcome.passes else words
+    both = rated_part(part.sampling, rated) if rated is not None else part.sampling
+    return replace(part, outcome=outcome.value, sampling=both), [] if outcome.passes else words

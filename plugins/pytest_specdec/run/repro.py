@@ -97,16 +97,11 @@ InTime = Callable[[], bool]
 
 def shrunk(fault: Fault, shows: Shows, in_time: InTime) -> Fault:
     """The smallest fault found; no look is begun once `in_time` says no."""
-    size = None
-    while size != _size(fault) and in_time():
-        size = _size(fault)
-        fault = shorter_output(fault, shows, in_time)
-        fault = shorter_prompt(fault, shows, in_time)
+    before = None
+    while before != fault.request and in_time():
+        before = fault.request
+        fault = shorter_prompt(shorter_output(fault, shows, in_time), shows, in_time)
     return fault
-
-
-def _size(fault: Fault) -> tuple[int, int]:
-    return len(fault.request.prompt_ids), fault.request.max_tokens
 
 
 def shorter_output(fault: Fault, shows: Shows, in_time: InTime) -> Fault:
@@ -158,7 +153,10 @@ def script(spec: EngineSpec, fault: Fault, about: Description, cache: str | None
 
 def header(spec: EngineSpec, fault: Fault, about: Description) -> str:
     """What happens, what should, where, and how to run it; in Markdown."""
-    return "\n".join([*_what_happens(spec, fault), "", *_environment(about), *_recipes(spec), "", *RUN])
+    facts = {**about.versions, "device": about.device, "driver": gpus().driver, "system": platform.platform()}
+    table = (f"| {name} | {value} |" for name, value in facts.items() if value)
+    environment = ["| environment | |", "|---|---|", *table]
+    return "\n".join([*_what_happens(spec, fault), "", *environment, *_recipes(spec), "", *RUN])
 
 
 RUN = (
@@ -180,12 +178,6 @@ def _what_happens(spec: EngineSpec, fault: Fault) -> list[str]:
         f"at most {fault.request.max_tokens} new tokens.",
         f"Expected token {fault.position}: {wanted}. Seen: {got}{far}.",
     ]
-
-
-def _environment(about: Description) -> list[str]:
-    """What the engine said of itself, and the machine; the interpreter may be another one than this."""
-    facts = {**about.versions, "device": about.device, "driver": gpus().driver, "system": platform.platform()}
-    return ["| environment | |", "|---|---|", *(f"| {name} | {value} |" for name, value in facts.items() if value)]
 
 
 def _recipes(spec: EngineSpec) -> list[str]:
@@ -227,9 +219,8 @@ def write_bug_report(session: Session, arms: Arms, verdict: VerdictPart, about: 
     Nothing is done, and nothing said, unless the settings name a folder and the verdict has a
     finding that a script can show.
     """
-    if session.settings.repro is None or verdict.calibration is None or not _requests(verdict):
-        return []
-    if not arms.spec.speculates:
+    shown = session.settings.repro is not None and verdict.calibration is not None and _requests(verdict)
+    if not shown or not arms.spec.speculates:
         return []
     try:
         return [f"bug report: {_report(session, arms, verdict, about)}"]

@@ -24,8 +24,8 @@ from pytest_specdec.settings import Settings
 from pytest_specdec.telemetry.energy import meter_for
 from pytest_specdec.telemetry.timing import DECODE, LOAD, RATE, Clock, Spent, Timed, time_rounds
 from pytest_specdec.verdict.noise import level_of_gate
+from pytest_specdec.verdict.rated import MOST
 from pytest_specdec.verdict.reference import Reference, Sample, calibrate, verify_itself
-from pytest_specdec.verdict.sampling.rated import MOST
 from pytest_specdec.workloads.workload import Limits, Request, Workload
 
 if TYPE_CHECKING:

@@ -279,16 +279,12 @@ class Sensitivity:
         if self.near_ties is not None:
             found.append(f"{self.near_ties} or more wrong near-ties of {self.tokens} tokens")
         if self.lossy is not None:
-            found.append(f"a lossy acceptance of {self.lossy} or more runner-ups, however far ({self.share:.2%})")
+            share = self.lossy / max(self.tokens, 1)
+            found.append(f"a lossy acceptance of {self.lossy} or more runner-ups, however far ({share:.2%})")
         if self.near_ties is None:
             found.append(f"no number of wrong near-ties ({self.candidates} of {self.tokens} tokens could be)")
         rated = "" if self.rated == self.tokens else f"; {self.rated:,} of {self.tokens:,} tokens were rated"
         return f"would have found, with {100 * SURELY:.0f} %: {'; '.join(found)}{rated}"
-
-    @property
-    def share(self) -> float:
-        """The share of tokens that a lossy acceptance must be found at."""
-        return (self.lossy or 0) / max(self.tokens, 1)
 
     def tokens_wanted(self, kind: str, share: float) -> int | None:
         """How many more tokens would show faults of this kind and share: 0 if none are needed, None if none suffice.
@@ -330,7 +326,9 @@ def find_limits(scores: Sequence[Score], floor: NoiseFloor, tokens: int) -> Sens
     """
     right = [score for score in scores if score.gap == 0 and score.runner_up is not None]
     within = sum(not floor.is_beyond(replace(each, gap=each.runner_up or 0.0)) for each in right)
-    judged = count_near_ties(scores)
+    judged, lossy = count_near_ties(scores), 1  # so many must be planted until one is beyond the floor with 95 %
+    if 0 < within < len(right):
+        lossy = math.ceil(math.log(1 - SURELY) / math.log(within / len(right)))
     least, candidates = least_near_ties(floor, judged, tokens), within * tokens // max(len(scores), 1)
     return Sensitivity(
         tokens=tokens,
@@ -338,16 +336,9 @@ def find_limits(scores: Sequence[Score], floor: NoiseFloor, tokens: int) -> Sens
         judged=judged,
         candidates=candidates,
         near_ties=least if least <= candidates else None,
-        lossy=_least_anywhere(within, len(right)),
+        lossy=lossy if within < len(right) else None,
         floor=floor,
     )
-
-
-def _least_anywhere(within: int, right: int) -> int | None:
-    """How many runner-ups must be planted until one of them is beyond the floor with 95 %; None where none is."""
-    if within >= right:
-        return None
-    return 1 if not within else math.ceil(math.log(1 - SURELY) / math.log(within / right))
 
 
 def least_near_ties(floor: NoiseFloor, judged: int, tokens: int) -> int:

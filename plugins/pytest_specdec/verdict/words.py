@@ -129,18 +129,12 @@ def describe_verdict(verdict: Verdict, workload: str) -> str:
     if len(alike) > SHOWN:
         lines.append(f"… and {len(alike) - SHOWN} more")
     lines += _floor(verdict)
-    if verdict.outcome in ADVICE:
-        lines.append(f"what to try: {_advice(verdict)}")
-    return "\n".join(lines)
-
-
-def _advice(verdict: Verdict) -> str:
-    first = verdict.findings[0] if verdict.findings else None
-    if first is not None and first.target_wrong:
-        return TARGET_WRONG
-    if verdict.outcome is Outcome.DIVERGENT and verdict.floor.dtype == "float32":
-        return MANY_IN_FLOAT32 if verdict.by_number_alone else IN_FLOAT32
-    return ADVICE[verdict.outcome]
+    advice = ADVICE.get(verdict.outcome)
+    if advice and verdict.outcome is Outcome.DIVERGENT and verdict.floor.dtype == "float32":
+        advice = MANY_IN_FLOAT32 if verdict.by_number_alone else IN_FLOAT32
+    if advice and verdict.findings and verdict.findings[0].target_wrong:
+        advice = TARGET_WRONG
+    return "\n".join([*lines, f"what to try: {advice}"] if advice else lines)
 
 
 def round_name(number: int) -> str:

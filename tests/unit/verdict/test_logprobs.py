@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_specdec.generation import Generation, Ranking, Run
-from pytest_specdec.verdict.logprobs import NOT_RATED, NOT_TOLD, UNDER_A_GRAMMAR, find_wrong, wrong_logprobs
-from pytest_specdec.verdict.sampling.rated import BATCH
+from pytest_specdec.verdict.rated import BATCH, NOT_RATED, NOT_TOLD, UNDER_A_GRAMMAR, find_wrong, wrong_logprobs
 from pytest_specdec.workloads.workload import Request, Workload
 
 LOGITS = (10.0, 9.0, 2.0)

@@ -18,9 +18,7 @@ from scipy.stats import binom
 from tests.unit.verdict.test_sampling_verdict import FAULTS, GAMMA, PROMPT_END, RIGHT, TARGET, Loop
 
 from pytest_specdec.generation import Chunk, Generation, Ranking, Run
-from pytest_specdec.verdict.sampling.evidence import FAMILIES, LEVEL, Evidence, RatedVerdict
-from pytest_specdec.verdict.sampling.judgement import SamplingOutcome
-from pytest_specdec.verdict.sampling.rated import (
+from pytest_specdec.verdict.rated import (
     CELLS,
     Place,
     Rated,
@@ -31,6 +29,8 @@ from pytest_specdec.verdict.sampling.rated import (
     rate_answer,
     rate_rounds,
 )
+from pytest_specdec.verdict.sampling.evidence import FAMILIES, LEVEL, Evidence, RatedVerdict
+from pytest_specdec.verdict.sampling.judgement import SamplingOutcome
 from pytest_specdec.workloads.workload import Request
 
 HERE = Place(round=0, request=0, token=0, burst=0)

@@ -17,13 +17,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
-from math import exp, fsum
+from math import exp, fsum, sqrt
 from typing import Any, TypeAlias
 
 from pytest_specdec.engines.engine import Engine, one_pass
 from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Speculation
-from pytest_specdec.verdict.sampling.rated import MOST
+from pytest_specdec.verdict.rated import MOST
 from pytest_specdec.verdict.sampling.statistics import (
     Comparison,
     Draw,
@@ -203,13 +203,14 @@ class PositionFinding:
     @classmethod
     def of(cls, token: int, comparisons: tuple[Comparison, ...], p_holm: float, plan: SamplingPlan) -> PositionFinding:
         """With its sums over the prefixes, and its power."""
+        level = plan.level_of_look / plan.tokens  # Holm's correction leaves so much to a position at worst
         dof, effective = sum(each.dof for each in comparisons), sum(each.effective for each in comparisons)
         weighed = sum(each.effective * each.total_variation for each in comparisons)
         return cls(
             token=token,
             comparisons=comparisons,
             p_holm=p_holm,
-            power=power(dof, effective, plan.total_variation, plan.level_of_test),
+            power=power(dof, effective, plan.total_variation, level),
             statistic=sum(each.statistic for each in comparisons),
             dof=dof,
             p_value=joint_p_value(comparisons),
@@ -227,9 +228,9 @@ class PositionFinding:
         )
 
     def largest_shift(self) -> str:
-        """The cell that strays farthest from what is expected, in words."""
-        cells = [(each.prefix, cell) for each in self.comparisons for cell in each.cells]
-        prefix, cell = max(cells, key=lambda found: found[1].surprise)
+        """The cell that strays farthest from what is expected, by about its standard deviations, in words."""
+        cells = ((each.prefix, cell) for each in self.comparisons for cell in each.cells)
+        prefix, cell = max(cells, key=lambda of: abs(of[1].observed - of[1].expected) / sqrt(max(of[1].expected, 1.0)))
         which = "the rare tokens together" if cell.token is None else f"token id {cell.token}"
         after = f"after {list(prefix)}" if prefix else "after the prompt"
         return f"most of all, {which} {after} came {cell.observed} times, where {cell.expected:.1f} are expected"

@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from math import ceil, fsum, log, sqrt
+from math import ceil, fsum, log
 from typing import Any, TypeAlias
 
 from pytest_specdec.errors import ConfigurationError, EngineError
@@ -89,11 +89,6 @@ class SamplingPlan:
     def level_of_look(self) -> float:
         """What one look may spend of the level."""
         return self.level / self.looks
-
-    @property
-    def level_of_test(self) -> float:
-        """What Holm's correction leaves to a position at worst; the stated power is reached at this level."""
-        return self.level_of_look / self.tokens
 
     @cached_property
     def _all_seeds(self) -> list[int]:
@@ -169,11 +164,6 @@ class Cell:
     observed: int
     expected: float
     target: int | None = None
-
-    @property
-    def surprise(self) -> float:
-        """How far the count lies from what is expected, in about its standard deviations."""
-        return abs(self.observed - self.expected) / sqrt(max(self.expected, 1.0))
 
 
 @dataclass(frozen=True)
