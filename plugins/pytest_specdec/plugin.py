@@ -50,13 +50,7 @@ MARKS = (
     "engine(name): needs this engine's package",
     "thorough: takes long, so it runs only with --specdec-preset=thorough",
 )
-MEASURING_OPTIONS = (
-    "benchmark_json",
-    "benchmark_save",
-    "benchmark_autosave",
-    "benchmark_only",
-    "benchmark_compare_fail",
-)
+MEASURING_OPTIONS = [f"benchmark_{name}" for name in ("json", "save", "autosave", "only", "compare_fail")]
 MEASURING_SETTINGS = ("compare", "fail", "fail_on")
 FAKE_ALONE = ("fake",)
 FAKE_CLOCK = "pytest_specdec.engines.fake.clock"
@@ -190,14 +184,6 @@ def pytest_configure_node(node: Any) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Parametrize engine fixtures over models, methods and γ, and `scenario` over scenario files."""
-    mistake = _parametrize(metafunc)
-    if mistake is not None:
-        pytest.fail(f"{metafunc.definition.nodeid}: {mistake}", pytrace=False)
-
-
-def _parametrize(metafunc: pytest.Metafunc) -> ConfigurationError | None:
-    """Do so, or return what is wrong."""
-    settings = metafunc.config.stash[SETTINGS]
     try:
         if needs := _needs_of(metafunc.definition):
             from pytest_specdec.hardware import refuse_wrong_marks
@@ -210,12 +196,13 @@ def _parametrize(metafunc: pytest.Metafunc) -> ConfigurationError | None:
             specs = _specs(fixture, marks, metafunc.config)
             metafunc.parametrize(fixture, specs, ids=distinct_labels(specs), indirect=True, scope="session")
         if _is_ours("scenario", metafunc.definition):
-            choices = _scenarios(metafunc, marks, settings)
+            choices = _scenarios(metafunc, marks, metafunc.config.stash[SETTINGS])
             ids = [choice.label for choice in choices]
             metafunc.parametrize("scenario", choices, ids=ids, indirect=True, scope="session")
+        return
     except ConfigurationError as error:
-        return error
-    return None
+        mistake = error
+    pytest.fail(f"{metafunc.definition.nodeid}: {mistake}", pytrace=False)
 
 
 def _is_ours(fixture: str, function: pytest.Item) -> bool:
@@ -280,8 +267,12 @@ def pytest_runtest_logreport(report: Any) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """Group tests by target before pytest-xdist looks for groups; order them by engine after all other plugins."""
-    _deselect_other_arm(config, items)
-    # By identity: before pytest 9.2 an item hashes by its id, which `_show_group` changes.
+    if (arm := config.stash[SETTINGS].arm) is not None:
+        speculate = {item: any(spec.speculates for spec in specs) for item in items if (specs := _engines_of(item))}
+        other = [item for item, speculates in speculate.items() if speculates != (arm == "speculative")]
+        config.hook.pytest_deselected(items=other)
+        items[:] = [item for item in items if item not in other]
+    # By identity: before pytest 9.2 an item hashes by its id, which changes below.
     written = {id(item): place for place, item in enumerate(items)}
     groups = {item: specs[0].target_only().key for item in items if (specs := _engines_of(item))}
     if config.pluginmanager.hasplugin("xdist"):
@@ -289,8 +280,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group(group))
     yield
     if config.getoption("loadgroup", False):
+        # pytest-xdist up to 3.8 puts the group, for its scheduler, where pytest 9.2 does not read it.
         for item, group in groups.items():
-            _show_group(item, group)
+            if not item.nodeid.endswith(f"@{group}"):
+                item._id = type(item._id).parse(f"{item.nodeid}@{group}")
     if groups:
         _order(items, written)
     _choose_clock(config, {spec.backend for item in items for spec in _engines_of(item)})
@@ -306,27 +299,6 @@ def _choose_clock(config: pytest.Config, backends: set[str]) -> None:
 
     if load_timer(str(config.getoption("benchmark_timer"))).target is default_timer:
         config.option.benchmark_timer, session.options["timer"] = FAKE_CLOCK, load_timer(FAKE_CLOCK)
-
-
-def _deselect_other_arm(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With --specdec-arm: leave out the gates of the other arm."""
-    arm = config.stash[SETTINGS].arm
-    if arm is None:
-        return
-    engines = {item: _engines_of(item) for item in items}
-    speculate = {item: any(spec.speculates for spec in specs) for item, specs in engines.items() if specs}
-    other = [item for item, speculates in speculate.items() if speculates != (arm == "speculative")]
-    config.hook.pytest_deselected(items=other)
-    items[:] = [item for item in items if item not in other]
-
-
-def _show_group(item: pytest.Item, group: str) -> None:
-    """Put the group where pytest-xdist's scheduler reads it, the end of the id, if pytest-xdist has not.
-
-    Up to pytest-xdist 3.8 it assigns `_nodeid` for that, which pytest 9.2 no longer reads.
-    """
-    if not item.nodeid.endswith(f"@{group}"):
-        item._id = type(item._id).parse(f"{item.nodeid}@{group}")
 
 
 def _order(items: list[pytest.Item], written: dict[int, int]) -> None:
@@ -520,7 +492,7 @@ def _tell_skips(terminalreporter: Any, config: pytest.Config) -> None:
         return
     if terminalreporter.reportchars.strip("w") and "s" not in terminalreporter.reportchars:  # "w" stands there with -rN
         terminalreporter.reportchars += "s"
-    if _all_skipped(terminalreporter):
+    if _ran_nothing(terminalreporter):
         remedy = "; in CI that fails without --specdec-allow-empty" if _fails_empty(config) else ""
         terminalreporter.write_line(f"nothing ran: every test was skipped{remedy}", red=bool(remedy), yellow=not remedy)
 
@@ -532,10 +504,11 @@ def _our_skips(terminalreporter: Any) -> list[Any]:
     return [each for each in skipped if isinstance(each.longrepr, tuple) and ours in Path(each.longrepr[0]).parents]
 
 
-def _all_skipped(terminalreporter: Any) -> bool:
-    """Whether nothing ran, now or, as a gate that is resumed, before."""
+def _ran_nothing(terminalreporter: Any) -> bool:
+    """Whether tests were skipped here and none ran, now or, as a gate that is resumed, before."""
     ran = ("passed", "failed", "error", "xfailed", "xpassed")
-    return not (_resumed(terminalreporter) or any(terminalreporter.stats.get(kind) for kind in ran))
+    some = _resumed(terminalreporter) or any(terminalreporter.stats.get(kind) for kind in ran)
+    return bool(_our_skips(terminalreporter)) and not some
 
 
 def _resumed(terminalreporter: Any) -> list[Any]:
@@ -598,7 +571,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     told += [_report(config, _records(reporter), Path(file))] if file is not None else []
     for line in filter(None, told):
         reporter.write_line(f"\n{line}")
-    if _our_skips(reporter) and _all_skipped(reporter) and _fails_empty(config):
+    if _ran_nothing(reporter) and _fails_empty(config):
         session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
 
