@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_specdec.engines.process_group import is_member
 from pytest_specdec.record import Figure, missing
@@ -113,11 +113,18 @@ class Reading:
 
 def energy_part(reading: Reading, tokens: int, flags: Sequence[str]) -> EnergyPart:
     """The record's energy of a reading that may still turn out too short."""
+    how: dict[str, Any] = {
+        "idle_watts": Figure(reading.idle_watts),
+        "scope": reading.scope,
+        "seconds": Figure(reading.seconds),
+        "step_seconds": Figure(reading.step_seconds),
+        "relative_error": Figure(reading.relative_error, NO_BOUND),
+    }
     if reading.too_short:
-        return missing_energy(reading.too_short, reading, flags)
+        return replace(missing_energy(reading.too_short, flags), **how)
     net = reading.joules - reading.idle_watts * reading.seconds
-    return replace(
-        _how(reading, EnergyPart()),
+    return EnergyPart(
+        **how,
         method=reading.method,
         joules=Figure(reading.joules),
         joules_per_token=Figure(reading.joules / tokens if tokens else None, NO_TOKEN),
@@ -128,22 +135,9 @@ def energy_part(reading: Reading, tokens: int, flags: Sequence[str]) -> EnergyPa
     )
 
 
-def missing_energy(reason: str, reading: Reading | None = None, flags: Sequence[str] = ()) -> EnergyPart:
-    """Null figures, with what is known of the attempt."""
-    nothing = missing(EnergyPart, reason)
-    known = nothing if reading is None else _how(reading, nothing)
-    return replace(known, flags=tuple(flags))
-
-
-def _how(reading: Reading, part: EnergyPart) -> EnergyPart:
-    return replace(
-        part,
-        idle_watts=Figure(reading.idle_watts),
-        scope=reading.scope,
-        seconds=Figure(reading.seconds),
-        step_seconds=Figure(reading.step_seconds),
-        relative_error=Figure(reading.relative_error, NO_BOUND),
-    )
+def missing_energy(reason: str, flags: Sequence[str] = ()) -> EnergyPart:
+    """Null figures, each for this reason."""
+    return replace(missing(EnergyPart, reason), flags=tuple(flags))
 
 
 Clock = Callable[[], float]
@@ -276,7 +270,7 @@ class RoundsMeter(Meter, ABC):
             part = energy_part(self._reading(), tokens, self._watch.flags())
         else:
             reset = [COUNTER_RESET] if WENT_BACK in self._fault else []
-            part = missing_energy(self._fault, None, reset + self._watch.flags())
+            part = missing_energy(self._fault, reset + self._watch.flags())
         return replace(part, temperature_celsius=self._watch.celsius())
 
     @abstractmethod
@@ -372,15 +366,13 @@ class CounterMeter(RoundsMeter):
         self._step_seconds = max((last[name].at_s - first[name].at_s) / steps for name in first)
 
     def _add_round(self, seconds: float) -> None:
-        after = self._next_steps()
-        joules = sum(self._joules_of(counter, after[counter.name], seconds) for counter in self._counters)
+        after, joules = self._next_steps(), 0.0
+        beyond = {name: after[name].at_s - step.at_s - seconds for name, step in self._before.items()}
+        for counter in self._counters:
+            name, idle = counter.name, self._idle[counter.name] * beyond[counter.name]
+            joules += counter.joules(self._before[name].count, after[name].count) - idle
         self._add(joules, seconds)
-        self._beyond += max(after[name].at_s - step.at_s - seconds for name, step in self._before.items())
-
-    def _joules_of(self, counter: Counter, after: Step, seconds: float) -> float:
-        before = self._before[counter.name]
-        beyond = after.at_s - before.at_s - seconds
-        return counter.joules(before.count, after.count) - self._idle[counter.name] * beyond
+        self._beyond += max(beyond.values())
 
     def _next_steps(self) -> Steps:
         """The next change of every counter. Raises MeterFault if one does not come."""
@@ -404,14 +396,17 @@ def packages(powercap: Path) -> list[Counter]:
     """A counter for each processor package. Raises MeterFault with the reason where there is none, or none readable."""
     if not powercap.is_dir():
         raise MeterFault(f"no RAPL: {powercap} does not exist (a virtual machine or another processor)")
-    zones = {folder: _text(folder / "name") for folder in sorted(powercap.glob("intel-rapl:*"))}
-    found = {folder: name for folder, name in zones.items() if name.startswith("package")}
+    found = [folder for folder in sorted(powercap.glob("intel-rapl:*")) if _text(folder / "name").startswith("package")]
     if not found:
         raise MeterFault(f"no RAPL: no processor package under {powercap}")
-    counters = [(name, partial(_count, folder / "energy_uj"), folder) for folder, name in found.items()]
-    for _, read, _ in counters:
-        read()
-    return [Counter(name, read, 1e-6, _count(folder / "max_energy_range_uj")) for name, read, folder in counters]
+    for folder in found:
+        _count(folder / "energy_uj")
+    return [
+        Counter(
+            _text(folder / "name"), partial(_count, folder / "energy_uj"), 1e-6, _count(folder / "max_energy_range_uj")
+        )
+        for folder in found
+    ]
 
 
 def _count(path: Path) -> int:

@@ -69,9 +69,9 @@ class PromptSource(BaseModel):
     why_no_size: ClassVar[str] = "this source has no number of prompts of its own"
 
     @property
-    @abstractmethod
     def size(self) -> int | None:
         """How many prompts there are; None where there are as many as one asks for."""
+        return None
 
     @abstractmethod
     def draw(self, drawing: Drawing) -> list[list[int]]:
@@ -278,11 +278,6 @@ class RandomSource(PromptSource):
     )
 
     why_no_size: ClassVar[str] = "random prompts have no number of their own"
-
-    @property
-    def size(self) -> None:
-        """As many prompts as one asks for."""
-        return None
 
     def draw(self, drawing: Drawing) -> list[list[int]]:
         """Draw lengths and ids; a larger count leaves the first prompts as they were. Raises ConfigurationError."""

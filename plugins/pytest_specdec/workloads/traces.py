@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -94,9 +95,8 @@ class TraceSource(FileRows):
     format: Literal["azure", "burstgpt"]
 
     @property
-    def block(self) -> int:
-        """Tokens of one block."""
-        return BLOCK
+    def _block(self) -> int:
+        return getattr(self, "block_size", BLOCK)
 
     @property
     def _columns(self) -> TraceColumns:
@@ -129,30 +129,38 @@ class TraceSource(FileRows):
         blocks = cell(row, name, "a trace of mooncake tells its blocks there")
         if not isinstance(blocks, list) or not all(type(block) is int for block in blocks):
             raise Malformed(f"column {name!r} is not a list of whole numbers")
-        if len(blocks) != -(-length // self.block):
-            told = f"column {name!r} has {len(blocks)} blocks of {self.block} tokens for a length of {length}"
+        if len(blocks) != -(-length // self._block):
+            told = f"column {name!r} has {len(blocks)} blocks of {self._block} tokens for a length of {length}"
             raise Malformed(f"{told}: say another block_size if the trace has one")
         return tuple(blocks)
 
     def _in_time(self, items: Iterator[Item | Wrong]) -> Iterator[Item | Wrong]:
         latest = -math.inf
         for item in items:
-            if isinstance(item, Item) and item.time is not None and item.time < latest:
-                yield Wrong(item.at, f"its {self._columns.time!r} lies before that of a row above: sort the file by it")
-                continue
-            latest = item.time if isinstance(item, Item) and item.time is not None else latest
-            yield item
+            time = item.time if isinstance(item, Item) and item.time is not None else latest
+            early = f"its {self._columns.time!r} lies before that of a row above: sort the file by it"
+            yield Wrong(item.at, early) if time < latest else item
+            latest = max(latest, time)
 
     def draw(self, drawing: Drawing) -> list[list[int]]:
         """Ids of exactly the lengths of the chosen rows. Raises ConfigurationError where there are no ids to draw."""
         refuse_tiny(drawing.vocabulary)
-        made: dict[str, list[int]] = {}
-        items = self.choose(drawing.count, drawing.seed).items
-        return [_make(item, place, drawing, made, self.block) for place, item in enumerate(items)]
+
+        @cache
+        def fill(block: int) -> list[int]:
+            return ordinary_ids(f"{drawing.seed} block {block}", self._block, drawing.vocabulary)
+
+        def make(place: int, item: Item) -> list[int]:
+            """From its blocks or, where the trace tells none, drawn for its place."""
+            if not item.blocks:
+                return ordinary_ids(f"{drawing.seed} prompt {place}", item.length, drawing.vocabulary)
+            return [token for block in item.blocks for token in fill(block)][: item.length]
+
+        return [make(place, item) for place, item in enumerate(self.choose(drawing.count, drawing.seed).items)]
 
     def definition(self, count: int, seed: int) -> Any:
         """Lengths, blocks and seed: the ids follow from these, the place and the target's vocabulary."""
-        size = {} if self.block == BLOCK else {"block_size": self.block}
+        size = {} if self._block == BLOCK else {"block_size": self._block}
         return {"made": [(item.length, item.blocks) for item in self.choose(count, seed).items], "seed": seed, **size}
 
     def output_lengths(self, count: int, seed: int) -> tuple[int, ...]:
@@ -175,22 +183,5 @@ class MooncakeSource(TraceSource):
         "a whole number of tokens, 1 or more", "block_size = 16", BLOCK
     )
 
-    @property
-    def block(self) -> int:
-        return self.block_size
-
 
 Trace: TypeAlias = TraceSource | MooncakeSource
-
-
-def _make(item: Item, place: int, drawing: Drawing, made: dict[str, list[int]], size: int) -> list[int]:
-    """The ids of one prompt, from its blocks or, where the trace tells none, drawn for its place."""
-    if not item.blocks:
-        return ordinary_ids(f"{drawing.seed} prompt {place}", item.length, drawing.vocabulary)
-    ids: list[int] = []
-    for block in item.blocks:
-        name = f"{drawing.seed} block {block}"
-        if name not in made:
-            made[name] = ordinary_ids(name, size, drawing.vocabulary)
-        ids += made[name]
-    return ids[: item.length]
