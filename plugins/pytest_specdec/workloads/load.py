@@ -12,13 +12,13 @@ rounded to microseconds, so that the last digit of a logarithm does not tell two
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo
 
-from pytest_specdec.workloads.mistakes import invalid, key
+from pytest_specdec.workloads.mistakes import key, refuse_by
 
 Above0 = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 
@@ -80,6 +80,39 @@ class ClosedLoad(_Load):
         return concurrency
 
 
+def _rising(rates: tuple[float, ...] | None, info: ValidationInfo) -> Iterator[str]:
+    """A sweep goes from low to high, and a trace has a rate of its own."""
+    if rates is not None and info.data.get("arrivals") == "trace":
+        yield 'a trace has times of its own: remove `rates`, or write arrivals = "poisson"'
+    if rates is not None and (len(rates) < 2 or any(higher <= lower for lower, higher in pairwise(rates))):
+        yield "a sweep goes up: write two rates or more, each higher than the one before"
+
+
+def _one_way_to_say_it(rate: float | None, info: ValidationInfo) -> Iterator[str]:
+    """A rate, rates, or the trace's own times."""
+    if {"rates", "arrivals"} <= info.data.keys():
+        is_trace, rates = info.data["arrivals"] == "trace", info.data["rates"]
+        if rate is not None and is_trace:
+            yield "a trace has times of its own: remove `rate`, and use time_scale to play it faster"
+        if rate is not None and rates is not None:
+            yield "one rate beside a sweep of `rates`: remove one of them"
+        if rate is None and rates is None and not is_trace:
+            yield "missing: an open load needs requests a second, for example rate = 8.0"
+
+
+def _of_gamma(burstiness: float, info: ValidationInfo) -> Iterator[str]:
+    arrivals = info.data.get("arrivals", "gamma")
+    if burstiness != 1 and arrivals != "gamma":
+        yield f'shapes gamma arrivals only: remove it, or write arrivals = "gamma", not "{arrivals}"'
+
+
+def _of_a_trace(time_scale: float, info: ValidationInfo) -> Iterator[str]:
+    """What follows a rate is made faster by a higher rate."""
+    arrivals = info.data.get("arrivals", "trace")
+    if time_scale != 1 and arrivals != "trace":
+        yield f'stretches a trace only: remove it and change `rate`; arrivals are "{arrivals}" here'
+
+
 class OpenLoad(_Load):
     """An open loop: each request is sent at its own moment. `rate`, `rates` are in requests a second."""
 
@@ -97,48 +130,7 @@ class OpenLoad(_Load):
     time_scale: Above0 = key("a factor above 0 on the times of a trace", "time_scale = 0.5", 1.0)
     max_seconds: Above0 | None = key("a number of seconds above 0", "max_seconds = 60.0", None)
 
-    @field_validator("rates")
-    @classmethod
-    def _rising(cls, rates: tuple[float, ...] | None, info: ValidationInfo) -> tuple[float, ...] | None:
-        """A sweep goes from low to high, and a trace has a rate of its own."""
-        if rates is None:
-            return None
-        if info.data.get("arrivals") == "trace":
-            raise invalid('a trace has times of its own: remove `rates`, or write arrivals = "poisson"')
-        if len(rates) < 2 or any(higher <= lower for lower, higher in pairwise(rates)):
-            raise invalid("a sweep goes up: write two rates or more, each higher than the one before")
-        return rates
-
-    @field_validator("rate")
-    @classmethod
-    def _one_way_to_say_it(cls, rate: float | None, info: ValidationInfo) -> float | None:
-        """A rate, rates, or the trace's own times."""
-        if "rates" not in info.data or "arrivals" not in info.data:
-            return rate
-        is_trace, rates = info.data["arrivals"] == "trace", info.data["rates"]
-        if rate is not None and is_trace:
-            raise invalid("a trace has times of its own: remove `rate`, and use time_scale to play it faster")
-        if rate is not None and rates is not None:
-            raise invalid("one rate beside a sweep of `rates`: remove one of them")
-        if rate is None and rates is None and not is_trace:
-            raise invalid("missing: an open load needs requests a second, for example rate = 8.0")
-        return rate
-
-    @field_validator("burstiness")
-    @classmethod
-    def _of_gamma(cls, burstiness: float, info: ValidationInfo) -> float:
-        """Other arrivals have none to choose."""
-        if burstiness != 1 and info.data.get("arrivals", "gamma") != "gamma":
-            raise invalid(f'shapes gamma arrivals only: remove it, or write arrivals = "gamma", not {_of(info)}')
-        return burstiness
-
-    @field_validator("time_scale")
-    @classmethod
-    def _of_a_trace(cls, time_scale: float, info: ValidationInfo) -> float:
-        """What follows a rate is made faster by a higher rate."""
-        if time_scale != 1 and info.data.get("arrivals", "trace") != "trace":
-            raise invalid(f"stretches a trace only: remove it and change `rate`; arrivals are {_of(info)} here")
-        return time_scale
+    _checks = refuse_by(rates=_rising, rate=_one_way_to_say_it, burstiness=_of_gamma, time_scale=_of_a_trace)
 
     @property
     def sweep(self) -> tuple[float, ...]:
@@ -161,10 +153,6 @@ class OpenLoad(_Load):
         else:
             due = at_random(count, self.rate or self.sweep[0], self.burstiness, seed)
         return due if self.max_seconds is None else tuple(moment for moment in due if moment <= self.max_seconds)
-
-
-def _of(info: ValidationInfo) -> Any:
-    return f'"{info.data["arrivals"]}"'
 
 
 def trace_fault(load: Load, times: Times) -> str | None:

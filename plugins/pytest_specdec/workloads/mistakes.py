@@ -11,14 +11,14 @@ import json
 import re
 import sys
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import getitem
 from pathlib import Path
 from typing import Any, get_args
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticCustomError
 
@@ -131,6 +131,17 @@ def invalid(sentence: str, at: Place = ()) -> PydanticCustomError:
     `at`: the place in the file that is at fault, where it is not the validated field itself.
     """
     return PydanticCustomError("invalid", "{sentence}", {"sentence": sentence, "at": at})
+
+
+def refuse_by(**checks: Callable[[Any, ValidationInfo], Iterator[str]]) -> Any:
+    """A validator of a model. Each check, by its key, says what is wrong with a value beside the keys above it."""
+
+    def check(cls: type[BaseModel], value: Any, info: ValidationInfo) -> Any:
+        for sentence in checks[str(info.field_name)](value, info):
+            raise invalid(sentence)
+        return value
+
+    return field_validator(*checks)(classmethod(check))
 
 
 def all_mistakes(error: ValidationError, model: type[BaseModel], file: TomlFile) -> ConfigurationError:

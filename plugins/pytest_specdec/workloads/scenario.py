@@ -23,13 +23,12 @@ from pydantic import (
     PrivateAttr,
     ValidationError,
     ValidationInfo,
-    field_validator,
 )
 
 from pytest_specdec.errors import ConfigurationError, did_you_mean
 from pytest_specdec.workloads.datasets import FileDataset, HubSource
 from pytest_specdec.workloads.load import Above0, ClosedLoad, Load, Objectives, OpenLoad, trace_fault
-from pytest_specdec.workloads.mistakes import TomlFile, all_mistakes, invalid, key, read_toml
+from pytest_specdec.workloads.mistakes import TomlFile, all_mistakes, invalid, key, read_toml, refuse_by
 from pytest_specdec.workloads.prompts import (
     Drawing,
     Encode,
@@ -182,6 +181,7 @@ def _heeded(value: int | None, info: ValidationInfo) -> Iterator[str]:
 
 def _reachable(concurrency: int, info: ValidationInfo) -> Iterator[str]:
     """No figure is labelled with a concurrency that never occurred."""
+    yield from _heeded(concurrency, info)
     if {"source", "count"} <= info.data.keys():
         count = info.data["count"] or info.data["source"].size
         if concurrency > count:
@@ -219,22 +219,6 @@ def _of_its_verdict(detects: Detects, info: ValidationInfo) -> Iterator[str]:
 def _of_objectives(min_goodput: float | None, info: ValidationInfo) -> Iterator[str]:
     if min_goodput is not None and "slo" in info.data and not info.data["slo"].asked:
         yield "no objective is given that requests could meet: add for example slo = { ttft_ms = 200 }"
-
-
-_CHECKS: Mapping[str, Sequence[Callable[[Any, ValidationInfo], Iterator[str]]]] = {
-    "count": [_enough_prompts],
-    "chat_template_kwargs": [_of_the_template],
-    "min_tokens": [_below_max_tokens],
-    "output_length": [_source_tells],
-    "load": [_playable],
-    "concurrency": [_heeded, _reachable],
-    "waves": [_heeded],
-    "follow_ups": [_after_answers],
-    "min_speedup": [_missable],
-    "detects": [_of_its_verdict],
-    "min_goodput": [_of_objectives],
-}
-"""Key → what is wrong with its value beside those of the keys above it, in sentences."""
 
 
 class Scenario(BaseModel):
@@ -321,13 +305,19 @@ class Scenario(BaseModel):
     min_goodput: _Share | None = key("a number from 0 to 1", "min_goodput = 0.95", None)
     _path: Path = PrivateAttr(default=Path())
 
-    @field_validator(*_CHECKS)
-    @classmethod
-    def _check(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse what the keys above speak against."""
-        for fault in (fault for check in _CHECKS[str(info.field_name)] for fault in check(value, info)):
-            raise invalid(fault)
-        return value
+    _checks = refuse_by(
+        count=_enough_prompts,
+        chat_template_kwargs=_of_the_template,
+        min_tokens=_below_max_tokens,
+        output_length=_source_tells,
+        load=_playable,
+        concurrency=_reachable,
+        waves=_heeded,
+        follow_ups=_after_answers,
+        min_speedup=_missable,
+        detects=_of_its_verdict,
+        min_goodput=_of_objectives,
+    )
 
     @property
     def path(self) -> Path:
