@@ -19,18 +19,7 @@ import pytest
 
 from pytest_specdec import fixtures, hookspecs
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.fixtures import (
-    BASELINES,
-    ENGINE_FIXTURES,
-    GATED,
-    PLANNED,
-    PROPERTY,
-    SCENARIOS,
-    SETTINGS,
-    WITHHELD,
-    find_storage,
-    withhold,
-)
+from pytest_specdec.fixtures import ENGINE_FIXTURES, SCENARIOS, SETTINGS, find_storage, withhold
 from pytest_specdec.interruption import Interruption, is_gate, without_empty_json
 from pytest_specdec.settings import OPTIONS, Settings
 
@@ -88,7 +77,7 @@ def pytest_configure(config: pytest.Config) -> None:
         _read_settings(config)
     except ConfigurationError as error:
         raise pytest.UsageError(str(error)) from None
-    config.stash[WITHHELD], config.stash[SCENARIOS] = set(), {}
+    config.stash[fixtures.WITHHELD], config.stash[SCENARIOS] = set(), {}
     config.pluginmanager.register(fixtures, fixtures.__name__)
     config.stash[INTERRUPTION] = interruption = Interruption()
     config.pluginmanager.register(interruption, "specdec_interruption")
@@ -136,7 +125,7 @@ def _find_the_baseline(config: pytest.Config, named: str) -> None:
     from pytest_specdec.history.history import baselines
 
     with _at("--specdec-compare"):
-        config.stash[BASELINES] = baselines(named, find_storage(config))
+        config.stash[fixtures.BASELINES] = baselines(named, find_storage(config))
 
 
 def _is_worker(config: pytest.Config) -> bool:
@@ -329,7 +318,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     if config.option.collectonly or session.testsfailed or reporter is None or _is_worker(config):
         return None
     only = config.stash[SETTINGS].plan
-    config.stash[PLANNED] = gates = _planned(session)
+    config.stash[fixtures.PLANNED] = gates = _planned(session)
     if only or (gates and config.option.verbose >= 0):
         from pytest_specdec.progress import describe_plan
 
@@ -418,7 +407,7 @@ def _refuse_ungated(item: pytest.Item) -> None:
     """Fail a test that takes an engine and neither gates it nor asks the session for it itself."""
     names = getattr(item, "fixturenames", ())
     taken = [name for name in ENGINE_FIXTURES if name in names and _is_ours(name, item)]
-    if not taken or GATED in item.stash:
+    if not taken or fixtures.GATED in item.stash:
         return
     asked = item._fixtureinfo.argnames if is_gate(item) else names  # type: ignore[attr-defined]
     if "specdec_session" not in asked:
@@ -450,7 +439,7 @@ def pytest_benchmark_group_stats(config: pytest.Config, benchmarks: list[Any]) -
     more = ("benchmark_compare", "benchmark_compare_fail", "benchmark_histogram", "benchmark_cprofile")
     asked = any(config.getoption(name, None) not in (None, False, "", []) for name in more)
     gates = asked or config.stash[SETTINGS].table == "both"
-    stored = [bench for bench in benchmarks if bench["fullname"] not in config.stash[WITHHELD]]
+    stored = [bench for bench in benchmarks if bench["fullname"] not in config.stash[fixtures.WITHHELD]]
     benchmarks[:] = [bench for bench in stored if gates or "specdec" not in bench.get("extra_info", {})]
     return (yield)
 
@@ -598,7 +587,7 @@ def _records(terminalreporter: Any) -> list[Record]:
         for report in reports
         if report.when == "call"
         for name, value in report.user_properties
-        if name == PROPERTY
+        if name == fixtures.PROPERTY
     ]
 
 

@@ -73,19 +73,6 @@ def count(number: int, what: str) -> str:
     return f"{number} {what}" + "s" * (number != 1)
 
 
-@dataclass(frozen=True)
-class Activity:
-    """Something being done since `began`; `so_far` tells how far it has come, or nothing."""
-
-    what: str
-    so_far: Callable[[], str]
-    began: float
-
-    def describe(self, now: float) -> str:
-        """What is being done, how far it has come, and for how long."""
-        return ", ".join(filter(None, (self.what, self.so_far(), f"{now - self.began:.0f} s")))
-
-
 class Progress:
     """Says what is being done, at least every five seconds."""
 
@@ -107,7 +94,7 @@ class Progress:
         self._ticker = ticker(LOOKS_S, self._look)
         self._lock = threading.Lock()
         self._said = clock()
-        self._now: Activity | None = None
+        self._now: Callable[[float], str] | None = None
 
     def begin_gate(self, test: str) -> None:
         """From now on this is the gate, of `gates`: for each test the seconds that it took before, None: not known."""
@@ -138,8 +125,12 @@ class Progress:
     def during(self, what: str, so_far: Callable[[], str] = str) -> Iterator[None]:
         """Say that this is being done only if the block lasts; a block within it has the word while it lasts itself."""
         outer = self._now
+
+        def describe(now: float) -> str:
+            return ", ".join(filter(None, (what, so_far(), f"{now - began:.0f} s")))
+
         with self._ticking():
-            self._now = Activity(what, so_far, self._clock())
+            began, self._now = self._clock(), describe
             try:
                 yield
             finally:
@@ -161,12 +152,12 @@ class Progress:
 
     def _look(self) -> None:
         """Say what is being done if nothing has been said for a while."""
-        activity, now = self._now, self._clock()
-        if activity is not None and self._draw is not None:
+        describe, now = self._now, self._clock()
+        if describe is not None and self._draw is not None:
             left = "" if self._due is None else f", about {max(0.0, self._due - now):.0f} s left"
-            self._draw_line(f"{self._gate}{activity.describe(now)}{left}")
-        elif activity is not None and now - self._said >= SILENCE_S:
-            self.announce(activity.describe(now))
+            self._draw_line(f"{self._gate}{describe(now)}{left}")
+        elif describe is not None and now - self._said >= SILENCE_S:
+            self.announce(describe(now))
 
     def _draw_line(self, text: str) -> None:
         with self._lock:
