@@ -239,12 +239,20 @@ def benchmark_rounds(benchmark: Any, timed: Timed, plan: Plan, beside: Timed | N
     """
     if benchmark.disabled:
         return timed.decode_untimed(plan)
+    return time_rounds(timed, plan, beside, benchmark)
+
+
+def time_rounds(timed: Timed, plan: Plan, beside: Timed | None = None, benchmark: Any = None) -> Rounds:
+    """The same; without `benchmark` by the clock of `timed` alone."""
     warmup, turns = timed.warm_up(plan), Turns(timed, beside)
     with timed.metered(), beside.metered() if beside is not None else nullcontext():
-        _fewest(benchmark, timed, turns, plan.rounds)
+        if benchmark is not None:
+            _fewest(benchmark, timed, turns, plan.rounds)
         while (ended_by := turns.ended_by(plan)) is None:
             turns.before()
-            benchmark.stats.update(timed.round())
+            seconds = timed.round()
+            if benchmark is not None:
+                benchmark.stats.update(seconds)
             turns.after()
     return replace(timed.so_far, warmup=warmup, ended_by=ended_by)
 
@@ -262,12 +270,3 @@ def _fewest(benchmark: Any, timed: Timed, turns: Turns, rounds: int) -> None:
         turns.after()
 
     benchmark.pedantic(timed.engine.run, setup=begin, teardown=end, rounds=rounds, iterations=1)
-
-
-def time_rounds(timed: Timed, plan: Plan) -> Rounds:
-    """The same by the clock of `timed` alone, with no engine beside."""
-    warmup, turns = timed.warm_up(plan), Turns(timed)
-    with timed.metered():
-        while (ended_by := turns.ended_by(plan)) is None:
-            timed.round()
-    return replace(timed.so_far, warmup=warmup, ended_by=ended_by)
