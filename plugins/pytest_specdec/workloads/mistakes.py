@@ -12,7 +12,7 @@ import re
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import reduce
 from operator import getitem
 from pathlib import Path
@@ -155,7 +155,7 @@ def all_mistakes(error: ValidationError, model: type[BaseModel], file: TomlFile)
 
 def _mistakes(error: ValidationError, model: type[BaseModel]) -> Iterator[tuple[Place, str]]:
     """Place and sentence of each; a list that is too short only for want of its faulty items is not told twice."""
-    found = [(_find(mistake, model), mistake) for mistake in error.errors()]
+    found = [(_Spot(mistake, model), mistake) for mistake in error.errors()]
     inner = {spot.place[:depth] for spot, _ in found for depth in range(len(spot.place))}
     for spot, mistake in found:
         if not (mistake["type"] == "too_short" and spot.place in inner):
@@ -169,66 +169,49 @@ def _sentence(spot: _Spot, mistake: ErrorDetails) -> str:
         return f"{spot.name}: {mistake['ctx']['sentence']}"
     if kind == "extra_forbidden":
         return _unknown_key(spot)
-    if kind == "missing" and not _wants_an_item(mistake):
+    if kind == "missing" and not spot.wants_item:
         return f"{spot.name} is missing: add for example {spot.example}"
     if kind in _VARIANT_MISTAKES:
         return _unknown_variant(spot, value)
-    return f"{spot.name}: expected {spot.expected}, found {_format(value)}{spot.item}: write for example {spot.example}"
+    items = [f"item {part + 1}" for part in reversed(spot.place) if isinstance(part, int)]
+    where = " as " + " of ".join(items) if items else ""
+    expected = spot.field.description if spot.field else "a known key"
+    return f"{spot.name}: expected {expected}, found {_format(value)}{where}: write for example {spot.example}"
 
 
-@dataclass(frozen=True)
 class _Spot:
-    """Where in the file and in the model a mistake is: `owner` has the key, `field` tells of it if it is known."""
+    """Where in the file and in the model a mistake is: `owner` has the key, `field` tells of it if it is known.
 
-    top: type[BaseModel]
-    owner: type[BaseModel]
-    place: Place
-    field: FieldInfo | None
+    `wants_item`: a list of fixed length is too short, and at fault; not the item that is not there.
+    """
 
-    @property
-    def name(self) -> str:
-        return ".".join(part for part in self.place if isinstance(part, str))
-
-    @property
-    def item(self) -> str:
-        """Which item of a list, counted from 1: " as item 2", " as item 1 of item 3"; empty where it is none."""
-        items = [f"item {part + 1}" for part in reversed(self.place) if isinstance(part, int)]
-        return " as " + " of ".join(items) if items else ""
-
-    @property
-    def expected(self) -> str:
-        return str(self.field.description) if self.field else "a known key"
+    def __init__(self, mistake: ErrorDetails, model: type[BaseModel]) -> None:
+        """`model`: that of the whole file."""
+        self.top = self.owner = model
+        self.field: FieldInfo | None = None
+        self.wants_item = mistake["type"] == "missing" and isinstance(mistake["loc"][-1], int)
+        place = [part for part in mistake["loc"][: -1 if self.wants_item else None] if self._enter(part)]
+        self.place: Place = mistake.get("ctx", {}).get("at") or tuple(place)
+        self.name = ".".join(part for part in self.place if isinstance(part, str))
 
     @property
     def example(self) -> str:
         return str(self.field.examples[0]) if self.field and self.field.examples else ""
 
-
-def _find(mistake: ErrorDetails, model: type[BaseModel]) -> _Spot:
-    spot = _Spot(model, model, (), None)
-    for part in mistake["loc"][:-1] if _wants_an_item(mistake) else mistake["loc"]:
-        spot = _step(spot, part)
-    elsewhere = mistake.get("ctx", {}).get("at")
-    return replace(spot, place=elsewhere) if elsewhere else spot
-
-
-def _wants_an_item(mistake: ErrorDetails) -> bool:
-    """A list of fixed length is too short: the list is at fault, not the item that is not there."""
-    return mistake["type"] == "missing" and isinstance(mistake["loc"][-1], int)
-
-
-def _step(spot: _Spot, part: str | int) -> _Spot:
-    """One part of pydantic's location further; the name of a variant chooses a model and stands nowhere in the file."""
-    variants = _variants(spot.field)
-    if part == "[key]":  # pydantic's word for: the key itself is wrong, not its value
-        return spot
-    if part in variants:
-        return replace(spot, owner=variants[str(part)], field=None)
-    if isinstance(part, int):
-        return replace(spot, place=(*spot.place, part))
-    annotation = spot.field.annotation if spot.field else None
-    owner = annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else spot.owner
-    return replace(spot, owner=owner, place=(*spot.place, part), field=owner.model_fields.get(part))
+    def _enter(self, part: str | int) -> bool:
+        """One part of pydantic's location further; whether it stands in the file."""
+        variants = _variants(self.field)
+        if part == "[key]":  # the key itself is wrong, not its value
+            return False
+        if part in variants:  # it chooses a model
+            self.owner, self.field = variants[str(part)], None
+            return False
+        if isinstance(part, str):
+            annotation = self.field.annotation if self.field else None
+            if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+                self.owner = annotation
+            self.field = self.owner.model_fields.get(part)
+        return True
 
 
 def _variants(field: FieldInfo | None) -> dict[str, type[BaseModel]]:
