@@ -357,14 +357,12 @@ class Settings:
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Every setting, and each key of one that is a table: its name, its value in words, the place it came from."""
-        return [row for option in OPTIONS for row in self._rows(option.name)]
-
-    def _rows(self, name: str) -> list[tuple[str, str, str]]:
-        value = getattr(self, name)
-        if isinstance(value, Mapping):
-            places = self.places(name)
-            return [(f"{name}.{key}", _told(each), places[key]) for key, each in value.items()]
-        return [(name, _told(value), self.origins[name])]
+        parts = {name: name.partition(".") for name in self.origins}
+        values = {
+            name: getattr(self, setting)[key] if key else getattr(self, setting)
+            for name, (setting, _, key) in parts.items()
+        }
+        return [(name, _told(values[name]), place) for name, place in self.origins.items()]
 
     def differing(self) -> str:
         """What differs from the defaults, in one line: each with its value and its place; empty if nothing does."""

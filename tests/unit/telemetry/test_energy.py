@@ -26,6 +26,7 @@ from pytest_specdec.telemetry.energy import (
     Instruments,
     RemoteMeter,
     first_visible,
+    is_own_process,
     local_meter,
     meter_for,
 )
@@ -497,3 +498,17 @@ def test_a_process_that_left_the_group_and_not_the_session_is_the_engines() -> N
         assert Subject("H100", os.getsid(0), 2, {}).owns(actor.pid)
         assert not Subject("H100", FOREIGN, 2, {}).owns(actor.pid)
         actor.communicate(b"\n")
+
+
+def test_a_child_of_this_process_is_no_stranger() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        assert is_own_process(child.pid)
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_others_and_the_dead_are() -> None:
+    assert not is_own_process(os.getppid())
+    assert not is_own_process(2**22 + 1)
