@@ -65,19 +65,15 @@ def visible_gpus(present: tuple[Gpu, ...], environment: Mapping[str, str]) -> tu
     if listed is None:
         return present
     visible: list[Gpu] = []
-    for entry in listed.split(","):
-        chosen = _choose(present, entry.strip())
-        if chosen is None or chosen in visible:
+    for entry in map(str.strip, listed.split(",")):
+        if entry.isdigit():
+            chosen = [gpu for gpu in present if gpu.index == int(entry)]
+        else:
+            chosen = [gpu for gpu in present if entry.startswith("GPU-") and gpu.uuid.startswith(entry)]
+        if len(chosen) != 1 or chosen[0] in visible:
             break
-        visible.append(chosen)
+        visible += chosen
     return tuple(visible)
-
-
-def _choose(present: tuple[Gpu, ...], entry: str) -> Gpu | None:
-    if entry.isdigit():
-        return next((gpu for gpu in present if gpu.index == int(entry)), None)
-    matching = [gpu for gpu in present if entry.startswith("GPU-") and gpu.uuid.startswith(entry)]
-    return matching[0] if len(matching) == 1 else None
 
 
 def open_nvml() -> Any:

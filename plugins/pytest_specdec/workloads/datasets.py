@@ -81,10 +81,6 @@ class RowsSource(PromptSource):
     def find_items(self) -> Iterator[Item | Wrong]:
         """Every row in the order of the file, as what it asks for; rows that are not wanted are left out."""
 
-    @property
-    def size(self) -> int | None:
-        return len(self.choose(None, 0).items)
-
     def available(self, count: int | None, seed: int) -> int | None:
         return len(self.choose(count, seed).items)
 
@@ -209,10 +205,6 @@ class HubSource(Columns):
     @property
     def short_name(self) -> str:
         return self.dataset
-
-    @property
-    def size(self) -> None:
-        return None
 
     def available(self, count: int | None, seed: int) -> int | None:
         return None

@@ -71,7 +71,7 @@ class PromptSource(BaseModel):
     @property
     def size(self) -> int | None:
         """How many prompts there are; None where there are as many as one asks for."""
-        return None
+        return self.available(None, 0)
 
     @abstractmethod
     def draw(self, drawing: Drawing) -> list[list[int]]:
@@ -93,7 +93,7 @@ class PromptSource(BaseModel):
 
         Raises SourceFault where they cannot be read.
         """
-        return self.size
+        return None
 
     def output_lengths(self, count: int, seed: int) -> tuple[int, ...] | None:
         """For each of the first `count` prompts its answer's length in tokens; None where the source tells none.
@@ -129,8 +129,7 @@ class Texts(PromptSource):
     def texts(self) -> tuple[str, ...]:
         """All of them."""
 
-    @property
-    def size(self) -> int:
+    def available(self, count: int | None, seed: int) -> int:
         return len(self.texts)
 
     def draw(self, drawing: Drawing) -> list[list[int]]:
@@ -166,8 +165,7 @@ class IdsSource(PromptSource):
         min_length=1,
     )
 
-    @property
-    def size(self) -> int:
+    def available(self, count: int | None, seed: int) -> int:
         return len(self.prompts)
 
     def draw(self, drawing: Drawing) -> list[list[int]]:

@@ -135,17 +135,15 @@ def select_turns(turns: Sequence[Message], policy: Turns) -> tuple[tuple[Message
         raise Malformed(f"no user turn: its roles are {roles}; name a row that asks something")
     before = turns[: users[0]]
     system = tuple(turn for turn in before if turn[0] == "system")
-    return system + _question(turns, users, policy), len(before) - len(system)
-
-
-def _question(turns: Sequence[Message], users: list[int], policy: Turns) -> tuple[Message, ...]:
     if policy == "first":
-        return (turns[users[0]],)
-    if policy == "joined":
-        return (("user", "\n\n".join(turns[place][1] for place in users)),)
-    if any(later == earlier + 1 for earlier, later in pairwise(users)):
+        asked: tuple[Message, ...] = (turns[users[0]],)
+    elif policy == "joined":
+        asked = (("user", "\n\n".join(turns[place][1] for place in users)),)
+    elif any(later == earlier + 1 for earlier, later in pairwise(users)):
         raise Malformed('two user turns and no answer between them: write turns = "first" or "joined"')
-    return tuple(turns[users[0] : users[-1] + 1])
+    else:
+        asked = tuple(turns[users[0] : users[-1] + 1])
+    return system + asked, len(before) - len(system)
 
 
 def turns_of(
@@ -298,17 +296,14 @@ def csv_rows(path: Path) -> Iterator[Row | Wrong]:
 
 
 def _cells(path: Path) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader(lines(path), strict=True)
-    while True:
-        number = reader.line_num + 1
-        try:
-            cells = next(reader, None)
-        except csv.Error as error:
-            raise ConfigurationError(f"{path}:{number} is not CSV ({error}): correct it, or write JSONL") from None
-        if cells is None:
-            return
-        if cells:
-            yield number, cells
+    reader, number = csv.reader(lines(path), strict=True), 1
+    try:
+        for cells in reader:
+            if cells:
+                yield number, cells
+            number = reader.line_num + 1
+    except csv.Error as error:
+        raise ConfigurationError(f"{path}:{number} is not CSV ({error}): correct it, or write JSONL") from None
 
 
 _BEGIN = re.compile(r"\s*\[\s*")
