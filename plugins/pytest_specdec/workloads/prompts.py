@@ -280,17 +280,13 @@ class RandomSource(PromptSource):
     def draw(self, drawing: Drawing) -> list[list[int]]:
         """Draw lengths and ids; a larger count leaves the first prompts as they were. Raises ConfigurationError."""
         refuse_tiny(drawing.vocabulary)
-        dice = random.Random(drawing.seed)
-        return [self._prompt(dice, drawing.vocabulary) for _ in range(drawing.count)]
+        dice, (low, high) = random.Random(drawing.seed), self.length
+        lengths = (_draw(dice, low, high + 1) for _ in range(drawing.count))
+        return [[_draw(dice, FIRST_ORDINARY_ID, drawing.vocabulary) for _ in range(length)] for length in lengths]
 
     def definition(self, count: int, seed: int) -> Any:
         """Length, count and seed: the ids follow from these and the target's vocabulary."""
         return {"random": self.length, "count": count, "seed": seed}
-
-    def _prompt(self, dice: random.Random, vocabulary: int) -> list[int]:
-        low, high = self.length
-        length = _draw(dice, low, high + 1)
-        return [_draw(dice, FIRST_ORDINARY_ID, vocabulary) for _ in range(length)]
 
 
 PlainSource: TypeAlias = RandomSource | TextSource | IdsSource | FileSource
