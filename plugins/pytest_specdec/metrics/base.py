@@ -97,14 +97,9 @@ def differing_settings(ours: Description, targets: Description | None) -> dict[s
     """
     if targets is None:
         return {}
-    mine, theirs = (
-        {
-            **each.configuration,
-            **{f"version of {name}": told for name, told in each.versions.items()},
-            "device": each.device,
-        }
-        for each in (ours, targets)
-    )
+    versions = [{f"version of {name}": told for name, told in each.versions.items()} for each in (ours, targets)]
+    mine: dict[str, Any] = {**ours.configuration, **versions[0], "device": ours.device}
+    theirs: dict[str, Any] = {**targets.configuration, **versions[1], "device": targets.device}
     names = [*dict.fromkeys([*mine, *theirs])] if ours.versions == targets.versions else [*mine.keys() & theirs.keys()]
     both = {name: (mine.get(name), theirs.get(name)) for name in sorted(names)}
     return {name: (one, other) for name, (one, other) in both.items() if one != other}
@@ -144,11 +139,7 @@ def with_ratio(ours: Rounds, base: Rounds) -> EnergyPart:
     if reason is not None or mine is None or not its:
         return without_ratio(ours.energy, reason)
     known = ratio_over(ours, base)
-    return replace(
-        ours.energy,
-        over_target=Figure(mine / its),
-        over_target_interval=bounds_of(known, FEW_ROUNDS),
-    )
+    return replace(ours.energy, over_target=Figure(mine / its), over_target_interval=bounds_of(known, FEW_ROUNDS))
 
 
 def ratio_over(ours: Rounds, base: Rounds) -> Interval | None:

@@ -313,12 +313,18 @@ def explain_in_hindsight(records: Sequence[Record]) -> list[Record]:
 def _in_hindsight(record: Record, sweep: Sequence[Record], records: Sequence[Record]) -> Record:
     steps = [(each.asked.gamma or 0, each.speedup.model.step_s.value) for each in sweep]
     times = StepCost.fit([(gamma, seconds) for gamma, seconds in steps if seconds])
-    model, gone = record.speedup.model, record.speedup.ratio.value is None
+    model, gamma, gone = record.speedup.model, record.asked.gamma or 0, record.speedup.ratio.value is None
+    alpha = model.acceptance_per_token.value
     if gone or times is None or model.predicted.reason != ONE_GAMMA:
         return record
+    if not times.sound or alpha is None:
+        told = replace(missing(ModelPart, NOISY_FIT), **{name: getattr(model, name) for name in OF_ONE_GAMMA})
+        return replace(record, speedup=replace(record.speedup, model=told))
     same = (each for each in records if _target_identity(each) == _target_identity(record))
-    target = next((each for each in same if not each.asked.speculates), None)
-    return replace(record, speedup=replace(record.speedup, model=_hindsight(record, times, sweep, target)))
+    target = next((_joules_per_step(each) for each in same if not each.asked.speculates), None)
+    best = _by_energy(alpha, target, [(each.asked.gamma or 0, _joules_per_step(each)) for each in sweep])
+    told = replace(_by_time(model, gamma, times, record.speedup.ratio.value), best_gamma_energy=best)
+    return replace(record, speedup=replace(record.speedup, model=told))
 
 
 def _target_identity(record: Record) -> tuple[Any, ...]:
@@ -335,18 +341,6 @@ def _sweep_of(record: Record) -> tuple[Any, ...]:
     return (*_target_identity(record), asked.draft or "", asked.method, *stepping)
 
 
-def _hindsight(record: Record, times: StepCost, sweep: Sequence[Record], target: Record | None) -> ModelPart:
-    model = record.speedup.model
-    alpha = model.acceptance_per_token.value
-    if not times.sound or alpha is None:
-        return replace(missing(ModelPart, NOISY_FIT), **{name: getattr(model, name) for name in OF_ONE_GAMMA})
-    joules = [(each.asked.gamma or 0, _joules_per_step(each)) for each in sweep]
-    return replace(
-        _by_time(model, record.asked.gamma or 0, times, record.speedup.ratio.value),
-        best_gamma_energy=_by_energy(alpha, _joules_per_step(target) if target is not None else None, joules),
-    )
-
-
 def _joules_per_step(record: Record) -> float | None:
     joules, length = record.energy.joules_per_token.value, record.acceptance.delivered_tokens_per_step.value
     return joules * length if joules is not None and length is not None else None
@@ -354,10 +348,10 @@ def _joules_per_step(record: Record) -> float | None:
 
 def over_target(arm: Arm, target: Arm | None) -> EnergyPart:
     """Energy, with joules a token over the target alone's where both were measured alike. Raises Contradiction."""
-    if target is None:
-        return without_ratio(arm.rounds.energy, IS_BASELINE)
-    differ = arms_differ(arm, target)
-    return without_ratio(arm.rounds.energy, differ) if differ is not None else with_ratio(arm.rounds, target.rounds)
+    differ = IS_BASELINE if target is None else arms_differ(arm, target)
+    if target is None or differ is not None:
+        return without_ratio(arm.rounds.energy, differ)
+    return with_ratio(arm.rounds, target.rounds)
 
 
 NO_GAIN = 1.02

@@ -187,7 +187,8 @@ def _decide(place: str, gates: Sequence[Gate], by: str, limits: Sequence[Limit])
     return Decision(place, weighed.outcome, best.label if best else "", "; ".join(told))
 
 
-PREFIX = {"throughput": "", "latency": "p95 of a whole request: ", "energy": "J/token: "}
+NO_LATENCIES = "the latencies of the target alone were not measured beside it"
+OF_WHAT = {"throughput": "", "latency": "p95 of a whole request", "energy": "J/token"}
 EXCEPT = {NOT_TO: "but not", UNDECIDED: "not decided"}
 Sweep = Mapping[int, Weighed]
 
@@ -228,17 +229,18 @@ def _break_even(sweep: Sweep) -> BreakEven:
 
 def _pays(sweep: Sweep, by: str) -> str:
     """E.g. "pays up to 64 requests (γ = 4 (eagle)), break-even between 64 and 128, at about 83"."""
+    of = f"{OF_WHAT[by]}: " if OF_WHAT[by] else ""
     found, paying = _break_even(sweep), [at for at, each in sweep.items() if each.outcome == USE]
     best = sweep[paying[-1]].best if paying else None
     if found.concurrency.value is None or best is None:
         without = ", ".join(str(at) for at, each in sweep.items() if each.best is None)
-        return f"{PREFIX[by]}{found.in_words()}" + (f", and nothing is advised at {without}" if without else "")
+        return f"{of}{found.in_words()}" + (f", and nothing is advised at {without}" if without else "")
     since, but = f"from {paying[0]} " if paying[0] != min(sweep) else "", ""
     between = [(at, each.outcome) for at, each in sweep.items() if paying[0] < at < paying[-1]]
     for outcome, words in EXCEPT.items():
         if here := ", ".join(str(at) for at, found_there in between if found_there == outcome):
             but += f", {words} at {here}"
-    return f"{PREFIX[by]}pays {since}up to {paying[-1]} requests ({best.label}){but}, {found.in_words()}"
+    return f"{of}pays {since}up to {paying[-1]} requests ({best.label}){but}, {found.in_words()}"
 
 
 def _best_at(weighed: Weighed, by: str) -> str:
@@ -266,23 +268,17 @@ def _best(candidates: Sequence[Candidate], kept: Sequence[Gate], by: str) -> tup
     if not ranked and not kept:
         return NOT_TO, None, "do not speculate here: no gate that speculates is green and within the limits"
     if not ranked:
-        return UNDECIDED, None, f"not decided: {_why_no_gain(kept[0], by)}"
+        energy, speedup = kept[0].record.energy.over_target, kept[0].record.speedup.ratio
+        why = {"energy": f"J/token: {energy.reason}", "throughput": f"speed-up: {speedup.reason}"}
+        return UNDECIDED, None, f"not decided: {why.get(by, NO_LATENCIES)}"
     if open_ones := [each for each in ranked if not each.gain.excluded]:
         told = _in_words(open_ones[0].gain, by)
         return UNDECIDED, open_ones[0], f"not decided: {open_ones[0].label}: {told}, {_rounds(open_ones[0])}"
     return NOT_TO, ranked[0], f"do not speculate here: at best {_in_words(ranked[0].gain, by)}, {ranked[0].label}"
 
 
-def _why_no_gain(gate: Gate, by: str) -> str:
-    if by == "latency":
-        return "the latencies of the target alone were not measured beside it"
-    missing = gate.record.energy.over_target if by == "energy" else gate.record.speedup.ratio
-    return f"{'J/token' if by == 'energy' else 'speed-up'}: {missing.reason}"
-
-
 def _in_words(gain: Gain, by: str) -> str:
-    names = {"energy": "J/token", "latency": "p95 of a whole request"}
-    return f"{names[by]} {gain.inverse}" if by in names else str(gain)
+    return f"{OF_WHAT[by]} {gain.inverse}" if OF_WHAT[by] else str(gain)
 
 
 def _rounds(candidate: Candidate) -> str:

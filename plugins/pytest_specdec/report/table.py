@@ -220,47 +220,45 @@ def footnotes(records: Sequence[Record], shown: Sequence[str], decided: str = ""
 
     `decided`: what the decisions say; what stands there is not said again.
     """
-    judged = [record for record in records if record.judged]
+    judged, ordered = [record for record in records if record.judged], sorted(records, key=_order)
+    reasons = {record.energy.joules_per_token.reason for record in judged}
+    warned = [("warning", record.asked.scenario, word) for record in records for word in record.warnings]
+    older = ((record, record.target_alone.caution) for record in records)
+    warned += [("older run", _on(record), word) for record, word in older if word not in decided]
+    drafting = (("drafting", _on(record), record.drafting_in_words) for record in ordered)
+    coverage = ((f"{each.asked.scenario}, {model_label(each.asked.target)}", each.coverage.low) for each in records)
+    ties = (record for record in ordered if record.verdict.outcome == "tie")
+    by_category = ((record, record.acceptance) for record in ordered if record.acceptance.by_category)
+    return [
+        *_meanings(records, shown),
+        *sorted(f"J/token: {reason}" for reason in reasons if reason),
+        *together(warned),
+        *sorted({note for record in records if (note := _versions_note(record))}),
+        *_cost_notes(records, judged),
+        *together(note for record in ordered for note in _load_notes(record)),
+        *(f"accepted by category: {_on(record)}: {part.categories_in_words}" for record, part in by_category),
+        *(f"tie: {_label(record)}: {record.verdict.tie_in_words}" for record in ties),
+        *together(note for note in drafting if note[2]),
+        *_truth_note(judged),
+        *together(("coverage", who, words) for who, words in coverage if words),
+    ]
+
+
+def _meanings(records: Sequence[Record], shown: Sequence[str]) -> list[str]:
     meanings = [words for title, words in MEANINGS.items() if title in shown]
     over_target = any(record.shows_speed and record.energy.over_target.value is not None for record in records)
     meanings += [OVER_TARGET] if over_target and "J/token" in shown else []
-    notes = ["; ".join(meanings)] if meanings else []
-    reasons = {record.energy.joules_per_token.reason for record in judged}
-    notes += sorted(f"J/token: {reason}" for reason in reasons if reason)
-    notes += together(("warning", record.asked.scenario, word) for record in records for word in record.warnings)
-    notes += together(
-        ("older run", f"{record.asked.scenario}, {_label(record)}", word)
-        for record in records
-        if (word := record.target_alone.caution) not in decided
-    )
-    notes += sorted({note for record in records if (note := _versions_note(record))})
+    return ["; ".join(meanings)] if meanings else []
+
+
+def _cost_notes(records: Sequence[Record], judged: Sequence[Record]) -> list[str]:
+    """That float32 was taken for want of bfloat16, and what rescoring cost."""
     on_cpu = any(record.asked.dtype == "float32" and not record.hardware.gpus for record in judged)
-    notes += [EMULATED] if emulates_bfloat16() and on_cpu else []
+    notes = [EMULATED] if emulates_bfloat16() and on_cpu else []
     calibrations = (record.verdict.calibration for record in records)
     costs = [told for each in calibrations if each and (told := each.rescoring_over_decoding.value) is not None]
-    if costs:
-        span = " to ".join(dict.fromkeys(f"{each:.2f}" for each in (min(costs), max(costs))))
-        notes.append(f"rescoring took {span} of the time of decoding")
-    ordered = sorted(records, key=_order)
-    notes += together(note for record in ordered for note in _load_notes(record))
-    notes += [
-        f"accepted by category: {record.asked.scenario}, {_label(record)}: {record.acceptance.categories_in_words}"
-        for record in ordered
-        if record.acceptance.by_category
-    ]
-    ties = (record for record in ordered if record.verdict.outcome == "tie")
-    notes += [f"tie: {_label(record)}: {record.verdict.tie_in_words}" for record in ties]
-    notes += together(
-        ("drafting", f"{record.asked.scenario}, {_label(record)}", record.drafting_in_words)
-        for record in ordered
-        if record.drafting_in_words
-    )
-    notes += _truth_note(judged)
-    return notes + together(
-        ("coverage", f"{record.asked.scenario}, {model_label(record.asked.target)}", record.coverage.low)
-        for record in records
-        if record.coverage.low
-    )
+    span = " to ".join(dict.fromkeys(f"{each:.2f}" for each in (min(costs), max(costs)))) if costs else ""
+    return [*notes, f"rescoring took {span} of the time of decoding"] if costs else notes
 
 
 def together(notes: Iterable[tuple[str, str, str]]) -> list[str]:
@@ -288,7 +286,7 @@ def _versions_note(record: Record) -> str | None:
 
 def _load_notes(record: Record) -> list[tuple[str, str, str]]:
     """What is to be known of an open load: flags, goodput, failures, where the engine saturates."""
-    who, load = f"{record.asked.scenario}, {_label(record)}", record.load
+    who, load = _on(record), record.load
     notes = [("load", who, flag) for flag in load.flags]
     if load.failed.count:
         told = ", ".join(f"{count} × {error}" for error, count in load.failed.by_error.items())
@@ -309,6 +307,10 @@ def _saturation(rate: Figure[float]) -> str:
 def _label(record: Record) -> str:
     asked = record.asked
     return f"{model_label(asked.target)} {asked.dtype} {asked.engine} {asked.method}"
+
+
+def _on(record: Record) -> str:
+    return f"{record.asked.scenario}, {_label(record)}"
 
 
 def gate_notes(records: Iterable[Record]) -> list[str]:
