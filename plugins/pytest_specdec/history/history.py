@@ -10,7 +10,7 @@ sessions would decide. All else is a note. Nothing is passed over in silence.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import islice
@@ -77,21 +77,6 @@ def _format(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {each}" for key, each in value.items()) or "none"
     return "none" if value is None else str(value)
-
-
-def counterpart(now: Record, test: str, records: Sequence[Record]) -> Record | None:
-    """The record among these of the same measurement; of several the one with the same engine options, then name."""
-    same = [record for record in records if measurement(record) == measurement(now)]
-    key = now.asked.engine_key
-    return max(same, key=lambda then: (then.asked.engine_key == key, then.place.test == test), default=None)
-
-
-def changed_question(now: Record, test: str, records: Sequence[Record]) -> str | None:
-    """Why a test's own earlier record is no baseline run: it measured something else. None if there is none."""
-    namesake = next((record for record in records if record.place.test == test), None)
-    if namesake is None or measurement(namesake) == measurement(now):
-        return None
-    return f"{test} measured something else then: {'; '.join(differences(measurement(now), measurement(namesake)))}"
 
 
 def refusals(now: Record, then: Record) -> Iterator[str]:
@@ -184,7 +169,9 @@ def find_in_latest(storage: Path, now: Record, test: str) -> Found:
         for run in runs:
             found = find_in_run(run, now, test)
             if found.record is not None:
-                earlier = tuple(_like(found.record, (find_in_run(each, now, test) for each in runs)))
+                around, older = circumstances(found.record), (find_in_run(each, now, test).record for each in runs)
+                like = (each for each in older if each and circumstances(each) == around)
+                earlier = tuple(islice(like, MOST_SESSIONS - 1))  # that differ in no version or option
                 return replace(found, passed_over=tuple(refused), earlier=earlier)
             (refused if found.refused else missing).append(found.problem)
     except UnreadableRun as error:
@@ -196,18 +183,18 @@ def find_in_latest(storage: Path, now: Record, test: str) -> Found:
     return Found(problem=missing[0] if missing else nothing)
 
 
-def _like(record: Record, older: Iterable[Found]) -> Iterator[Record]:
-    """Records of the last sessions before this one that differ from it in no version or option."""
-    same = (each.record for each in older if each.record and circumstances(each.record) == circumstances(record))
-    return islice(same, MOST_SESSIONS - 1)
-
-
 def find_in_run(run: SavedRun, now: Record, test: str) -> Found:
-    """The record of the measurement in this run, or why it has none that serves."""
-    then = counterpart(now, test, run.records)
+    """The record of the measurement in this run, or why it has none that serves.
+
+    Of several it is the one with the same engine options, then name.
+    """
+    wanted, key = measurement(now), now.asked.engine_key
+    same = [record for record in run.records if measurement(record) == wanted]
+    then = max(same, key=lambda each: (each.asked.engine_key == key, each.place.test == test), default=None)
     if then is None:
-        partial = f", and is partial: {run.partial}" if run.partial else ""
-        why = changed_question(now, test, run.records) or f"it has no record of this measurement{partial}"
+        why = "it has no record of this measurement" + (f", and is partial: {run.partial}" if run.partial else "")
+        if namesake := next((record for record in run.records if record.place.test == test), None):
+            why = f"{test} measured something else then: {'; '.join(differences(wanted, measurement(namesake)))}"
         return Found(run, problem=f"run {run.id} ({run.path}): {why}")
     reasons = list(refusals(now, then))
     if reasons:

@@ -30,8 +30,7 @@ class SavedRun:
 
     `id`: the number at the start of the file's name, as pytest-benchmark gives it ("0001"), or the file's name without
     its suffix. `datetime`: ISO 8601, when it was saved. `commit`, `machine`: what pytest-benchmark noted of both.
-    `records`: the records (docs/record.md), each with its test's full name. `rounds`: by that name, the
-    measured seconds of each round, empty where the file does not hold them. `partial`: what ended the session before
+    `records`: the records (docs/record.md), each with its test's full name. `partial`: what ended the session before
     all gates had finished ("ended by SIGTERM after 1 of 3 gates"), empty for a whole run.
     """
 
@@ -41,7 +40,6 @@ class SavedRun:
     commit: Mapping[str, Any]
     machine: Mapping[str, Any]
     records: tuple[Record, ...]
-    rounds: Mapping[str, tuple[float, ...]]
     partial: str = ""
 
 
@@ -58,15 +56,14 @@ def run_of(path: Path, text: str) -> SavedRun:
 def run_from(path: Path, content: Mapping[str, Any], parts: Parts | None = None) -> SavedRun:
     """The run of this file's decoded content; of its records these parts, or all. Raises UnreadableRun."""
     benches = [bench for bench in content["benchmarks"] if "specdec" in (bench.get("extra_info") or {})]
-    kept, told = [(bench, _record(path, bench, parts)) for bench in benches], content.get("specdec") or {}
+    told = content.get("specdec") or {}
     return SavedRun(
         id=run_id(path),
         path=path,
         datetime=str(content.get("datetime", "")),
         commit=content.get("commit_info") or {},
         machine=content.get("machine_info") or {},
-        records=tuple(record for _, record in kept),
-        rounds={bench.get("fullname", ""): _seconds(bench, record) for bench, record in kept},
+        records=tuple(_record(path, bench, parts) for bench in benches),
         partial=str(told.get("reason") or "no reason is told") if told.get("partial") else "",
     )
 
@@ -133,8 +130,3 @@ def _record(path: Path, bench: Mapping[str, Any], parts: Parts | None) -> Record
         remedy = "delete the file, or measure again with --benchmark-autosave"
         raise UnreadableRun(f"{path}: the record of {name} cannot be read ({error!r}): {remedy}") from None
     return replace(record, place=replace(record.place, test=name))
-
-
-def _seconds(bench: Mapping[str, Any], record: Record) -> tuple[float, ...]:
-    """From the record, which always has them, or from pytest-benchmark's own data, which `--benchmark-json` writes."""
-    return record.throughput.per_round.seconds or tuple(bench.get("stats", {}).get("data") or ())

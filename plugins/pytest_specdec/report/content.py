@@ -126,16 +126,12 @@ def _divergence(finding: FindingPart, more: int) -> Divergence:
     if finding.position is None:
         return Divergence(heading, "", (), finding.hints)
     at = finding.position - finding.window_start
-    windows = zip(finding.sides, (finding.expected, finding.seen), strict=True)
-    sides = tuple(_side(name, window, at) for name, window in windows)
-    return Divergence(heading, f"first difference at token {finding.position}", sides, finding.hints)
-
-
-def _side(name: str, window: Sequence[int], at: int) -> Side:
-    """Tokens of the window, whose first difference stands at `at`."""
-    tokens = list(map(str, window))
-    there = tokens[at] if at < len(tokens) else "end"
-    return Side(name, " ".join(tokens[:at]), there, " ".join(tokens[at + 1 :]))
+    sides = []
+    for name, window in zip(finding.sides, (finding.expected, finding.seen), strict=True):
+        tokens = list(map(str, window))
+        there = tokens[at] if at < len(tokens) else "end"
+        sides.append(Side(name, " ".join(tokens[:at]), there, " ".join(tokens[at + 1 :])))
+    return Divergence(heading, f"first difference at token {finding.position}", tuple(sides), finding.hints)
 
 
 def _words(record: Record) -> tuple[str, ...]:

@@ -82,24 +82,19 @@ class Figure:
 
 def readable(figure: Figure) -> list[Figure]:
     """The figure in parts of few lines each, lines without a value left out; nothing where none has one."""
-    lines = _number_names([line for line in figure.lines if line.measured_points])
+    seen: Counter[str] = Counter()
+    lines: list[Line] = []
+    for line in figure.lines:
+        if line.measured_points:
+            seen[line.name] += 1  # lines of the same name, as of one engine gated by two tests, are numbered
+            number = seen[line.name]
+            lines.append(line if number == 1 else replace(line, name=f"{line.name} #{number}"))
     count = math.ceil(len(lines) / MOST_LINES)
     size = math.ceil(len(lines) / count) if count else 1
     parts = [tuple(lines[at : at + size]) for at in range(0, len(lines), size)]
     if count < 2:
         return [replace(figure, lines=part) for part in parts]
     return [replace(figure, lines=part, part=f"{at} of {count}") for at, part in enumerate(parts, 1)]
-
-
-def _number_names(lines: list[Line]) -> list[Line]:
-    """Lines of the same name, as of one engine gated by two tests, are numbered."""
-    seen: Counter[str] = Counter()
-    named = []
-    for line in lines:
-        seen[line.name] += 1
-        number = seen[line.name]
-        named.append(line if number == 1 else replace(line, name=f"{line.name} #{number}"))
-    return named
 
 
 WIDTH, PLOT_HEIGHT, ABOVE = 346.0, 173.0, 11.0

@@ -38,7 +38,6 @@ def present_run(records: Sequence[Record], storage: Path, partial: str = "") -> 
         commit={},
         machine=machine,
         records=tuple(records),
-        rounds={},
         partial=partial,
     )
 

@@ -13,10 +13,9 @@ takes are drawn only where the tokens that were measured show nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.generation import Run, Speculation
@@ -69,20 +68,18 @@ class Judgement:
     warnings: tuple[str, ...] = ()
     limits: Sensitivity | None = None
 
-    def that_detects(self, shares: Mapping[str, float], where: Path) -> Judgement:
-        """The same, undecidable where it passes and could not have found faults of these shares."""
-        words = too_few_tokens(self.limits, shares) if self.limits is not None and self.passes else []
-        if not words:
-            return self
-        part = replace(self.part, outcome=Outcome.UNDECIDABLE.value)
-        return replace(self, passes=False, part=part, words=[f"undecidable: {each} of {where}" for each in words])
-
 
 def judge_rounds(session: Session, arms: Arms, rounds: Rounds, about: Description, scenario: Scenario) -> Judgement:
     """Judge what `rounds` decoded, and whether that sees what the scenario asks for. Raises EngineError."""
     if any(map(sampling.is_sampled, arms.workload.requests)):
         return _by_distribution(session, arms, rounds, about, scenario.detects)
-    return _token_by_token(session, arms, rounds, about).that_detects(scenario.detects.shares, scenario.path)
+    told = _token_by_token(session, arms, rounds, about)
+    unseen = too_few_tokens(told.limits, scenario.detects.shares) if told.limits is not None and told.passes else []
+    if not unseen:
+        return told
+    part = replace(told.part, outcome=Outcome.UNDECIDABLE.value)
+    words = [f"undecidable: {each} of {scenario.path}" for each in unseen]
+    return replace(told, passes=False, part=part, words=words)
 
 
 def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Description) -> Judgement:

@@ -99,28 +99,31 @@ def of(*seconds: float, warmup: Warmup | None = None, hits: int | None = None) -
     return Rounds((run,) * len(seconds), seconds, warmup=warmup or Warmup())
 
 
+def run(seconds: Callable[[int], float], plan: Plan) -> Rounds:
+    """Rounds of an engine whose round number i takes `seconds(i)`, by its own clock."""
+    time = Time()
+    return time_rounds(Timed(time.engine("a", seconds), WORKLOAD, time), plan)
+
+
 def test_rounds_end_at_the_fewest_when_they_agree() -> None:
     """Equal rounds have an interval of no width."""
-    time = Time()
-    rounds = time_rounds(Timed(time.engine("a", lambda _: 2.0), WORKLOAD, time), Plan(3, 0, 0.05, 100.0))
+    rounds = run(lambda _: 2.0, Plan(3, 0, 0.05, 100.0))
     assert (rounds.seconds, rounds.ended_by, rounds.tokens_per_second) == ((2.0,) * 3, BY_INTERVAL, 5.0)
 
 
 def test_rounds_go_on_while_they_scatter() -> None:
     """Noise of 10 % asks for more than three, and all of them are kept."""
-    time, draw = Time(), random.Random(1)
-    engine = time.engine("a", lambda _: draw.gauss(2.0, 0.2))
-    rounds = time_rounds(Timed(engine, WORKLOAD, time), Plan(3, 0, 0.05, 1e9))
+    draw = random.Random(1)
+    rounds = run(lambda _: draw.gauss(2.0, 0.2), Plan(3, 0, 0.05, 1e9))
     assert rounds.ended_by == BY_INTERVAL
     assert rounds.interval is not None
     assert rounds.interval.share <= 0.05
-    assert len(rounds.seconds) == len(time.log) > 20
+    assert len(rounds.seconds) > 20
 
 
 def test_the_time_budget_ends_what_never_settles() -> None:
     """Rounds that go on scattering stop when ten seconds of them are spent."""
-    time = Time()
-    rounds = time_rounds(Timed(time.engine("a", lambda i: 1.0 + i % 2), WORKLOAD, time), Plan(3, 0, 0.05, 10.0))
+    rounds = run(lambda i: 1.0 + i % 2, Plan(3, 0, 0.05, 10.0))
     assert rounds.ended_by == BY_BUDGET
     assert 10 <= sum(rounds.seconds) < 12
 
@@ -154,51 +157,38 @@ def test_a_meter_with_too_short_a_window_asks_for_more_rounds(budget: float, rou
 @pytest.mark.parametrize(("budget", "rounds", "ended_by"), [(100.0, 14, BY_INTERVAL), (15.0, 8, BY_BUDGET)])
 def test_rounds_go_on_while_they_do_not_decide_what_is_asked(budget: float, rounds: int, ended_by: str) -> None:
     """Equal rounds of 2 s, of which ten decide: looked at after 4, 6, 9 and 14, unless the budget is spent."""
-    time = Time()
-    plan = Plan(4, 0, 0.05, budget, decided=lambda ours, _: len(ours.seconds) >= 10)
-    told = time_rounds(Timed(time.engine("a", lambda _: 2.0), WORKLOAD, time), plan)
+    told = run(lambda _: 2.0, Plan(4, 0, 0.05, budget, decided=lambda ours, _: len(ours.seconds) >= 10))
     assert (len(told.seconds), told.ended_by) == (rounds, ended_by)
 
 
 def test_a_number_of_rounds_is_exact() -> None:
     """What the user fixed is neither lengthened nor cut."""
-    time = Time()
-    rounds = time_rounds(Timed(time.engine("a", lambda i: 1.0 + i), WORKLOAD, time), Plan(4, 0))
+    rounds = run(lambda i: 1.0 + i, Plan(4, 0))
     assert (len(rounds.seconds), rounds.ended_by) == (4, BY_NUMBER)
 
 
 def test_warm_up_lasts_until_two_rounds_take_equally_long() -> None:
     """8, 4, 2, 1 and 1 s: five are judged and not timed, and the sixth is the first that counts."""
-    time = Time()
-    engine = time.engine("a", lambda i: max(1.0, 8.0 / 2**i))
-    rounds = time_rounds(Timed(engine, WORKLOAD, time), Plan(2, 1, budget_s=99.0, steady=True))
+    rounds = run(lambda i: max(1.0, 8.0 / 2**i), Plan(2, 1, budget_s=99.0, steady=True))
     assert (rounds.warmup.rounds, rounds.warmup.steady, rounds.seconds) == (5, True, (1.0, 1.0))
 
 
 def test_a_warm_up_that_never_settles_ends_and_is_told() -> None:
     """Rounds that halve for ever are given up on, with a warning."""
-    time = Time()
-    rounds = time_rounds(
-        Timed(time.engine("a", lambda i: 1.0 / 2**i), WORKLOAD, time), Plan(2, 1, budget_s=99.0, steady=True)
-    )
+    rounds = run(lambda i: 1.0 / 2**i, Plan(2, 1, budget_s=99.0, steady=True))
     assert (rounds.warmup.rounds, rounds.warmup.steady) == (6, False)
     assert warnings_of(rounds, None) == ["the last two of 6 warm-up rounds still differed by more than 5 %"]
 
 
 def test_warming_up_longer_than_the_time_budget_is_left() -> None:
     """Rounds of 40 s are not repeated to see whether they are steady; that they may not be is not claimed either."""
-    time = Time()
-    plan = Plan(2, 1, budget_s=20.0, steady=True)
-    warmup = time_rounds(Timed(time.engine("a", lambda _: 40.0), WORKLOAD, time), plan).warmup
+    warmup = run(lambda _: 40.0, Plan(2, 1, budget_s=20.0, steady=True)).warmup
     assert (warmup.rounds, warmup.steady) == (1, None)
 
 
 def test_no_warm_up_means_none() -> None:
     """A scenario that wants the cold round gets it."""
-    time = Time()
-    rounds = time_rounds(
-        Timed(time.engine("a", lambda i: 1.0 + i), WORKLOAD, time), Plan(1, 0, budget_s=99.0, steady=True)
-    )
+    rounds = run(lambda i: 1.0 + i, Plan(1, 0, budget_s=99.0, steady=True))
     assert (rounds.warmup, rounds.seconds) == (Warmup(), (1.0,))
 
 

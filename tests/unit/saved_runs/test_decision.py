@@ -33,7 +33,7 @@ def arm(gamma: int, ratio: float, low: float, high: float, **changes: Any) -> Re
 
 def words(*records: Record, by: str = "throughput", limits: tuple[Limit, ...] = ()) -> str:
     """The only decision on these."""
-    run = SavedRun("0001", Path("0001_x.json"), "", {}, {}, records, {})
+    run = SavedRun("0001", Path("0001_x.json"), "", {}, {}, records)
     (decision,) = decisions_on([run], by, limits)
     return decision.words
 
@@ -69,7 +69,7 @@ def test_latencies_are_held_against_the_targets_in_the_same_rounds() -> None:
     assert "p95 ITL 6.6 ms against 4 ms;" in words(target(), beside)
     assert "p95 ITL 6.6 ms against 5.3 ms;" in words(target(), older)
     runs = [
-        SavedRun(number, Path(f"{number}_x.json"), "", {}, {}, (gate,), {})
+        SavedRun(number, Path(f"{number}_x.json"), "", {}, {}, (gate,))
         for number, gate in (("0001", older), ("0002", target()))
     ]
     assert "p95 ITL 6.6 ms; exact" in decisions_on(runs)[0].words
@@ -86,7 +86,7 @@ def test_a_decision_by_latency_takes_no_other_runs_target() -> None:
     for gate in (beside, older):
         alone = record(asked=TARGET, latency={"e2e_s": {"p95": 9.0, "n": 9}})
         runs = [
-            SavedRun(number, Path(f"{number}_x.json"), "", {}, {}, (each,), {})
+            SavedRun(number, Path(f"{number}_x.json"), "", {}, {}, (each,))
             for number, each in (("0001", gate), ("0002", alone))
         ]
         told.append(decisions_on(runs, "latency")[0].words)
@@ -150,7 +150,7 @@ def test_older_runs_are_read_with_a_word_on_their_intervals() -> None:
     assert f"[1.90, 2.10]; {word}; exact" in words(target(), older)
     assert f"older run: short, t bfloat16 vllm draft_model: {word}" in footnotes([older], [])
     assert not any(word in note for note in footnotes([older], [], words(target(), older)))
-    run = SavedRun("0001", Path("0001_x.json"), "", {}, {}, (target(), older, slower), {})
+    run = SavedRun("0001", Path("0001_x.json"), "", {}, {}, (target(), older, slower))
     assert [note for note in gather([run]).notes if "drift" in note] == [
         f"draft_model d γ=2: {word.replace('+2.8%', '+9.9%')}"
     ]
@@ -187,7 +187,7 @@ def swept() -> list[SavedRun]:
     ]
     times = [f"2026-11-2{number}T00:00:00" for number in range(5)]
     return [
-        SavedRun(f"{number:04}", Path(f"{number:04}_x.json"), time, {}, {}, tuple(records), {})
+        SavedRun(f"{number:04}", Path(f"{number:04}_x.json"), time, {}, {}, tuple(records))
         for number, (time, records) in enumerate(zip(times, told, strict=True), 1)
     ]
 
@@ -219,7 +219,7 @@ def test_a_sweep_that_never_breaks_even_says_up_to_where_it_was_measured() -> No
         "draft_model d: pays at every concurrency measured, up to 64; J/token: pays at every"
     )
     losing = [*at(1, target(), arm(2, 0.9, 0.8, 0.95)), *at(4, target(), arm(2, 0.8, 0.7, 0.9))]
-    (decision,) = decisions_on([SavedRun("0001", Path("0001_x.json"), "", {}, {}, tuple(losing), {})])
+    (decision,) = decisions_on([SavedRun("0001", Path("0001_x.json"), "", {}, {}, tuple(losing))])
     assert decision.words == "draft_model d: pays at no concurrency measured, from 1 to 4"
     assert decision.at_each[0].startswith("at 1: γ = 2: 0.90×")
     assert decision.outcome == "do not speculate"
@@ -228,7 +228,7 @@ def test_a_sweep_that_never_breaks_even_says_up_to_where_it_was_measured() -> No
 def test_what_is_wrong_at_one_concurrency_is_advised_at_none() -> None:
     """A fault that depends on the batch comes back whenever as many requests are under way."""
     wrong = at(4, target(), arm(2, 1.7, 1.6, 1.8, gate="red", verdict={"outcome": "divergent"}))
-    run = SavedRun("0001", Path("0001_x.json"), "", {}, {}, (*swept()[1].records, *swept()[2].records, *wrong), {})
+    run = SavedRun("0001", Path("0001_x.json"), "", {}, {}, (*swept()[1].records, *swept()[2].records, *wrong))
     (decision,) = decisions_on([run])
     assert decision.at_each[0].startswith("at 1: γ = 4: ")
     assert decision.at_each[1].startswith("at 4: do not speculate here: no gate that speculates is green")
@@ -246,7 +246,7 @@ def test_what_says_nothing_of_the_tokens_condemns_no_other_concurrency(outcome: 
     """Too few prompts to decide at one, or out of memory at another."""
     lost = at(4, target(), arm(2, 1.7, 1.6, 1.8, gate="red", verdict={"outcome": outcome}))
     told = [*at(1, target(), arm(2, 1.9, 1.8, 2.0)), *lost]
-    (decision,) = decisions_on([SavedRun("0001", Path("0001_x.json"), "", {}, {}, tuple(told), {})])
+    (decision,) = decisions_on([SavedRun("0001", Path("0001_x.json"), "", {}, {}, tuple(told))])
     assert "at 1: γ = 2: 1.90× [1.80, 2.00]" in decision.at_each
 
 
@@ -254,7 +254,7 @@ def test_what_loses_between_is_named() -> None:
     """Up to 16 requests, and not at 4."""
     told = [*at(1, target(), arm(2, 1.2, 1.1, 1.3)), *at(4, target(), arm(2, 0.9, 0.8, 0.95))]
     told += [*at(16, target(), arm(2, 1.3, 1.2, 1.4)), *at(64, target(), arm(2, 0.8, 0.7, 0.9))]
-    (decision,) = decisions_on([SavedRun("0001", Path("0001_x.json"), "", {}, {}, tuple(told), {})])
+    (decision,) = decisions_on([SavedRun("0001", Path("0001_x.json"), "", {}, {}, tuple(told))])
     assert decision.words == (
         "draft_model d: pays up to 16 requests (γ = 2), but not at 4, break-even between 16 and 64, at about 34"
     )
@@ -264,7 +264,7 @@ def test_what_is_open_between_is_no_loss() -> None:
     """At 4 the interval holds 1."""
     told = [*at(1, target(), arm(2, 1.2, 1.1, 1.3)), *at(4, target(), arm(2, 1.1, 0.4, 3.5))]
     told += [*at(16, target(), arm(2, 1.3, 1.2, 1.4)), *at(64, target(), arm(2, 0.8, 0.7, 0.9))]
-    (decision,) = decisions_on([SavedRun("0001", Path("0001_x.json"), "", {}, {}, tuple(told), {})])
+    (decision,) = decisions_on([SavedRun("0001", Path("0001_x.json"), "", {}, {}, tuple(told))])
     assert decision.words.startswith("draft_model d: pays up to 16 requests (γ = 2), not decided at 4, break-even")
 
 
@@ -276,7 +276,7 @@ def test_an_engine_that_decodes_one_by_one_is_not_swept(tmp_path: Path) -> None:
         *at(4, target(), arm(2, 1.5, 1.4, 1.6)),
     ]
     told = [from_json(merge(to_json(gate), {"engine": alone})) for gate in gates]
-    decisions = decisions_on([SavedRun("0001", tmp_path / "0001_x.json", "", {}, {}, tuple(told), {})])
+    decisions = decisions_on([SavedRun("0001", tmp_path / "0001_x.json", "", {}, {}, tuple(told))])
     assert [each.words.partition(":")[0] for each in decisions] == ["use γ = 2 (draft_model d)"] * 2
 
 

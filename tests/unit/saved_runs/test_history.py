@@ -163,12 +163,6 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
         read_run(other)
 
 
-def test_rounds_come_from_the_record_or_from_pytest_benchmark_s_own_data(tmp_path: Path) -> None:
-    """Its storage leaves them out unless asked; the record always has them."""
-    assert read_run(save(tmp_path, 1, {TEST: record([1.0, 2.0])})).rounds == {TEST: (1.0, 2.0)}
-    assert read_run(save(tmp_path, 2, {TEST: record(throughput={"per_round": {"seconds": None}})})).rounds == {TEST: ()}
-
-
 def test_a_search_reads_each_run_once_and_parses_only_what_names_the_scenario(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

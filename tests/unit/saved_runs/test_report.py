@@ -97,7 +97,6 @@ def run(number: int, *records: Record, folder: Path = Path("store/machine")) -> 
         commit={"id": f"{number:040x}"},
         machine={"python_version": "3.12.3", "system": "Linux", "release": "6"},
         records=records,
-        rounds={},
     )
 
 

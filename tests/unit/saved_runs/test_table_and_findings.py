@@ -25,7 +25,7 @@ PLACE = Place(test=TEST, file="test_it.py", line=7)
 def given(now: Record, test: str) -> Found:
     """A baseline that is always there."""
     then = replace(record(engine={"versions": {"vllm": "0.25.0"}}), place=Place(test=test))
-    return Found(SavedRun("0007", Path("x.json"), "", {}, {}, (then,), {}), then)
+    return Found(SavedRun("0007", Path("x.json"), "", {}, {}, (then,)), then)
 
 
 def compare_with_baseline(seconds: list[float], **changes: Any) -> Record:
@@ -147,7 +147,7 @@ def test_drafting_that_is_not_simply_what_was_named_is_told() -> None:
     assert [each for each in footnotes([simple, other], []) if "drafting" in each] == [
         f"drafting: short, t bfloat16 vllm mtp: {words}"
     ]
-    gates = [Gate(SavedRun("0001", Path("x.json"), "", {}, {}, (), {}), each, "cpu") for each in (simple, other)]
+    gates = [Gate(SavedRun("0001", Path("x.json"), "", {}, {}, ()), each, "cpu") for each in (simple, other)]
     assert [each.partition(": drafting: ")[2] for each in notes(gates, "") if "drafting" in each] == [words]
 
 
