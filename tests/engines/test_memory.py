@@ -31,6 +31,7 @@ QWEN3 = f"constructed:tiny-qwen3?memory={REACH}"
 QWEN3_HEAD = f"constructed:tiny-qwen3:eagle?memory={REACH}&alpha=0.9"
 REDUCED_HEAD_3 = f"constructed:tiny-qwen3:eagle3?memory={REACH}&draft_vocab=896"
 MEDUSA = "constructed:tiny:medusa?alpha=0.9"
+DFLASH = "constructed:tiny:dflash?alpha=0.9"
 MIMO = f"constructed:tiny-mimo?memory={REACH}"
 GAMMA = 4
 TOKENS = 65  # of each answer; whole steps, where everything is accepted
@@ -159,6 +160,13 @@ def test_vllm_with_medusas_heads(specdec_session: Session, vllm_spec: EngineSpec
     """Which attend to nothing, so the pair has no memory."""
     run = decode_known(specdec_session, vllm_spec, asked.dtype, asked.prompts)
     assert run.speculation == expected_speculation(vllm_spec.target, MEDUSA, asked.prompts, TOKENS, GAMMA)
+
+
+@pytest.mark.specdec(target="constructed:tiny", method="dflash", draft=DFLASH)
+def test_vllm_with_a_dflash_drafter(specdec_session: Session, vllm_spec: EngineSpec, asked: Asked) -> None:
+    """Each place of a block reads the target's states, kept for the token eight positions back."""
+    run = decode_known(specdec_session, vllm_spec, asked.dtype, asked.prompts)
+    assert run.speculation == expected_speculation(vllm_spec.target, DFLASH, asked.prompts, TOKENS, GAMMA)
 
 
 @pytest.mark.specdec(target=MIMO, method="mtp", draft=None)

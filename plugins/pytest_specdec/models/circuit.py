@@ -23,12 +23,14 @@ from math import sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_specdec.models.maps import NONE, codes, following
-from pytest_specdec.models.memory import Memory, Reader, count_reserved, kv_head, readings
+from pytest_specdec.models.memory import Memory, Reader, Shape, count_reserved, kv_head, readings
 from pytest_specdec.models.recipe import (
     EMBEDDING_SIZE,
     LAYERS_SHARE,
     SPECIAL_IDS,
+    STATES,
     Constructed,
+    DFlashRecipe,
     Eagle3Recipe,
     EagleRecipe,
 )
@@ -226,9 +228,7 @@ class Circuit:
         weight[rows, self.stream.constant] = vector * (self.stream.norm_before_attention(layer) / self.stream.mark)
 
     def _engrave_query_norm(self, weight: torch.Tensor, _: int) -> None:
-        """The norms take the size out of query and key; it comes back here."""
-        size = self.stream.recipe.shape.head_dim
-        weight *= GAP * int(self._frequencies()[1].sum()) / (sqrt(size) * self._drop())
+        weight *= size_of_queries(self.stream.recipe.shape)
 
     def _engrave_values(self, weight: torch.Tensor, layer: int) -> None:
         """All own codes, or those that the first reader of the first layer has copied here."""
@@ -287,30 +287,59 @@ class Circuit:
         return kv_head(self.stream.recipe.shape, reader.head)
 
     def _turn_back(self, distance: int) -> torch.Tensor:
-        """A vector on the faster frequencies, turned back by a distance; so large that the peak stands GAP high."""
-        import torch
+        return turn_back(self.stream.recipe.shape, distance).to(self.device)
 
-        angles, weights = self._frequencies()
-        size = 1.0 if self.stream.recipe.shape.architecture == "qwen3" else self._size()
-        turned = torch.cat([weights * torch.cos(distance * angles), -weights * torch.sin(distance * angles)])
-        return (turned * size).float().to(self.device)
 
-    def _size(self) -> float:
-        return sqrt(GAP * sqrt(self.stream.recipe.shape.head_dim) / self._drop())
+def turn_back(shape: Shape, distance: int) -> torch.Tensor:
+    """A vector on the faster frequencies, turned back by a distance; so large that the peak stands GAP high.
 
-    def _drop(self) -> float:
-        """How far the sum of cosines falls from the wanted distance to the next."""
-        angles, weights = self._frequencies()
-        return float((weights * (1 - angles.cos())).sum())
+    Of unit size where norms of query and key take the size out.
+    """
+    import torch
 
-    def _frequencies(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Rotary angles per position, and 1 for the faster 3/8 of them: the slow ones hardly tell neighbours apart."""
-        import torch
+    angles, weights = _frequencies(shape)
+    size = 1.0 if shape.architecture == "qwen3" else sqrt(GAP * sqrt(shape.head_dim) / _drop(shape))
+    turned = torch.cat([weights * torch.cos(distance * angles), -weights * torch.sin(distance * angles)])
+    return (turned * size).float()
 
-        shape = self.stream.recipe.shape
-        half = shape.head_dim // 2
-        exponents = torch.arange(half, dtype=torch.float64) / half
-        return shape.rope_theta**-exponents, (torch.arange(half) < max(1, 3 * half // 8)).double()
+
+def size_of_queries(shape: Shape) -> float:
+    """What the norms take out of query and key."""
+    return GAP * int(_frequencies(shape)[1].sum()) / (sqrt(shape.head_dim) * _drop(shape))
+
+
+def _drop(shape: Shape) -> float:
+    """How far the sum of cosines falls from the wanted distance to the next."""
+    angles, weights = _frequencies(shape)
+    return float((weights * (1 - angles.cos())).sum())
+
+
+def _frequencies(shape: Shape) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rotary angles per position, and 1 for the faster 3/8 of them: the slow ones hardly tell neighbours apart."""
+    import torch
+
+    half = shape.head_dim // 2
+    exponents = torch.arange(half, dtype=torch.float64) / half
+    return shape.rope_theta**-exponents, (torch.arange(half) < max(1, 3 * half // 8)).double()
+
+
+def engrave_block(recipe: DFlashRecipe, name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor of that name of a DFlash drafter: each of its heads copies its slice of what stands `block` back.
+
+    Keys and queries come from biases alone, so every entry is found by its distance; `fc` takes each element of the
+    embedding from another of the target's states.
+    """
+    shape, of = recipe.shape, ".".join(name.split(".")[-2:])
+    if of in ("v_proj.weight", "o_proj.weight"):
+        tensor.fill_diagonal_(1)
+    elif of == "q_norm.weight":
+        tensor *= size_of_queries(shape)
+    elif of in ("q_proj.bias", "k_proj.bias"):
+        tensor += turn_back(shape, recipe.block if of[0] == "q" else 0).repeat(shape.heads).to(tensor.device)
+    elif of == "fc.weight":
+        for element in range(shape.hidden):
+            tensor[element, element % STATES * shape.hidden + element] = 1
+    return tensor
 
 
 class Eagle3Circuit(Circuit):

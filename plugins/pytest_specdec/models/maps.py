@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from pytest_specdec.errors import ModelError
@@ -38,6 +39,16 @@ def next_map(recipe: Constructed) -> list[int]:
     """For every id below `vocab`, the id with which this model continues: π for a target, its own map for a drafter."""
     _refuse_memory(recipe)
     return list(_following(recipe)[0])
+
+
+def further_map(recipe: Constructed, ahead: int) -> list[int]:
+    """For every id, what this model proposes `ahead` tokens after the next one: all steps but the last are π's."""
+    leads: list[int] = next_map(recipe)
+    agreed = next_map(replace(recipe, alpha=1.0)) if isinstance(recipe, EagleRecipe) else leads
+    before: Sequence[int] = range(recipe.vocab)
+    for _ in range(ahead):
+        before = [agreed[token] for token in before]
+    return [leads[token] for token in before]
 
 
 def runner_up_map(recipe: TargetRecipe) -> list[int]:

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from math import log, prod, sqrt
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -28,6 +28,7 @@ DTYPES = ("bfloat16", "float16", "float32")
 ROOM = 2.2  # elements of an embedding for each unit of what the extreme of so many normal overlaps grows with
 SHARD_BYTES = 4 * 10**9
 EMBEDDING_SIZE = 0.1  # of an element of the residual stream where it begins
+STATES = 3  # of the target's hidden states, that a DFlash drafter reads
 LAYERS_SHARE = 0.05  # of all layers' writing together, relative to the embedding
 
 Fill: TypeAlias = Literal[
@@ -188,6 +189,19 @@ class MedusaRecipe(EagleRecipe):
 
 
 @dataclass(frozen=True)
+class DFlashRecipe(EagleRecipe):
+    """A DFlash drafter, which fills in a block of tokens at once; without memory.
+
+    Each place of a block copies the target's hidden state `block` positions back, from the drafter's KV cache of the
+    text so far, and proposes what a drafter of this `alpha` would after the token before, if the text follows π until
+    there. So γ is less than `block`, and prompts are not shorter.
+    """
+
+    kind: ClassVar[str] = "dflash"
+    block: int = 8
+
+
+@dataclass(frozen=True)
 class SmolLM2Recipe:
     """SmolLM2-135M-Instruct as a plain checkpoint; `layers`: how many of its 30 layers are kept, None for all."""
 
@@ -236,21 +250,27 @@ def _check_alpha(name: str, alpha: float) -> None:
 
 @dataclass(frozen=True)
 class Weight:
-    """One tensor: its name in the checkpoint, shape, filling, and standard deviation where the filling is normal."""
+    """One tensor: its name in the checkpoint, shape, filling, and standard deviation where the filling is normal.
+
+    `ahead`: of an output head, how many tokens after the next one it proposes.
+    """
 
     name: str
     shape: tuple[int, ...]
     fill: Fill
     std: float = 0.0
+    ahead: int = 0
 
 
 def weights(recipe: Constructed) -> list[Weight]:
     """Every tensor of the model, in the order in which it is written."""
-    if isinstance(recipe, Eagle3Recipe):
-        return list(_eagle3(recipe))
-    if isinstance(recipe, MedusaRecipe):
-        return list(_medusa(recipe))
-    return list(_eagle(recipe) if isinstance(recipe, EagleRecipe) else _decoder(recipe))
+    listings: dict[str, Callable[[Any], Iterator[Weight]]] = {
+        "eagle": _eagle,
+        "eagle3": _eagle3,
+        "medusa": _medusa,
+        "dflash": _dflash,
+    }
+    return list(listings.get(recipe.kind, _decoder)(recipe))
 
 
 def shards(listed: Sequence[Weight], element_bytes: int, limit: int = SHARD_BYTES) -> list[list[Weight]]:
@@ -327,7 +347,20 @@ def _medusa(recipe: MedusaRecipe) -> Iterator[Weight]:
     hidden = recipe.shape.hidden
     for head in range(recipe.heads):
         yield _linear(f"blocks.{head}.layers.0", hidden, hidden, LAYERS_SHARE)
-        yield Weight(f"lm_heads.{head}.weight", (recipe.rows, hidden), "head")
+        yield Weight(f"lm_heads.{head}.weight", (recipe.rows, hidden), "head", ahead=head + 1)
+
+
+def _dflash(recipe: DFlashRecipe) -> Iterator[Weight]:
+    """Zeros are what copies."""
+    hidden, prefix = recipe.shape.hidden, "layers.0"
+    yield Weight("fc.weight", (hidden, STATES * hidden), "normal", 0.0)
+    for name in ("hidden_norm", f"{prefix}.input_layernorm", "norm"):
+        yield Weight(f"{name}.weight", (hidden,), "ones")
+    for weight in _layer(prefix, recipe.shape, layers_share(recipe) / sqrt(2)):
+        yield replace(weight, std=0.0) if "self_attn" in weight.name else weight
+    for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
+        yield Weight(f"{prefix}.self_attn.{name}.bias", (hidden,), "normal", 0.0)
+    yield Weight("lm_head.weight", (recipe.rows, hidden), "head", ahead=recipe.block - 1)
 
 
 def _layer(prefix: str, shape: Shape, written: float, width: int | None = None) -> Iterator[Weight]:

@@ -1,6 +1,6 @@
 """Reads a model reference: the short string by which scenarios, options and the command line name a model.
 
-    constructed:PRESET[:PART][?name=value&…]        PART: draft, eagle or eagle3; without it, the target
+    constructed:PRESET[:PART][?name=value&…]        PART: draft, eagle, eagle3, medusa or dflash; or the target
     smollm2[?name=value&…]
 
 A PRESET is a pair that has a name: from one that a CPU decodes in milliseconds to 8 B models' shapes. Every other
@@ -18,6 +18,7 @@ from pytest_specdec.models.memory import LEAST_REACH, MOST_BITS, MOST_CODES, Mem
 from pytest_specdec.models.recipe import (
     DTYPES,
     Constructed,
+    DFlashRecipe,
     DraftRecipe,
     Eagle3Recipe,
     EagleRecipe,
@@ -140,7 +141,9 @@ COMMON = {
     **MEMORY,
 }
 ALPHA = _real(0, 1, inclusive=True)
-EAGLE_COMMON = {name: parameter for name, parameter in COMMON.items() if name != "layers"}
+OF_TARGET = {"alpha": ALPHA, "target_seed": _whole(0)}
+EAGLE_COMMON = {name: parameter for name, parameter in COMMON.items() if name != "layers"} | OF_TARGET
+WITHOUT_MEMORY = {name: parameter for name, parameter in EAGLE_COMMON.items() if name not in MEMORY}
 PARAMETERS: Mapping[str, Mapping[str, Parameter]] = {
     "target": {
         **COMMON,
@@ -149,22 +152,17 @@ PARAMETERS: Mapping[str, Mapping[str, Parameter]] = {
         "ends": _whole(2),
     },
     "draft": {**COMMON, "alpha": ALPHA},
-    "eagle": {**EAGLE_COMMON, "alpha": ALPHA, "target_seed": _whole(0)},
+    "eagle": EAGLE_COMMON,
     "eagle3": {
         **{name: each for name, each in EAGLE_COMMON.items() if name != "readers"},
-        "alpha": ALPHA,
-        "target_seed": _whole(0),
         "draft_vocab": _whole(1),
     },
-    "medusa": {
-        **{name: each for name, each in EAGLE_COMMON.items() if name not in MEMORY},
-        "alpha": ALPHA,
-        "target_seed": _whole(0),
-        "heads": _whole(1),
-    },
+    "medusa": {**WITHOUT_MEMORY, "heads": _whole(1)},
+    "dflash": {**WITHOUT_MEMORY, "block": _whole(2)},
     SMOLLM2: {"dtype": COMMON["dtype"], "layers": _whole(1, 30)},
 }
 PARTS: Mapping[str, type[Constructed]] = {
+    "dflash": DFlashRecipe,
     "draft": DraftRecipe,
     "eagle": EagleRecipe,
     "eagle3": Eagle3Recipe,
@@ -225,6 +223,9 @@ def _shape(preset: Preset, part: str, values: dict[str, Any]) -> Shape:
         shape = other
     if part in ("target", "draft"):
         return replace(shape, layers=values.pop("layers", shape.layers))
+    if part == "dflash":
+        heads = shape.hidden // shape.head_dim
+        return replace(shape, architecture="qwen3", layers=1, heads=heads, kv_heads=heads)
     shape = replace(shape, architecture="llama", layers=1)
     if part != "eagle3":
         return shape

@@ -19,9 +19,9 @@ from typing import TypeAlias
 
 from pytest_specdec.errors import ModelError
 from pytest_specdec.generation import Speculation
-from pytest_specdec.models.maps import codes, following
+from pytest_specdec.models.maps import codes, following, further_map
 from pytest_specdec.models.memory import Memory, readings
-from pytest_specdec.models.recipe import Constructed, ConstructedRecipe, Recipe, TargetRecipe
+from pytest_specdec.models.recipe import Constructed, ConstructedRecipe, DFlashRecipe, Recipe, TargetRecipe
 from pytest_specdec.models.reference import parse
 
 Next: TypeAlias = Callable[[Sequence[int], int], int]
@@ -148,6 +148,9 @@ def _refuse_smaller(target: Constructed, draft: Constructed) -> None:
 
 def follower(recipe: Constructed) -> Next:
     """What the model emits after the ids before a place, which are more than it reads back."""
+    if isinstance(recipe, DFlashRecipe):
+        ahead = further_map(recipe, recipe.block - 1)
+        return lambda ids, place: ahead[ids[place - recipe.block]]
     maps = following(recipe)
     if recipe.memory is None:
         return lambda ids, place: maps[0][ids[place - 1]]
@@ -203,7 +206,7 @@ def _leading(agrees: Sequence[bool]) -> int:
 
 def _check_prompt(label: str, recipe: Constructed, prompt: Sequence[int]) -> None:
     outside = [token for token in prompt if not 0 <= token < recipe.vocab]
-    reach = 0 if recipe.memory is None else recipe.memory.reach
+    reach = recipe.block - 1 if isinstance(recipe, DFlashRecipe) else recipe.memory.reach if recipe.memory else 0
     if not prompt:
         raise ModelError(f"no expected continuation for {label}: the prompt is empty")
     if outside:

@@ -175,11 +175,39 @@ def test_each_of_medusas_heads_proposes_a_token_further_on(made):
     own = safetensors.load_file(made(reference) / "model.safetensors")
     target = safetensors.load_file(made("constructed:tiny-qwen3?dtype=float32") / "model.safetensors")
     hidden = target["model.embed_tokens.weight"] / EMBEDDING_SIZE
-    drafted = next_map(parse("constructed:tiny-qwen3"))
+    agreed, leads = next_map(parse("constructed:tiny-qwen3")), next_map(parse(reference))
+    before = list(range(1024))
     for head in range(3):
-        drafted = [next_map(parse(reference))[token] for token in drafted]
+        before = [agreed[token] for token in before]
         block = hidden + torch.nn.functional.silu(hidden @ own[f"blocks.{head}.layers.0.weight"].T)
-        assert (block @ own[f"lm_heads.{head}.weight"].T).argmax(dim=1).tolist() == drafted
+        assert (block @ own[f"lm_heads.{head}.weight"].T).argmax(dim=1).tolist() == [leads[token] for token in before]
+
+
+def test_a_place_of_a_block_copies_the_state_so_many_positions_back(made):
+    """By vLLM's own arithmetic: keys and values are made of the target's states, the queries of a mask token alone."""
+    recipe = parse("constructed:tiny:dflash?alpha=0.8&dtype=float32")
+    own = safetensors.load_file(made("constructed:tiny:dflash?alpha=0.8&dtype=float32") / "model.safetensors")
+    target = safetensors.load_file(made("constructed:tiny?dtype=float32") / "model.safetensors")[
+        "model.embed_tokens.weight"
+    ]
+    own |= {name.removeprefix("layers.0.self_attn."): each for name, each in own.items()}
+    heads, size, rms = recipe.shape.heads, recipe.shape.head_dim, torch.nn.functional.rms_norm
+    walk = [5, *expected_continuation("constructed:tiny", [5], 60)]
+
+    def turned(name, places):
+        vectors = rms((own[f"{name}_proj.bias"]).view(1, heads, 1, size), (size,)) * own[f"{name}_norm.weight"]
+        angles = places[:, None] * recipe.shape.rope_theta ** -(torch.arange(0, size, 2) / size)
+        whole = torch.cat([angles, angles], dim=1)
+        halves = torch.cat([-vectors[..., size // 2 :], vectors[..., : size // 2]], dim=-1)
+        return vectors * whole.cos() + halves * whole.sin()
+
+    states = rms(target[walk[:50]].repeat(1, 3) @ own["fc.weight"].T, (256,))
+    values = (states @ own["v_proj.weight"].T).view(1, 50, heads, size).transpose(1, 2)
+    queries, keys = turned("q", torch.arange(51, 58)), turned("k", torch.arange(50))
+    read = torch.nn.functional.scaled_dot_product_attention(queries, keys, values)[0].transpose(0, 1).reshape(7, 256)
+    hidden = target[0] + read @ own["o_proj.weight"].T
+    proposed = (rms(hidden, (256,)) @ own["lm_head.weight"].T).argmax(dim=1).tolist()
+    assert proposed == [next_map(recipe)[walk[place - 1]] for place in range(51, 58)]
 
 
 def test_the_tokenizer_names_ids_and_adds_nothing(made):

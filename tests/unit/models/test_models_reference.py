@@ -56,6 +56,7 @@ WRONG = {
     "constructed:tiny:eagle3?memory=24&draft_vocab=1022": ["draft_vocab=1022 is not within 1..1021"],
     "constructed:tiny:eagle3?memory=24&draft_vocab=9&alpha=0.9": ["draft_vocab=9 leaves no alpha"],
     "constructed:tiny:medusa?memory=24": ["unknown parameter 'memory'"],
+    "constructed:tiny:dflash?block=1": ["block='1' is no value", "≥ 2"],
     "smollm2?layers=31": ["layers='31' is no value", "1..30"],
     "smollm2?layer=3": ["unknown parameter 'layer'", "did you mean 'layers'?"],
 }
