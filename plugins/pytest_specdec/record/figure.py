@@ -1,13 +1,25 @@
-"""A figure of the record: a value, or the reason why there is none. Never zero for what was not measured."""
+"""What a record is made of: parts, and figures, a value or the reason why there is none.
+
+Never zero for what was not measured.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**_: bool) -> Callable[[type], type]:
+        return lambda part: part
+
 
 Value_co = TypeVar("Value_co", covariant=True)
-Part = TypeVar("Part")
+AnyPart = TypeVar("AnyPart", bound="Part")
 NOT_MEASURED = "not measured"
 NOT_FINITE = "not a finite number"
 
@@ -58,11 +70,22 @@ class Spread:
 NO_VALUES = Spread()
 
 
-def missing(part: type[Part], reason: str) -> Part:
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class Part:
+    """The base of all parts: each is a frozen dataclass, and its fields are given by keyword."""
+
+    if TYPE_CHECKING:
+        __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def __init_subclass__(cls) -> None:
+        """Make it one."""
+        dataclass(frozen=True, kw_only=True)(cls)
+
+
+def missing(part: type[AnyPart], reason: str) -> AnyPart:
     """A part in which nothing is known, every figure for this one reason."""
     blank = part()
-    told = {each.name: _missing(getattr(blank, each.name), reason) for each in fields(blank)}  # type: ignore[arg-type]
-    return part(**told)
+    return part(**{each.name: _missing(getattr(blank, each.name), reason) for each in fields(blank)})
 
 
 def _missing(value: Any, reason: str) -> Any:
@@ -70,4 +93,4 @@ def _missing(value: Any, reason: str) -> Any:
         return Figure(None, reason)
     if isinstance(value, Spread):
         return Spread(reason=reason)
-    return missing(type(value), reason) if is_dataclass(value) else value
+    return missing(type(value), reason) if isinstance(value, Part) else value

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any
 
-from pytest_specdec.record.figure import NO_VALUES, NOTHING, Figure, Spread
+from pytest_specdec.record.figure import NO_VALUES, NOTHING, Figure, Part, Spread
 
 Counts = Mapping[str, int]
 Interval = tuple[float, float]
 Each = Figure[tuple[float | None, ...]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class AskedPart:
+def empty() -> Any:
+    """The default of a table."""
+    return field(default_factory=dict)
+
+
+class AskedPart(Part):
     """What was asked for; known before an engine is loaded."""
 
     scenario: Annotated[str, "", "the scenario's name"] = ""
@@ -26,7 +30,7 @@ class AskedPart:
     settings_digest: Annotated[
         str, "", "over what else decides about green and about rounds: thresholds, settings, this package's version"
     ] = ""
-    load: Annotated[Mapping[str, Any], "", "how requests were to arrive"] = field(default_factory=dict)
+    load: Annotated[Mapping[str, Any], "", "how requests were to arrive"] = empty()
     engine: Annotated[str, "", "the backend"] = ""
     engine_key: Annotated[str, "", "a digest over the engine's whole configuration"] = ""
     target: Annotated[str, "", "the target model"] = ""
@@ -37,9 +41,7 @@ class AskedPart:
     ] = None
     gamma: Annotated[int | None, "tokens", "draft tokens a step; null without speculation"] = None
     dtype: Annotated[str, "", "of the target's weights"] = ""
-    parallelism: Annotated[Counts, "GPUs", "the engine's options on how many GPUs share the work"] = field(
-        default_factory=dict
-    )
+    parallelism: Annotated[Counts, "GPUs", "the engine's options on how many GPUs share the work"] = empty()
 
     @property
     def speculates(self) -> bool:
@@ -47,8 +49,7 @@ class AskedPart:
         return self.method != "none"
 
 
-@dataclass(frozen=True, kw_only=True)
-class PromptTokens:
+class PromptTokens(Part):
     """Tokens of the prompts, as they were sent."""
 
     min: Annotated[int, "tokens", "the shortest"]
@@ -59,8 +60,7 @@ class PromptTokens:
     total: Annotated[int, "tokens", "all together"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class WorkloadPart:
+class WorkloadPart(Part):
     """Which token ids were decoded, and how many requests at once."""
 
     digest: Annotated[str, "", "over the token ids and limits that were decoded"] = ""
@@ -70,22 +70,18 @@ class WorkloadPart:
     skipped_rows: Annotated[int, "rows", "malformed rows that were left out on request"] = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class EnginePart:
+class EnginePart(Part):
     """What the loaded engine said of itself."""
 
-    versions: Annotated[Mapping[str, str], "", "of its packages"] = field(default_factory=dict)
+    versions: Annotated[Mapping[str, str], "", "of its packages"] = empty()
     device: Annotated[str, "", '"cpu" or the GPU\'s name'] = ""
-    details: Annotated[Mapping[str, Any], "", "what it tells besides, under its own names"] = field(
-        default_factory=dict
-    )
+    details: Annotated[Mapping[str, Any], "", "what it tells besides, under its own names"] = empty()
     differences: Annotated[
         Mapping[str, Any], "", "each setting after loading that is another for target-only: here, and there"
-    ] = field(default_factory=dict)
+    ] = empty()
 
 
-@dataclass(frozen=True, kw_only=True)
-class NearTiesPart:
+class NearTiesPart(Part):
     """Tokens that are not the target's argmax, over distinct outputs, held against the calibration."""
 
     count: Annotated[int, "tokens", "that are not the argmax"] = 0
@@ -100,8 +96,7 @@ class NearTiesPart:
     p_value_again: Annotated[Figure[float], "", "the same of the second look, at fresh prompts"] = NOTHING
 
 
-@dataclass(frozen=True, kw_only=True)
-class SensitivityPart:
+class SensitivityPart(Part):
     """The smallest faults that would have turned this verdict red with 95 %, planted into its own tokens."""
 
     near_ties: Annotated[Figure[int], "tokens", "runner-ups within the noise floor, beside those that there are"] = (
@@ -111,8 +106,7 @@ class SensitivityPart:
     statement: Annotated[str, "", "the same in words"] = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CalibrationPart:
+class CalibrationPart(Part):
     """What the noise floor was measured on: target-only output, rescored by the target itself."""
 
     dtype: Annotated[str, "", "whose ULPs gaps are counted in: what the engine computes in"] = ""
@@ -123,14 +117,13 @@ class CalibrationPart:
     near_ties: Annotated[int, "tokens", "of them that are not the argmax"] = 0
     largest_gap_logits: Annotated[Figure[float], "logits", "largest gap to the argmax"] = NOTHING
     ulp_logits: Annotated[Figure[float], "logits", "the ULP at the largest logit"] = NOTHING
-    gaps_in_ulps: Annotated[Counts, "tokens", "by gap in ULPs"] = field(default_factory=dict)
+    gaps_in_ulps: Annotated[Counts, "tokens", "by gap in ULPs"] = empty()
     disagreements: Annotated[int, "prompts", "that differ between batch 1 and the workload's concurrency"] = 0
     compared: Annotated[int, "prompts", "that were decoded both ways"] = 0
     rescoring_over_decoding: Annotated[Figure[float], "", "time of rescoring over that of decoding"] = NOTHING
 
 
-@dataclass(frozen=True, kw_only=True)
-class FindingPart:
+class FindingPart(Part):
     """One answer that is not identical, with both sides' tokens around the first difference."""
 
     request: Annotated[int, "", "its number in the workload, from 0"]
@@ -146,8 +139,7 @@ class FindingPart:
     seen: Annotated[tuple[int, ...], "token ids", "of the second side"] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class RatedPart:
+class RatedPart(Part):
     """Measured tokens, each rated by the target under the temperature and filters of its request."""
 
     tokens: Annotated[int, "tokens", "that were rated"] = 0
@@ -159,30 +151,25 @@ class RatedPart:
     statement: Annotated[str, "", "the same in words"] = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SamplingPart:
+class SamplingPart(Part):
     """The judgement by distribution, at a temperature above 0; samples drawn anew are none where it was red before."""
 
     samples: Annotated[int, "", "drawn from the engine"] = 0
     look: Annotated[int, "", "how many looks were taken"] = 0
-    plan: Annotated[Mapping[str, Any], "", "what was to be found, how surely, at which cost"] = field(
-        default_factory=dict
-    )
+    plan: Annotated[Mapping[str, Any], "", "what was to be found, how surely, at which cost"] = empty()
     power_statement: Annotated[str, "", "what the samples drawn anew could see, in words"] = ""
     positions: Annotated[tuple[Mapping[str, Any], ...], "", "the tests of each position"] = ()
     rated: Annotated[RatedPart | None, "", "null where the measured tokens could not be rated"] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class KnownTruthPart:
+class KnownTruthPart(Part):
     """Tokens held against what a constructed target must emit; null where that is not known."""
 
     tokens: Annotated[Figure[int], "tokens", "compared, of the rounds and of the calibration"] = NOTHING
     wrong: Annotated[Figure[int], "tokens", "of them that are others"] = NOTHING
 
 
-@dataclass(frozen=True, kw_only=True)
-class ForetoldPart:
+class ForetoldPart(Part):
     """What `acceptance` has to count with a constructed drafter, over the rounds; null where nothing is claimed."""
 
     drafts: Annotated[Figure[int], "", "steps in which something is drafted"] = NOTHING
@@ -191,8 +178,7 @@ class ForetoldPart:
     accepted_per_position: Annotated[Figure[tuple[int, ...]], "drafts", "by position in the draft"] = NOTHING
 
 
-@dataclass(frozen=True, kw_only=True)
-class VerdictPart:
+class VerdictPart(Part):
     """Is the output the target's own? Gaps are in logits."""
 
     outcome: Annotated[
@@ -202,9 +188,7 @@ class VerdictPart:
         "consistent, different",
     ] = ""
     detail: Annotated[str | None, "", "an engine's own words where there is no verdict"] = None
-    counts: Annotated[Counts, "answers", "of each outcome, over all requests of all rounds"] = field(
-        default_factory=dict
-    )
+    counts: Annotated[Counts, "answers", "of each outcome, over all requests of all rounds"] = empty()
     max_gap_logits: Annotated[Figure[float], "logits", "largest gap of a rescored token to the argmax"] = NOTHING
     noise_floor_ulps: Annotated[
         Figure[int], "ULPs", "the largest gap that counts as a tie, at each token's own top"
@@ -213,13 +197,9 @@ class VerdictPart:
     near_ties: Annotated[NearTiesPart | None, "", "null where nothing was rated token by token"] = None
     limits: Annotated[SensitivityPart | None, "", "null where nothing was rated token by token"] = None
     calibration: Annotated[CalibrationPart | None, "", "null where nothing was rated token by token"] = None
-    reference_versions: Annotated[Mapping[str, str], "", "packages of the target-only arm"] = field(
-        default_factory=dict
-    )
-    known_truth: Annotated[KnownTruthPart, "", "tokens that are known beforehand"] = field(
-        default_factory=KnownTruthPart
-    )
-    foretold: Annotated[ForetoldPart, "", "counters that are known beforehand"] = field(default_factory=ForetoldPart)
+    reference_versions: Annotated[Mapping[str, str], "", "packages of the target-only arm"] = empty()
+    known_truth: Annotated[KnownTruthPart, "", "tokens that are known beforehand"] = KnownTruthPart()
+    foretold: Annotated[ForetoldPart, "", "counters that are known beforehand"] = ForetoldPart()
     findings: Annotated[tuple[FindingPart, ...], "", "red: the first of them"] = ()
     sampling: Annotated[SamplingPart | None, "", "null where decoding was greedy"] = None
 
@@ -230,20 +210,18 @@ class VerdictPart:
         return f"largest gap {gap:.4g} logits, within the noise floor of {floor} ULPs"
 
 
-@dataclass(frozen=True, kw_only=True)
-class DetectionPart:
+class DetectionPart(Part):
     """What a green verdict would have seen of a wrong KV cache, as measured on a model of its kind: detection.md."""
 
     measured_on: Annotated[str, "", "the model that faults were planted into"] = ""
     tokens: Annotated[int, "tokens", "of an answer, there; no more than the shortest one had here"] = 0
     shares: Annotated[
         Mapping[str, Interval], "", "for each fault, the 95 % interval of the share of plantings that were red"
-    ] = field(default_factory=dict)
+    ] = empty()
     statement: Annotated[str, "", "the same in words"] = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReadSharesPart:
+class ReadSharesPart(Part):
     """Shares of KV entries, over the layers and over each length of prompt and answer."""
 
     once_min: Annotated[float, "", "read at least once, in the layer with the fewest"]
@@ -252,8 +230,7 @@ class ReadSharesPart:
     twice_median: Annotated[float, "", "the same, in the median"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExercisedPart:
+class ExercisedPart(Part):
     """What this gate's answers went through, warm-up included; a burst is the tokens of one step, two or more."""
 
     none_accepted: Annotated[Figure[int], "steps", "in which the first draft was rejected"] = NOTHING
@@ -274,18 +251,16 @@ class ExercisedPart:
     fields: Annotated[tuple[str, ...], "", "of requests: sampling fields, stop, min_tokens, eos"] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class CoveragePart:
+class CoveragePart(Part):
     """How much of the target's KV cache a pair with memory read after it was written; what is not read is not seen."""
 
     prompt: Annotated[Figure[ReadSharesPart], "", "of the prompts' entries, by steps after the prompt's own"] = NOTHING
     output: Annotated[Figure[ReadSharesPart], "", "of the answers' entries, but for the last token's"] = NOTHING
     low: Annotated[str | None, "", "where fewer than half were read in the median, and why"] = None
-    exercised: Annotated[ExercisedPart, "", "what answers went through"] = field(default_factory=ExercisedPart)
+    exercised: Annotated[ExercisedPart, "", "what answers went through"] = ExercisedPart()
 
 
-@dataclass(frozen=True, kw_only=True)
-class PerRoundPart:
+class PerRoundPart(Part):
     """One entry a round; null where it was not counted. Without it no later run can tell a change from noise."""
 
     tokens: Annotated[tuple[int, ...] | None, "tokens", "delivered"] = None
@@ -298,8 +273,7 @@ class PerRoundPart:
     e2e_us: Annotated[tuple[str, ...] | None, "µs", "of each request, a line of text a round"] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class ThroughputPart:
+class ThroughputPart(Part):
     """Delivered tokens over measured seconds, and how well that is known."""
 
     rounds: Annotated[int, "rounds", "that were decoded and judged"] = 0
@@ -316,11 +290,10 @@ class ThroughputPart:
     ] = NOTHING
     steady_share: Annotated[Figure[float], "", "how much of the rounds' seconds that was"] = NOTHING
     prefix_cache_hits: Annotated[Figure[int], "tokens", "of prompts that came from a prefix cache"] = NOTHING
-    per_round: Annotated[PerRoundPart, "", "round by round"] = field(default_factory=PerRoundPart)
+    per_round: Annotated[PerRoundPart, "", "round by round"] = PerRoundPart()
 
 
-@dataclass(frozen=True, kw_only=True)
-class LatencyPart:
+class LatencyPart(Part):
     """How long tokens took, pooled over all requests of all rounds; definitions in measurements.md."""
 
     ttft_s: Annotated[Spread, "s", "to the first token, one a request"] = NO_VALUES
@@ -329,11 +302,10 @@ class LatencyPart:
     chunk_gap_s: Annotated[Spread, "s", "from chunk to chunk"] = NO_VALUES
     e2e_s: Annotated[Spread, "s", "to the last token, one a request"] = NO_VALUES
     queue_s: Annotated[Spread, "s", "to the submission, one a request"] = NO_VALUES
-    tokens_per_chunk: Annotated[Counts, "chunks", "by how many tokens they carried"] = field(default_factory=dict)
+    tokens_per_chunk: Annotated[Counts, "chunks", "by how many tokens they carried"] = empty()
 
 
-@dataclass(frozen=True, kw_only=True)
-class CategoryPart:
+class CategoryPart(Part):
     """What was accepted in the questions of one kind, over the rounds."""
 
     name: Annotated[str, "", "the kind, as the source of the prompts names it"]
@@ -349,8 +321,7 @@ class CategoryPart:
         return f"{self.name} {'–' if rate is None else format(rate, '.1%')} ({more})"
 
 
-@dataclass(frozen=True, kw_only=True)
-class AcceptancePart:
+class AcceptancePart(Part):
     """What the target accepted of what was drafted, by the engine's own counters, and what of it was delivered."""
 
     drafts: Annotated[Figure[int], "", "steps in which something was drafted"] = NOTHING
@@ -380,8 +351,7 @@ class AcceptancePart:
         return "; ".join(map(str, ordered))
 
 
-@dataclass(frozen=True, kw_only=True)
-class TargetAlonePart:
+class TargetAlonePart(Part):
     """The target alone, as these rounds are held against it; null for the target's own record."""
 
     tokens_per_second: Annotated[
@@ -391,7 +361,7 @@ class TargetAlonePart:
     drift: Annotated[Figure[float], "", "its last over its first round's rate, by a line through them"] = NOTHING
     joules_per_token: Annotated[Figure[float], "J/token", "what `energy.joules_per_token` is divided by"] = NOTHING
     energy_flags: Annotated[tuple[str, ...], "", "what speaks against that"] = ()
-    latency: Annotated[LatencyPart, "", "of its tokens in those rounds"] = field(default_factory=LatencyPart)
+    latency: Annotated[LatencyPart, "", "of its tokens in those rounds"] = LatencyPart()
 
     @property
     def caution(self) -> str:
@@ -402,8 +372,7 @@ class TargetAlonePart:
         return f"the target was timed before and after, and its drift{moved} is not in the interval"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelPart:
+class ModelPart(Part):
     """What the model of speculative decoding makes of the counters and of a sweep over γ; see measurements.md."""
 
     acceptance_per_token: Annotated[Figure[float], "", "α: the chance that a verified draft token is accepted"] = (
@@ -424,8 +393,7 @@ class ModelPart:
     break_even_acceptance: Annotated[Figure[float], "", "the acceptance from which this γ pays"] = NOTHING
 
 
-@dataclass(frozen=True, kw_only=True)
-class Decomposition:
+class Decomposition(Part):
     """The change of seconds a request as a product; above 1 makes slower."""
 
     output_length: Annotated[float, "", "tokens a request"]
@@ -434,8 +402,7 @@ class Decomposition:
     seconds_per_request: Annotated[float, "", "their product"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class SpeedupPart:
+class SpeedupPart(Part):
     """Tokens/s over the target alone, same engine and workload."""
 
     ratio: Annotated[Figure[float], "", "`throughput.tokens_per_second` over `target_alone.tokens_per_second`"] = (
@@ -444,7 +411,7 @@ class SpeedupPart:
     interval: Annotated[Figure[Interval], "", "its 95 % interval over the rounds"] = NOTHING
     steady_ratio: Annotated[Figure[float], "", "the same while every place was taken, in each arm"] = NOTHING
     steady_interval: Annotated[Figure[Interval], "", "its 95 % interval over the rounds"] = NOTHING
-    model: Annotated[ModelPart, "", "what the model says of it"] = field(default_factory=ModelPart)
+    model: Annotated[ModelPart, "", "what the model says of it"] = ModelPart()
     decomposition: Annotated[Figure[Decomposition], "", "what it is made of"] = NOTHING
 
     @property
@@ -456,8 +423,7 @@ class SpeedupPart:
         return "faster" if low > 1 else "slower" if high < 1 else "undecided"
 
 
-@dataclass(frozen=True, kw_only=True)
-class RooflinePart:
+class RooflinePart(Part):
     """Bytes and FLOPs of one step of the target, by the model's shape, against the device's peaks."""
 
     bytes_per_step: Annotated[Figure[float], "bytes", "weights and cache that a step reads"] = NOTHING
@@ -471,8 +437,7 @@ class RooflinePart:
     roof_share: Annotated[Figure[float], "", "the time that the nearer roof asks for over the measured step"] = NOTHING
 
 
-@dataclass(frozen=True, kw_only=True)
-class EnergyPart:
+class EnergyPart(Part):
     """Energy of the timed rounds, by counters outside the engine; see energy.md."""
 
     joules: Annotated[Figure[float], "J", "over the rounds"] = NOTHING
@@ -490,15 +455,12 @@ class EnergyPart:
     step_seconds: Annotated[Figure[float], "s", "between two changes of the source"] = NOTHING
     relative_error: Annotated[Figure[float], "", "bound of what the rounds' edges add, as a fraction"] = NOTHING
     joules_each_round: Annotated[tuple[float, ...] | None, "J", "round by round"] = None
-    temperature_celsius: Annotated[Mapping[str, Mapping[str, int]], "°C", "first and highest, for each GPU"] = field(
-        default_factory=dict
-    )
+    temperature_celsius: Annotated[Mapping[str, Mapping[str, int]], "°C", "first and highest, for each GPU"] = empty()
     flags: Annotated[tuple[str, ...], "", "what speaks against the figures"] = ()
     series: Annotated[Figure[str], "", "the file with samples of the engine's GPUs"] = NOTHING
 
 
-@dataclass(frozen=True, kw_only=True)
-class MemoryPart:
+class MemoryPart(Part):
     """Peaks of the engine's processes, and what the engine tells."""
 
     peak_gpu_bytes: Annotated[Figure[int], "bytes", "the most held on GPUs, sampled"] = NOTHING
@@ -508,8 +470,7 @@ class MemoryPart:
     kv_cache_bytes: Annotated[Figure[int], "bytes", "of the key-value cache, on one device"] = NOTHING
 
 
-@dataclass(frozen=True, kw_only=True)
-class TimesPart:
+class TimesPart(Part):
     """What the gate's own time was spent on, both arms together; what earlier gates had done took none."""
 
     load_s: Annotated[Figure[float], "s", "engines loaded"] = NOTHING
@@ -521,8 +482,7 @@ class TimesPart:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class SendLag:
+class SendLag(Part):
     """From the moment each request was due to that at which it was sent."""
 
     p50: Annotated[float, "s", "the median"]
@@ -531,28 +491,25 @@ class SendLag:
     max: Annotated[float, "s", "the longest"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class GoodputPart:
+class GoodputPart(Part):
     """Requests that met every objective of the scenario."""
 
     share: Annotated[Figure[float], "", "of all requests, failed ones among them"] = NOTHING
     requests_per_second: Annotated[Figure[float], "requests/s", "that met them all"] = NOTHING
     at_best: Annotated[Figure[float], "", "the share, had the machine sent each request when it was due"] = NOTHING
-    slo: Annotated[Mapping[str, float], "ms", "the objectives"] = field(default_factory=dict)
+    slo: Annotated[Mapping[str, float], "ms", "the objectives"] = empty()
     missed: Annotated[Figure[Counts], "requests", "that missed each"] = NOTHING
 
 
-@dataclass(frozen=True, kw_only=True)
-class FailedPart:
+class FailedPart(Part):
     """Requests that failed."""
 
     count: Annotated[int, "requests", "how many"] = 0
     of: Annotated[int, "requests", "of how many"] = 0
-    by_error: Annotated[Counts, "requests", "by what was said of them"] = field(default_factory=dict)
+    by_error: Annotated[Counts, "requests", "by what was said of them"] = empty()
 
 
-@dataclass(frozen=True, kw_only=True)
-class PointPart:
+class PointPart(Part):
     """One arm at one rate of a sweep."""
 
     asked: Annotated[float, "requests/s", "the rate"]
@@ -571,8 +528,7 @@ class PointPart:
     reason: Annotated[str | None, "", "why figures are null, or why it is inconclusive"] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class SweepPart:
+class SweepPart(Part):
     """Both arms under the same open load from low to high."""
 
     points: Annotated[tuple[PointPart, ...], "", "this arm's"] = ()
@@ -582,13 +538,10 @@ class SweepPart:
     target_saturation_per_second: Annotated[Figure[float], "requests/s", "the same for the target alone"] = NOTHING
 
 
-@dataclass(frozen=True, kw_only=True)
-class LoadPart:
+class LoadPart(Part):
     """What was asked, sent and completed, and how well requests were served."""
 
-    played: Annotated[Mapping[str, Any], "", "the load of the record's figures: of a sweep, at one rate"] = field(
-        default_factory=dict
-    )
+    played: Annotated[Mapping[str, Any], "", "the load of the record's figures: of a sweep, at one rate"] = empty()
     requests_left_out: Annotated[int, "requests", "due after `max_seconds`"] = 0
     asked_per_second: Annotated[Figure[float], "requests/s", "due"] = NOTHING
     sent_per_second: Annotated[Figure[float], "requests/s", "submitted"] = NOTHING
@@ -598,13 +551,12 @@ class LoadPart:
     latency_over_target: Annotated[
         Figure[Mapping[str, Mapping[str, float | None]]], "", "latencies over target-only's; below 1 is faster"
     ] = NOTHING
-    failed: Annotated[FailedPart, "", "requests that failed"] = field(default_factory=FailedPart)
-    goodput: Annotated[GoodputPart, "", "requests that met every objective"] = field(default_factory=GoodputPart)
-    sweep: Annotated[SweepPart, "", "rates from low to high"] = field(default_factory=SweepPart)
+    failed: Annotated[FailedPart, "", "requests that failed"] = FailedPart()
+    goodput: Annotated[GoodputPart, "", "requests that met every objective"] = GoodputPart()
+    sweep: Annotated[SweepPart, "", "rates from low to high"] = SweepPart()
 
 
-@dataclass(frozen=True, kw_only=True)
-class GpuPart:
+class GpuPart(Part):
     """One GPU as NVML names it."""
 
     uuid: Annotated[str, "", "its own"]
@@ -612,8 +564,7 @@ class GpuPart:
     index: Annotated[int, "", "its number on the machine"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class HardwarePart:
+class HardwarePart(Part):
     """The machine."""
 
     gpus: Annotated[tuple[GpuPart, ...], "", "those that are visible"] = ()
@@ -622,8 +573,7 @@ class HardwarePart:
     cores: Annotated[int | None, "", "that this process may use"] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChangePart:
+class ChangePart(Part):
     """A figure now and then; relative changes are now over then, less 1."""
 
     metric: Annotated[str, "", "its name"]
@@ -644,8 +594,7 @@ class ChangePart:
     level: Annotated[float, "", "of the interval"] = 0.95
 
 
-@dataclass(frozen=True, kw_only=True)
-class BaselinePart:
+class BaselinePart(Part):
     """The saved run that this one was held against; see history.md."""
 
     run: Annotated[str | None, "", "its id; null where there is none"] = None

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import types
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache, partial
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from pytest_specdec.record.figure import Figure
+from pytest_specdec.record.figure import Figure, Part
 from pytest_specdec.record.parts import (
     AcceptancePart,
     AskedPart,
@@ -40,13 +40,12 @@ SCHEMA = 2
 GREEN, RED, REGRESSED = "green", "red", "regressed"
 PASSING = ("identical", "tie", "consistent")
 
-Part = TypeVar("Part")
+Value = TypeVar("Value")
 Reader = Callable[[Any], Any]
 Parts = Mapping[str, Collection[str]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Place:
+class Place(Part):
     """The test that left the record."""
 
     test: Annotated[str, "", "its id"] = ""
@@ -54,34 +53,33 @@ class Place:
     line: Annotated[int, "", "its first line"] = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Record:
+class Record(Part):
     """Of one gate. A part that an engine's fault left empty has null figures."""
 
     schema: Annotated[int, "", "version of this object: 2"] = SCHEMA
     gate: Annotated[str, "", '"green", "red", or "regressed": right output, but a figure worse than its baseline'] = RED
-    asked: Annotated[AskedPart, "", ""] = field(default_factory=AskedPart)
-    workload: Annotated[WorkloadPart, "", ""] = field(default_factory=WorkloadPart)
-    engine: Annotated[EnginePart, "", ""] = field(default_factory=EnginePart)
-    verdict: Annotated[VerdictPart, "", ""] = field(default_factory=VerdictPart)
-    coverage: Annotated[CoveragePart, "", ""] = field(default_factory=CoveragePart)
+    asked: Annotated[AskedPart, "", ""] = AskedPart()
+    workload: Annotated[WorkloadPart, "", ""] = WorkloadPart()
+    engine: Annotated[EnginePart, "", ""] = EnginePart()
+    verdict: Annotated[VerdictPart, "", ""] = VerdictPart()
+    coverage: Annotated[CoveragePart, "", ""] = CoveragePart()
     detection: Annotated[DetectionPart | None, "", "null where red, and on models without a measured table"] = None
-    throughput: Annotated[ThroughputPart, "", ""] = field(default_factory=ThroughputPart)
-    latency: Annotated[LatencyPart, "", ""] = field(default_factory=LatencyPart)
-    acceptance: Annotated[AcceptancePart, "", ""] = field(default_factory=AcceptancePart)
-    target_alone: Annotated[TargetAlonePart, "", ""] = field(default_factory=TargetAlonePart)
-    speedup: Annotated[SpeedupPart, "", ""] = field(default_factory=SpeedupPart)
-    roofline: Annotated[RooflinePart, "", ""] = field(default_factory=RooflinePart)
-    energy: Annotated[EnergyPart, "", ""] = field(default_factory=EnergyPart)
-    memory: Annotated[MemoryPart, "", ""] = field(default_factory=MemoryPart)
-    load: Annotated[LoadPart, "", ""] = field(default_factory=LoadPart)
-    times: Annotated[TimesPart, "", ""] = field(default_factory=TimesPart)
-    hardware: Annotated[HardwarePart, "", ""] = field(default_factory=HardwarePart)
+    throughput: Annotated[ThroughputPart, "", ""] = ThroughputPart()
+    latency: Annotated[LatencyPart, "", ""] = LatencyPart()
+    acceptance: Annotated[AcceptancePart, "", ""] = AcceptancePart()
+    target_alone: Annotated[TargetAlonePart, "", ""] = TargetAlonePart()
+    speedup: Annotated[SpeedupPart, "", ""] = SpeedupPart()
+    roofline: Annotated[RooflinePart, "", ""] = RooflinePart()
+    energy: Annotated[EnergyPart, "", ""] = EnergyPart()
+    memory: Annotated[MemoryPart, "", ""] = MemoryPart()
+    load: Annotated[LoadPart, "", ""] = LoadPart()
+    times: Annotated[TimesPart, "", ""] = TimesPart()
+    hardware: Annotated[HardwarePart, "", ""] = HardwarePart()
     baseline: Annotated[BaselinePart | None, "", "null where nothing was compared"] = None
     failures: Annotated[tuple[str, ...], "", "red: what the test's failure said"] = ()
     warnings: Annotated[tuple[str, ...], "", "what to know before comparing the figures"] = ()
     notes: Annotated[tuple[str, ...], "", "what was done to rows of the dataset"] = ()
-    place: Annotated[Place, "", ""] = field(default_factory=Place)
+    place: Annotated[Place, "", ""] = Place()
 
     @property
     def red(self) -> bool:
@@ -154,7 +152,7 @@ def from_json(told: Mapping[str, Any], parts: Parts | None = None) -> Record:
     return part_from(Record, told)
 
 
-def part_from(part: type[Part], told: Mapping[str, Any]) -> Part:
+def part_from(part: type[Value], told: Mapping[str, Any]) -> Value:
     """A part of these keys; what is left out has its default, what is unknown is passed over."""
     return part(**{name: read(told[name]) for name, read in readers(part).items() if name in told})
 
