@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, PrivateAttr, ValidationInfo
 
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.workloads.mistakes import invalid, key
@@ -105,25 +105,24 @@ class RowsSource(PromptSource):
         return SourceFault(f"each of its {chosen.skipped} rows is malformed, the first {where}", self.data_key)
 
 
+def _openable(path: str, info: ValidationInfo) -> str:
+    """Look whether data are there, and make the path absolute."""
+    whole = beside_scenario(path, info)
+    try:
+        readable(whole)
+    except ConfigurationError as error:
+        raise invalid(str(error)) from None
+    return str(whole)
+
+
 class FileRows(RowsSource):
     """Rows of a file beside the scenario."""
 
     data_key: ClassVar[str] = "path"
 
-    path: str = key(
-        "a file, relative to the folder of the scenario file", 'path = "data.jsonl"', strict=True, min_length=1
+    path: Annotated[str, Field(strict=True, min_length=1), AfterValidator(_openable)] = key(
+        "a file, relative to the folder of the scenario file", 'path = "data.jsonl"'
     )
-
-    @field_validator("path")
-    @classmethod
-    def _openable(cls, path: str, info: ValidationInfo) -> str:
-        """Look whether data are there, and make the path absolute."""
-        whole = beside_scenario(path, info)
-        try:
-            readable(whole)
-        except ConfigurationError as error:
-            raise invalid(str(error)) from None
-        return str(whole)
 
     @property
     def data_name(self) -> str:

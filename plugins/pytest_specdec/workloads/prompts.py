@@ -21,7 +21,6 @@ from pydantic import (
     Field,
     PrivateAttr,
     ValidationInfo,
-    field_validator,
 )
 
 from pytest_specdec.errors import ConfigurationError
@@ -179,33 +178,25 @@ _DEFAULT_COLUMN = "prompt"
 _MOST_TOLD = 5
 
 
+def _readable(path: str, info: ValidationInfo) -> str:
+    """Read the file once to judge it, and make the path absolute."""
+    whole = beside_scenario(path, info)
+    if "column" in info.data:
+        read_prompts(whole, info.data["column"])
+    return str(whole)
+
+
 class FileSource(Texts):
     """The prompts of a UTF-8 file, encoded with the target's tokenizer. The file is read once, with the scenario."""
 
     format: Literal["file"]
-    column: str | None = key(
-        'the key that holds the prompt in each line of a .jsonl file ("prompt" if absent)',
-        'column = "prompt"',
-        None,
-        strict=True,
-        min_length=1,
+    column: _Text | None = key(
+        'the key that holds the prompt in each line of a .jsonl file ("prompt" if absent)', 'column = "prompt"', None
     )
-    path: str = key(
-        "a .txt or .jsonl file, relative to the folder of the scenario file",
-        'path = "prompts.jsonl"',
-        strict=True,
-        min_length=1,
+    path: Annotated[_Text, AfterValidator(_readable)] = key(
+        "a .txt or .jsonl file, relative to the folder of the scenario file", 'path = "prompts.jsonl"'
     )
     _texts: tuple[str, ...] = PrivateAttr(default=())
-
-    @field_validator("path")
-    @classmethod
-    def _readable(cls, path: str, info: ValidationInfo) -> str:
-        """Read the file once to judge it, and make the path absolute."""
-        whole = beside_scenario(path, info)
-        if "column" in info.data:
-            read_prompts(whole, info.data["column"])
-        return str(whole)
 
     def model_post_init(self, context: Any, /) -> None:
         """Keep the texts."""
