@@ -19,7 +19,6 @@ from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.workloads.mistakes import invalid, key
 from pytest_specdec.workloads.prompts import Drawing, PromptSource, SourceFault, beside_scenario
 from pytest_specdec.workloads.rows import (
-    Choice,
     Chosen,
     Item,
     Malformed,
@@ -27,6 +26,7 @@ from pytest_specdec.workloads.rows import (
     Turns,
     Wrong,
     cell,
+    choose,
     csv_rows,
     hub_rows,
     json_lines,
@@ -89,7 +89,7 @@ class RowsSource(PromptSource):
         drawn = seed if self.order == "shuffled" else None
         if (count, drawn) not in self._kept:
             try:
-                chosen = Choice(count, drawn, self.skip_malformed).of(self.find_items(), self.data_name)
+                chosen = choose(self.find_items(), self.data_name, count, drawn, self.skip_malformed)
             except ConfigurationError as error:
                 raise SourceFault(str(error), getattr(error, "key", self.data_key)) from None
             if not chosen.items:

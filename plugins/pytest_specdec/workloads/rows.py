@@ -202,37 +202,33 @@ class Chosen:
             yield f"{told}; they are sent as the load says"
 
 
-@dataclass(frozen=True)
-class Choice:
-    """`count`: how many, None for all. `seed`: draws them, None for the order of the file. `skip`: leave wrong ones."""
+def choose(found: Iterable[Item | Wrong], name: str, count: int | None, seed: int | None, skip: bool) -> Chosen:
+    """Choose among what is found in `name`. Raises ConfigurationError that names wrong rows, unless `skip`.
 
-    count: int | None
-    seed: int | None
-    skip: bool
-
-    def of(self, found: Iterable[Item | Wrong], name: str) -> Chosen:
-        """Choose among what is found. Raises ConfigurationError that names wrong rows, unless they are skipped."""
-        wrong: list[Wrong] = []
-        good = self._good(iter(found), wrong, name)
-        items = tuple(islice(good, self.count) if self.seed is None else self._draw(good, self.seed))
-        return Chosen(items, len(wrong), wrong[0] if wrong else None)
-
-    def _good(self, found: Iterator[Item | Wrong], wrong: list[Wrong], name: str) -> Iterator[Item]:
-        for each in found:
-            if isinstance(each, Item):
-                yield each
-                continue
-            wrong.append(each)
-            if not self.skip:
-                wrong += islice((other for other in found if isinstance(other, Wrong)), _MOST_TOLD)
-                raise ConfigurationError(_describe(wrong, name))
-
-    def _draw(self, good: Iterator[Item], seed: int) -> list[Item]:
-        """The items with the smallest random keys, smallest first: so a larger count begins with a smaller one."""
+    `count`: how many, None for all. `seed`: draws them, None for the order of the file. Drawn are the items with the
+    smallest random keys, smallest first: so a larger count begins with a smaller one.
+    """
+    wrong: list[Wrong] = []
+    good = _pass_over(iter(found), wrong, name, skip)
+    if seed is None:
+        items = tuple(islice(good, count))
+    else:
         dice = random.Random(seed)
         keyed = ((dice.random(), number, item) for number, item in enumerate(good))
-        ordered = sorted(keyed) if self.count is None else heapq.nsmallest(self.count, keyed)
-        return [item for _, _, item in ordered]
+        ordered = sorted(keyed) if count is None else heapq.nsmallest(count, keyed)
+        items = tuple(item for _, _, item in ordered)
+    return Chosen(items, len(wrong), wrong[0] if wrong else None)
+
+
+def _pass_over(found: Iterator[Item | Wrong], wrong: list[Wrong], name: str, skip: bool) -> Iterator[Item]:
+    for each in found:
+        if isinstance(each, Item):
+            yield each
+            continue
+        wrong.append(each)
+        if not skip:
+            wrong += islice((other for other in found if isinstance(other, Wrong)), _MOST_TOLD)
+            raise ConfigurationError(_describe(wrong, name))
 
 
 def _describe(wrong: list[Wrong], name: str) -> str:

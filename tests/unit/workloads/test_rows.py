@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.workloads.rows import (
-    Choice,
     Item,
     Row,
     Wrong,
+    choose,
     csv_rows,
     hub_rows,
     json_lines,
@@ -148,7 +148,7 @@ def number_rows(rows: int) -> list[Item | Wrong]:
 def test_the_first_rows_need_no_look_at_the_others() -> None:
     """A trace of millions of rows is not read to its end for a hundred."""
     source = iter(number_rows(1000))
-    chosen = Choice(3, None, skip=False).of(source, "f")
+    chosen = choose(source, "f", 3, None, skip=False)
     assert [item.at for item in chosen.items] == [":0", ":1", ":2"]
     assert len(list(source)) == 997
 
@@ -158,8 +158,8 @@ def test_the_first_rows_need_no_look_at_the_others() -> None:
 def test_a_larger_count_of_drawn_rows_begins_with_a_smaller_one(few: int, more: int, seed: int) -> None:
     """And all of them are each row once."""
     rows = number_rows(200)
-    one, other = (Choice(count, seed, skip=False).of(rows, "f").items for count in (few, few + more))
-    everything = Choice(None, seed, skip=False).of(rows, "f").items
+    one, other = (choose(rows, "f", count, seed, skip=False).items for count in (few, few + more))
+    everything = choose(rows, "f", None, seed, skip=False).items
     assert other[:few] == one
     assert everything[: few + more] == other
     assert {item.at for item in everything} == {f":{n}" for n in range(200)}
@@ -168,7 +168,7 @@ def test_a_larger_count_of_drawn_rows_begins_with_a_smaller_one(few: int, more: 
 def test_drawn_rows_come_from_the_whole_file_and_depend_on_the_seed() -> None:
     """Each half of the file gives about half of the rows."""
     rows = number_rows(1000)
-    one, other = (Choice(200, seed, skip=False).of(rows, "f").items for seed in (1, 2))
+    one, other = (choose(rows, "f", 200, seed, skip=False).items for seed in (1, 2))
     assert one != other
     assert 70 < sum(int(item.at[1:]) < 500 for item in one) < 130
 
@@ -177,21 +177,21 @@ def test_wrong_rows_are_told_by_reason_with_both_remedies() -> None:
     """Rows that share a reason are told together, five at most."""
     rows: list[Item | Wrong] = [Wrong(":2", "no a"), *number_rows(1), Wrong(":4", "no b"), Wrong(":5", "no a")]
     with pytest.raises(ConfigurationError) as caught:
-        Choice(1, None, skip=False).of(rows, "f.csv")
+        choose(rows, "f.csv", 1, None, skip=False)
     remedies = "correct such rows, or leave them out with skip_malformed = true"
     assert str(caught.value) == f"f.csv:2,:5: no a; f.csv:4: no b; {remedies}"
     with pytest.raises(ConfigurationError) as caught:
-        Choice(1, None, skip=False).of([Wrong(f":{n}", "no a") for n in range(9)], "f.csv")
+        choose([Wrong(f":{n}", "no a") for n in range(9)], "f.csv", 1, None, skip=False)
     assert str(caught.value) == f"f.csv:0,:1,:2,:3,:4: no a; and more of them; {remedies}"
 
 
 def test_wrong_rows_are_skipped_on_request_and_counted() -> None:
     """Those that were met on the way, not those beyond."""
     rows: list[Item | Wrong] = [Wrong(":1", "x"), Item(":2"), Wrong(":3", "y"), Item(":4"), Wrong(":5", "z")]
-    chosen = Choice(2, None, skip=True).of(rows, "f")
+    chosen = choose(rows, "f", 2, None, skip=True)
     assert ([item.at for item in chosen.items], chosen.skipped, chosen.first_skipped) == (
         [":2", ":4"],
         2,
         Wrong(":1", "x"),
     )
-    assert Choice(None, None, skip=True).of(rows, "f").skipped == 3
+    assert choose(rows, "f", None, None, skip=True).skipped == 3
