@@ -155,16 +155,6 @@ class OpenLoad(_Load):
         return due if self.max_seconds is None else tuple(moment for moment in due if moment <= self.max_seconds)
 
 
-def trace_fault(load: Load, times: Times) -> str | None:
-    """Why a source with these times cannot be played, with the remedy; None if it can, or need not."""
-    if not load.needs_times:
-        return None
-    if times is None:
-        return 'arrivals = "trace" needs a source whose prompts have times: name one, or give a rate'
-    falls = [place for place, (one, other) in enumerate(pairwise(times), start=2) if other < one]
-    return f"the time of prompt {falls[0]} lies before that of the prompt before it: sort the trace" if falls else None
-
-
 Load: TypeAlias = OfflineLoad | ClosedLoad | OpenLoad
 
 DIGITS = 6

@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import cycle
+from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
 
@@ -27,7 +27,7 @@ from pydantic import (
 
 from pytest_specdec.errors import ConfigurationError, did_you_mean
 from pytest_specdec.workloads.datasets import FileDataset, HubSource
-from pytest_specdec.workloads.load import Above0, ClosedLoad, Load, Objectives, OpenLoad, trace_fault
+from pytest_specdec.workloads.load import Above0, ClosedLoad, Load, Objectives, OpenLoad
 from pytest_specdec.workloads.mistakes import TomlFile, all_mistakes, invalid, key, read_toml, refuse_by
 from pytest_specdec.workloads.prompts import (
     Drawing,
@@ -165,11 +165,14 @@ def _below_max_tokens(min_tokens: int, info: ValidationInfo) -> Iterator[str]:
 
 def _playable(load: Load, info: ValidationInfo) -> Iterator[str]:
     """A trace that the source does not have is not played."""
-    if {"source", "count", "seed"} <= info.data.keys():
+    if load.needs_times and {"source", "count", "seed"} <= info.data.keys():
         source, count, seed = (info.data[key] for key in ("source", "count", "seed"))
-        times = _from_source(lambda: source.arrivals(count or source.size or 0, seed)) if load.needs_times else None
-        if fault := trace_fault(load, times):
-            yield fault
+        times = _from_source(lambda: source.arrivals(count or source.size or 0, seed))
+        if times is None:
+            yield 'arrivals = "trace" needs a source whose prompts have times: name one, or give a rate'
+        falls = [place for place, (one, other) in enumerate(pairwise(times or ()), start=2) if other < one]
+        if falls:
+            yield f"the time of prompt {falls[0]} lies before that of the prompt before it: sort the trace"
 
 
 def _heeded(value: int | None, info: ValidationInfo) -> Iterator[str]:
