@@ -8,15 +8,10 @@ from pathlib import Path
 import pytest
 
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.workloads.scenario import load_scenario
+from pytest_specdec.workloads.scenario import Scenario, load_scenario
 
 RANDOM = 'source = { format = "random", length = 4 }\ncount = 3\nmax_tokens = 8\n'
-KEYS = (
-    "name, description, source, seed, count, chat_template_kwargs, max_tokens, min_tokens, ignore_eos,"
-    " stop, stop_token_ids, output_length, sampling, sampling_in_turn, load, concurrency, waves, prefix_cache,"
-    " follow_ups, rounds, interval, warmup_rounds, demand, min_speedup, max_energy_ratio, min_acceptance_rate,"
-    " min_mean_accepted_length, max_tie_rate, detects, slo, min_goodput"
-)
+KEYS = ", ".join(Scenario.model_fields)
 FORMATS = (
     'it is one of "random", "text", "ids", "file", "jsonl", "json", "csv", "parquet", "spec_bench", "mt_bench",'
     ' "speed_bench", "sharegpt", "vllm_custom", "azure", "burstgpt", "mooncake", "hugging_face",'
@@ -142,88 +137,41 @@ def test_keys_that_are_missing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("line", "found"),
     [
-        ("count = 0", "expected a whole number of prompts, 1 or more, found 0: write for example count = 8"),
-        (
-            "max_tokens = 8.0",
-            "expected a whole number of tokens, 1 or more, found 8.0: write for example max_tokens = 64",
-        ),
-        (
-            'min_tokens = "1"',
-            'expected a whole number of tokens, 0 or more, found "1": write for example min_tokens = 16',
-        ),
-        ("ignore_eos = 1", "expected true or false, found 1: write for example ignore_eos = false"),
-        ("seed = -1", "expected a whole number, 0 or more, found -1: write for example seed = 7"),
-        ("rounds = true", "expected a whole number of rounds, 1 or more, found true: write for example rounds = 5"),
-        (
-            "warmup_rounds = []",
-            "expected a whole number of rounds, 0 or more, found []: write for example warmup_rounds = 2",
-        ),
-        (
-            "concurrency = -2",
-            "expected a whole number of requests, 1 or more, or a list of such to sweep, found -2: write for example"
-            " concurrency = 4",
-        ),
-        (
-            "description = 3",
-            'expected a text, found 3: write for example description = "Short random prompts, four at once."',
-        ),
-        (
-            'stop = "x"',
-            r'expected a list of texts, none of them empty, found "x": write for example stop = ["\n\n", "###"]',
-        ),
-        (
-            'stop = ["x", ""]',
-            'expected a list of texts, none of them empty, found "" as item 2:'
-            r' write for example stop = ["\n\n", "###"]',
-        ),
-        (
-            "stop_token_ids = [1, 'x']",
-            'expected a list of token ids, each 0 or more, found "x" as item 2:'
-            " write for example stop_token_ids = [2, 7]",
-        ),
-        (
-            "sampling = 1",
-            "expected a table of sampling fields under the engine's own names, found 1:"
-            " write for example sampling = { frequency_penalty = 0.5 }",
-        ),
-        ("min_speedup = 0", "expected a number above 0, found 0: write for example min_speedup = 1.2"),
-        ("max_energy_ratio = 0", "expected a number above 0, found 0: write for example max_energy_ratio = 0.9"),
-        ("min_speedup = inf", "expected a number above 0, found Infinity: write for example min_speedup = 1.2"),
-        (
-            "min_acceptance_rate = 60",
-            "expected a number from 0 to 1, found 60: write for example min_acceptance_rate = 0.6",
-        ),
-        (
-            "min_mean_accepted_length = true",
-            "expected a number of tokens above 0, found true: write for example min_mean_accepted_length = 2.5",
-        ),
-        ("max_tie_rate = -0.1", "expected a number from 0 to 1, found -0.1: write for example max_tie_rate = 0.05"),
-        (
-            'name = "a b"',
-            "expected letters, digits, dots, dashes and underscores, beginning with a letter or digit,"
-            ' found "a b": write for example name = "short"',
-        ),
-        (
-            'source = "random"',
-            'expected a table that says where prompts come from, found "random":'
-            ' write for example source = { format = "random", length = 16 }',
-        ),
-        (
-            "load = 4",
-            'expected a table that says how requests arrive, found 4: write for example load = { kind = "closed" }',
-        ),
+        ("count = 0", "0"),
+        ("max_tokens = 8.0", "8.0"),
+        ('min_tokens = "1"', '"1"'),
+        ("ignore_eos = 1", "1"),
+        ("seed = -1", "-1"),
+        ("rounds = true", "true"),
+        ("warmup_rounds = []", "[]"),
+        ("concurrency = -2", "-2"),
+        ("description = 3", "3"),
+        ('stop = "x"', '"x"'),
+        ('stop = ["x", ""]', '"" as item 2'),
+        ("stop_token_ids = [1, 'x']", '"x" as item 2'),
+        ("sampling = 1", "1"),
+        ("min_speedup = 0", "0"),
+        ("max_energy_ratio = 0", "0"),
+        ("min_speedup = inf", "Infinity"),
+        ("min_acceptance_rate = 60", "60"),
+        ("min_mean_accepted_length = true", "true"),
+        ("max_tie_rate = -0.1", "-0.1"),
+        ('name = "a b"', '"a b"'),
+        ('source = "random"', '"random"'),
+        ("load = 4", "4"),
     ],
 )
-def test_a_value_of_the_wrong_type_or_out_of_range(line: str, message: str) -> None:
-    """The line is the key's own, although its text stands in a comment and in a string before."""
+def test_a_value_of_the_wrong_type_or_out_of_range(line: str, found: str) -> None:
+    """In the words of its key; the line is the key's own, although its text stands in a comment and a string before."""
     key = line.partition(" ")[0]
     kept = [each for each in RANDOM.splitlines() if not each.startswith(f"{key} ")]
     decoy = f"# {line}\n" + ('description = """\n' + line.replace('"', "'") + '\n"""\n' if key != "description" else "")
     text = decoy + "\n".join([*kept, line])
-    expected = f"x.toml:{text.count(chr(10)) + 1}: {key}: {message}"
-    assert error_of(text) == expected
+    field = Scenario.model_fields[key]
+    message = f"expected {field.description}, found {found}: write for example {(field.examples or ())[0]}"
+    assert error_of(text) == f"x.toml:{text.count(chr(10)) + 1}: {key}: {message}"
 
 
 @pytest.mark.parametrize(
