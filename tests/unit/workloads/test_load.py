@@ -144,62 +144,53 @@ def test_a_trace_that_runs_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "message"),
+    ("load", "message"),
     [
+        ('"open"', "load.rate: missing: an open load needs requests a second, for example rate = 8.0"),
         (
-            'load = { kind = "open" }',
-            "load.rate: missing: an open load needs requests a second, for example rate = 8.0",
-        ),
-        (
-            'load = { kind = "open", rate = 0 }',
+            '"open", rate = 0',
             "load.rate: expected a number of requests a second, above 0, found 0: write for example rate = 8.0",
         ),
+        ('"open", rate = 4, rates = [1, 2]', "load.rate: one rate beside a sweep of `rates`: remove one of them"),
         (
-            'load = { kind = "open", rate = 4, rates = [1, 2] }',
-            "load.rate: one rate beside a sweep of `rates`: remove one of them",
-        ),
-        (
-            'load = { kind = "open", rates = [2] }',
+            '"open", rates = [2]',
             "load.rates: a sweep goes up: write two rates or more, each higher than the one before",
         ),
         (
-            'load = { kind = "open", rates = [2, 4, 4] }',
+            '"open", rates = [2, 4, 4]',
             "load.rates: a sweep goes up: write two rates or more, each higher than the one before",
         ),
         (
-            'load = { kind = "open", rate = 4, arrivals = "trace" }',
+            '"open", rate = 4, arrivals = "trace"',
             "load.rate: a trace has times of its own: remove `rate`, and use time_scale to play it faster",
         ),
         (
-            'load = { kind = "open", rates = [2, 4], arrivals = "trace" }',
+            '"open", rates = [2, 4], arrivals = "trace"',
             'load.rates: a trace has times of its own: remove `rates`, or write arrivals = "poisson"',
         ),
         (
-            'load = { kind = "open", rate = 4, burstiness = 2.0 }',
+            '"open", rate = 4, burstiness = 2.0',
             'load.burstiness: shapes gamma arrivals only: remove it, or write arrivals = "gamma", not "poisson"',
         ),
         (
-            'load = { kind = "open", rate = 4, time_scale = 2.0 }',
+            '"open", rate = 4, time_scale = 2.0',
             'load.time_scale: stretches a trace only: remove it and change `rate`; arrivals are "poisson" here',
         ),
         (
-            'load = { kind = "open", rate = 4, arrivals = "uniform" }',
+            '"open", rate = 4, arrivals = "uniform"',
             'load.arrivals: expected "constant", "poisson", "gamma" or "trace", found "uniform":'
             ' write for example arrivals = "poisson"',
         ),
         (
-            TRACE,
+            '"open", arrivals = "trace"',
             'load: arrivals = "trace" needs a source whose prompts have times: name one, or give a rate',
         ),
-        (
-            'load = { kind = "offline", rate = 4 }',
-            "unknown key 'load.rate': the keys of load with kind = \"offline\" are kind",
-        ),
+        ('"offline", rate = 4', "unknown key 'load.rate': the keys of load with kind = \"offline\" are kind"),
     ],
 )
-def test_loads_that_do_not_go_together(lines: str, message: str) -> None:
+def test_loads_that_do_not_go_together(load: str, message: str) -> None:
     """Each with file, line, key and remedy."""
-    assert error_of(RANDOM + lines) == f"x.toml:4: {message}"
+    assert error_of(f"{RANDOM}load = {{ kind = {load} }}") == f"x.toml:4: {message}"
 
 
 @pytest.mark.parametrize("kind", ["offline", "open"])
