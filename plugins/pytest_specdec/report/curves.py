@@ -16,6 +16,7 @@ from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.history.compare import figure_of
 from pytest_specdec.history.saved import SavedRun
 from pytest_specdec.metrics.speedup import Gain, break_even_concurrency
+from pytest_specdec.record import Figure as Known
 from pytest_specdec.record import Record
 from pytest_specdec.record.parts import PointPart
 from pytest_specdec.report.decision import BY
@@ -62,7 +63,7 @@ def _read(path: Path) -> Mapping[str, Mapping[str, Sequence[Any]]]:
     return gpus
 
 
-Value = Callable[[Record], float | None]
+Both = Callable[[Record], tuple[Known[float], Known[float]]]
 PERCENTILES = ("p50", "p90", "p95", "p99")
 LATENCIES = {"ttft_s": "Time to first token", "itl_s": "Time from token to token", "e2e_s": "Time of a whole request"}
 GAMMA = "γ (draft tokens a step)"
@@ -84,12 +85,7 @@ def curves(group: str, gates: Sequence[Gate]) -> list[Figure]:
 
 def speedup(group: str, gates: Sequence[Gate]) -> Figure:
     """Measured speed-up over the target alone against γ, beside the model's prediction."""
-    lines = _against_gamma(
-        gates,
-        lambda record: record.speedup.ratio.value,
-        "predicted",
-        lambda record: record.speedup.model.predicted.value,
-    )
+    lines = _against_gamma(gates, "predicted", lambda record: (record.speedup.ratio, record.speedup.model.predicted))
     note = "Dashed: what the model predicts. Dotted: as fast as the target alone."
     return Figure("Speed-up against γ", group, GAMMA, "speed-up (×)", lines, level=1.0, note=note)
 
@@ -97,10 +93,7 @@ def speedup(group: str, gates: Sequence[Gate]) -> Figure:
 def energy(group: str, gates: Sequence[Gate]) -> Figure:
     """Energy a token against γ, the target alone at γ = 0 and as a level; net is above the idle device."""
     lines = _against_gamma(
-        gates,
-        lambda record: record.energy.joules_per_token.value,
-        "net of idle",
-        lambda record: record.energy.net_joules_per_token.value,
+        gates, "net of idle", lambda of: (of.energy.joules_per_token, of.energy.net_joules_per_token)
     )
     joules = [gate.record.energy.joules_per_token.value for gate in gates if gate.gamma == 0]
     note = "γ = 0 and the dotted level: the target alone. Dashed: the draw of the idle device is taken off."
@@ -108,14 +101,15 @@ def energy(group: str, gates: Sequence[Gate]) -> Figure:
     return Figure("Energy against γ", group, GAMMA, "energy (J/token)", lines, level=level, note=note)
 
 
-def _against_gamma(gates: Sequence[Gate], value: Value, derived: str, derive: Value) -> tuple[Line, ...]:
+def _against_gamma(gates: Sequence[Gate], derived: str, both: Both) -> tuple[Line, ...]:
     """For each method its measured line, and beside it the derived one."""
     lines: list[Line] = []
     for family, members in grouped(sorted(gates, key=lambda gate: gate.gamma), lambda gate: gate.family).items():
         x = tuple(float(gate.gamma) for gate in members)
-        lines.append(Line(family, x, tuple(value(gate.record) for gate in members)))
-        modelled = tuple(derive(gate.record) for gate in members)
-        lines.append(Line(f"{family}, {derived}", x, modelled, modelled=True, beside=family))
+        measured, modelled = (
+            tuple(each.value for each in y) for y in zip(*(both(gate.record) for gate in members), strict=True)
+        )
+        lines += [Line(family, x, measured), Line(f"{family}, {derived}", x, modelled, modelled=True, beside=family)]
     return tuple(lines)
 
 

@@ -81,21 +81,19 @@ def _findings(record: Record) -> Iterator[tuple[int, float, str]]:
 def change_notes(records: Sequence[Record], verbose: bool) -> list[str]:
     """What has changed since the baseline runs: versions, then what is not good or has none, else a count."""
     held = [(record, record.baseline) for record in records if record.baseline is not None]
-    notes = list(dict.fromkeys(note for record, baseline in held for note in _around(record, baseline)))
+    around = []
+    for record, baseline in held:
+        around += [f"{name_of(record)}: not compared: {baseline.reason}"] if baseline.reason else []
+        around += [f"passed over: {refused}" for refused in baseline.passed_over]
+        if baseline.circumstances:
+            around.append(f"changed since run {baseline.run}: {'; '.join(baseline.circumstances)}")
+    notes = list(dict.fromkeys(around))
     changes = [(record, baseline, change) for record, baseline in held for change in baseline.changes]
     told = [each for each in changes if verbose or each[2].outcome != Outcome.GOOD.value]
     notes += [f"{name_of(record)} since run {then.run}: {in_words(change)}" for record, then, change in told]
     if len(told) < len(changes):
         notes.append(f"within their thresholds: {len(changes) - len(told)} of {len(changes)} changes")
     return notes
-
-
-def _around(record: Record, baseline: BaselinePart) -> Iterator[str]:
-    if baseline.reason:
-        yield f"{name_of(record)}: not compared: {baseline.reason}"
-    yield from (f"passed over: {refused}" for refused in baseline.passed_over)
-    if baseline.circumstances:
-        yield f"changed since run {baseline.run}: {'; '.join(baseline.circumstances)}"
 
 
 TITLE = "## Speculative decoding: is it exact, is it faster"
@@ -133,16 +131,12 @@ def _annotation(record: Record) -> str:
     failures = record.failures or (record.baseline.failures if record.baseline else ())
     reasons = [each.partition("\n")[0] for each in failures or filter(None, (record.verdict.detail,))]
     said = "; ".join(reasons) or (f"red, though its output is {outcome}" if record.passes else outcome)
-    where = f"file={_property(place.file)},line={place.line},title={_property(name_of(record))}"
-    return f"::error {where}::{_data(said)}"
+    file, title = (text.translate(PROPERTY) for text in (place.file, name_of(record)))
+    return f"::error file={file},line={place.line},title={title}::{said.translate(DATA)}"
 
 
-def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+DATA = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
+PROPERTY = {**DATA, **str.maketrans({":": "%3A", ",": "%2C"})}
 
 
 ASKED = ("scenario", "engine", "target", "draft", "method", "gamma", "dtype")

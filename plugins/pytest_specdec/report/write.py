@@ -78,12 +78,9 @@ def table(figure: Figure) -> tuple[list[str], list[list[str]], int]:
     if not figure.x_names:
         xs.sort(key=float)
     kept = xs if len(xs) <= MOST_ROWS else [*xs[: MOST_ROWS // 2], *xs[-MOST_ROWS // 2 :]]
-    rows = [[x, *(_cell(values.get((line.name, x))) for line in figure.lines)] for x in kept]
+    told = {key: "–" if y is None else f"{y:.4g}" for key, y in values.items()}
+    rows = [[x, *(told.get((line.name, x), "–") for line in figure.lines)] for x in kept]
     return [figure.x_label, *(line.name for line in figure.lines)], rows, len(xs) - len(kept)
-
-
-def _cell(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"
 
 
 COLUMNS = ("figure", "group", "line", "kind", "x", "x_label", "y", "y_label")

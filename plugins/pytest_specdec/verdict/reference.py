@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 
 from pytest_specdec.engines.engine import Engine, one_pass
 from pytest_specdec.generation import Generation, Run, Score
@@ -198,10 +197,8 @@ def dtype_of(engine: Engine) -> tuple[str, tuple[str, ...]]:
 
 def _scores(requests: Sequence[Request], certified: Sequence[Certified | None], facts: Facts) -> list[Score]:
     """The scores that speak of noise: not where an end was due, nor where sampling fields reshape the choice."""
-    pairs = [pair for pair in zip(requests, certified, strict=False) if not reshaping_fields(pair[0])]
-    rows = (
-        without_missed_eos(request, each.generation.token_ids, each.scores, facts)
-        for request, each in pairs
-        if each is not None and each.rated
-    )
-    return list(chain.from_iterable(rows))
+    found: list[Score] = []
+    for request, each in zip(requests, certified, strict=False):
+        if each is not None and each.rated and not reshaping_fields(request):
+            found += without_missed_eos(request, each.generation.token_ids, each.scores, facts)
+    return found
