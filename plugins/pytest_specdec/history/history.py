@@ -220,10 +220,6 @@ def _run_with(path: Path, _written: int, names: tuple[str, ...]) -> SavedRun | N
     return run_of(path, text)
 
 
-MISSING = "missing"
-INCONCLUSIVE = "inconclusive"
-
-
 @dataclass(frozen=True)
 class RegressionGate:
     """`thresholds`: none means that changes are only shown. `fail_on`: "missing", "inconclusive", or both."""
@@ -236,9 +232,10 @@ class RegressionGate:
         """The record's baseline: the run, what has changed around it, each figure's change, and failures."""
         found = self.baselines(now, test)
         changes = self._changes(now, found)
-        wanting = (found.refused and bool(self.thresholds)) or MISSING in self.fail_on
+        wanting = (found.refused and bool(self.thresholds)) or Outcome.MISSING.value in self.fail_on
         failures = [f"no baseline run: {found.problem}"] if found.record is None and wanting else []
-        failures += [_words(change, found) for change in changes if self._fails(change)]
+        fail = {Outcome.WORSE.value, *self.fail_on}
+        failures += [_words(each, found) for each in changes if each.outcome in fail or _wants_rounds(each)]
         if found.record is None or found.run is None:
             return BaselinePart(reason=found.problem or None, passed_over=found.passed_over, failures=tuple(failures))
         return BaselinePart(
@@ -261,12 +258,9 @@ class RegressionGate:
         each = (compare_figure(now, found.record, threshold, found.earlier) for threshold in self.thresholds or SHOWN)
         return tuple(change for change in each if change is not None)
 
-    def _fails(self, change: ChangePart) -> bool:
-        return change.outcome == Outcome.WORSE.value or _wants_rounds(change) or change.outcome in self.fail_on
-
 
 def _wants_rounds(change: ChangePart) -> bool:
-    return change.outcome == INCONCLUSIVE and change.wanted is not None
+    return change.outcome == Outcome.INCONCLUSIVE.value and change.wanted is not None
 
 
 def _words(change: ChangePart, found: Found) -> str:

@@ -1,23 +1,16 @@
 """Whether an open load was what it was asked to be, whether the engine kept up with it, and how many were served well.
 
-Three rates tell it: as many requests a second were due (asked), were sent, and were completed. Each is the number of
-gaps over the time from the first moment to the last. For completion it is the time from the first moment asked to the
-last answer's end, less the shortest latency: so a latency, however long, lowers no rate, but one that grows from
-request to request does, and no burst of answers at the end looks faster than what was asked. That is what saturation
-is: an engine that completes fewer than it is asked.
+As many requests a second were due (asked), were sent, and were completed; the last over a time that no latency, however
+long, makes longer, but one that grows from request to request does. That is what saturation is: an engine that
+completes fewer than it is asked.
 
-A request may also be sent late by the machine, and not for the engine's sake: then the engine was loaded otherwise than
-it was asked to be. An engine that sends from its own loop is the cause itself while it has something to do. Completion
-at best is what it would have been, at most, had nothing been held up: over fewer seconds, by as many as the machine put
-the run behind, since no answer would have come earlier than that. A rate that was not completed, and at best would have
-been, is inconclusive.
+A request may also be sent late by the machine, and not for the engine's sake. Completion at best is what it would have
+been, at most, had nothing been held up; a rate that was not completed, and at best would have been, is inconclusive.
+The send lag is part of the latencies; past a tolerance it is flagged, since the engine was then loaded otherwise.
 
-The time from the moment a request was due to that at which it was sent is its send lag. It is part of the latencies,
-which count from the moment it was due; past a tolerance it is flagged, since the engine was then loaded otherwise.
-
-Goodput is the share of requests, and how many a second, that met every objective that the scenario gives them. One
-that failed or gave no token met none. One whose tokens all came at once has no time per token, so it kept nobody
-waiting for one. Failed requests are counted by what was said of them, and are part of no latency.
+Goodput is the share of requests that met every objective of the scenario. One that failed or gave no token met none;
+one whose tokens all came at once has no time per token, so it kept nobody waiting for one. Definitions are in
+docs/measurements.md.
 """
 
 from __future__ import annotations

@@ -3,18 +3,15 @@
 A round's rate is its delivered tokens over its seconds. The interval is Student's for the mean of the rates; that of a
 ratio is taken on the logarithms of pairs, each round of one arm beside one of the other. Rounds of one process are not
 independent, so the error of a mean is taken larger by what their correlation makes of it, see `squared_error`; how
-often the intervals then hold the truth is simulated in docs/measurements.md. How many rounds there are is a plan's
-matter, which says after each whether there have been enough.
+often the intervals then hold the truth is simulated in docs/measurements.md. How many there are is a plan's matter.
 
-Machines drift: clocks, temperature, neighbours. A line through the logarithms of the target's rounds tells how far it
-went from the first to the last. Arms that go first in turn cancel a steady drift. One that is not steady, all of it in
-the middle of one of n pairs at worst, moves their mean by no more than an n-th of it: so far the interval is widened.
-Where that alone is more than MOST_DRIFT there is no figure.
+Machines drift. Arms that go first in turn cancel a steady drift. One that is not steady, all of it in the middle of one
+of n pairs at worst, moves their mean by no more than an n-th of it: so far the interval is widened, and where that
+alone is more than MOST_DRIFT there is no figure.
 
-The rounds of one session do not tell how far another day's would scatter: where memory came to lie, clocks, heat, other
-guests of the machine. That is estimated from the last runs that measured the same with the same versions (random
-effects), together with what 20 sessions of the same code showed in docs/evidence/regression-gate.md. The scatter is
-never taken smaller than these runs' own.
+The rounds of one session do not tell how far another day's would scatter. That is estimated from the last runs that
+measured the same with the same versions (random effects), together with what 20 sessions of the same code showed in
+docs/evidence/regression-gate.md; it is never taken smaller than these runs' own.
 """
 
 from __future__ import annotations

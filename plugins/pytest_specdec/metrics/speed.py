@@ -1,19 +1,15 @@
 """How fast tokens came, from the arrival times of the very generations that were judged. All times in seconds.
 
-Throughput is delivered tokens over measured seconds. Its rounds stand in the record one by one: without them no later
-run can tell a change from noise, and pytest-benchmark keeps them with `--benchmark-save-data` alone. A closed load's
-round of as many requests as places is not "128 at once" for long: each answer that ends leaves its place empty. So the
-rate while all places are taken, from the first full batch to the first free place, stands beside that of the whole.
+Rounds stand in the record one by one: without them no later run can tell a change from noise. Beside the rate of a
+round stands that while every place of the load was taken, from the first full batch to the first free place.
 
-An engine hands tokens out in chunks, and under speculation a chunk carries several. So two figures stand side by side
-that are one without speculation: the chunk gap, the time between two chunks, which is what a reader waits for; and the
-inter-token latency (ITL), the same time shared evenly by the tokens of the later chunk, which is what throughput
-follows from. Tokens that come with the first one belong to the time to first token (TTFT) and have no gap.
+Under speculation a chunk carries several tokens, so two figures stand side by side that are one without it: the chunk
+gap, which is what a reader waits for, and the inter-token latency (ITL), which is what throughput follows from. A
+request that was due at a moment is timed from that moment on: who stalls does not get to leave the wait out.
 
-A request that was due at a moment is timed from that moment on, whenever it was sent: who stalls does not get to leave
-the wait out. One that failed has no latency. A figure that a request does not have (no token: no TTFT) is missing,
-never zero: it is left out and counted. Before any figure is given, arrival times are held against the throughput of the
-same rounds. Definitions and their sources are in docs/measurements.md.
+A figure that a request does not have (no token: no TTFT) is missing, never zero: it is left out and counted. Before any
+figure is given, arrival times are held against the throughput of the same rounds. Definitions and their sources are in
+docs/measurements.md.
 """
 
 from __future__ import annotations

@@ -2,16 +2,15 @@
 
 The model (Leviathan et al. 2023, arXiv 2211.17192, section 3): if each draft token is accepted with chance α, a step
 of γ drafts gives (1-α^(γ+1))/(1-α) tokens on average and costs c·γ + 1 steps of the target, where c is a draft step's
-time over a target step's. α comes from the engine's counters. c cannot be read off one arm, since a step's time
-contains both drafting and verifying; a sweep over γ tells them apart: step = verify + γ · draft, a line through the
-median chunk gaps. Target step: the median chunk gap of the target-only arm at the same concurrency.
+time over a target step's. c cannot be read off one arm, since a step's time contains both drafting and verifying; a
+sweep over γ tells them apart: step = verify + γ · draft, a line through the median chunk gaps.
 
 A speed-up compares two arms that differ in nothing but speculation. Where they differ in GPU, dtype, token counts or
 verdict there is none; where one has requests that the other lacks, that is an error.
 
-From some concurrency on speculation no longer pays: where the gain crosses 1. Between two measured values its logarithm
-is a straight line over that of the concurrency; the bracket does without that: the largest value that surely pays, and
-the smallest above it that surely does not, by their intervals.
+From some concurrency on speculation no longer pays. Between two measured values the logarithm of the gain is a straight
+line over that of the concurrency; the bracket does without that: the largest value that surely pays, and the smallest
+above it that surely does not, by their intervals.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from pytest_specdec.record.parts import PointPart
 from pytest_specdec.report.decision import BY
 from pytest_specdec.report.drawing import Figure, Line
 from pytest_specdec.report.gates import TARGET_ONLY, Gate, grouped
+from pytest_specdec.report.table import milliseconds
 from pytest_specdec.thresholds import METRICS as KNOWN
 
 MOST_POINTS = 400
@@ -167,7 +168,7 @@ def latency(group: str, gates: Sequence[Gate], key: str) -> Figure:
     """Percentiles of one latency, in milliseconds."""
     at = tuple(float(index) for index in range(len(PERCENTILES)))
     told = ((gate.label, getattr(gate.record.latency, key)) for gate in gates)
-    lines = tuple(Line(label, at, tuple(_milli(each.at(name)) for name in PERCENTILES)) for label, each in told)
+    lines = tuple(Line(label, at, tuple(milliseconds(each.at(name)) for name in PERCENTILES)) for label, each in told)
     return Figure(LATENCIES[key], group, "percentile", "latency (ms)", lines, x_names=PERCENTILES)
 
 
@@ -208,13 +209,9 @@ def _over_rate(name: str, points: Sequence[PointPart], value: Callable[[PointPar
     return Line(name, tuple(point.asked for point in points), tuple(map(value, points)))
 
 
-def _milli(seconds: float | None) -> float | None:
-    return None if seconds is None else 1000 * seconds
-
-
 TTFT: dict[str, Callable[[PointPart], float | None]] = {
-    "p50": lambda point: _milli(point.ttft_p50_s),
-    "p99": lambda point: _milli(point.ttft_p99_s),
+    "p50": lambda point: milliseconds(point.ttft_p50_s),
+    "p99": lambda point: milliseconds(point.ttft_p99_s),
 }
 
 

@@ -43,7 +43,8 @@ def _speed(cell: Cell) -> Cell:
     return lambda record: cell(record) if record.shows_speed else DASH
 
 
-def _milliseconds(seconds: float | None) -> float | None:
+def milliseconds(seconds: float | None) -> float | None:
+    """Of seconds, as far as they are known."""
     return None if seconds is None else 1000 * seconds
 
 
@@ -107,8 +108,8 @@ COLUMNS: tuple[Column, ...] = (
     ("J/token", _speed(_joules)),
     ("accepted", _cell(lambda record: record.acceptance.rate.value, ".1%")),
     ("length", _cell(lambda record: record.acceptance.mean_accepted_length.value, ".2f")),
-    ("p95 ITL ms", _speed(_cell(lambda record: _milliseconds(record.latency.itl_s.p95), ".1f"))),
-    ("p95 TTFT ms", _speed(_cell(lambda record: _milliseconds(record.latency.ttft_s.p95), ".1f"))),
+    ("p95 ITL ms", _speed(_cell(lambda record: milliseconds(record.latency.itl_s.p95), ".1f"))),
+    ("p95 TTFT ms", _speed(_cell(lambda record: milliseconds(record.latency.ttft_s.p95), ".1f"))),
 )
 IDENTITY = ("scenario", "target", "engine", "method", "γ")
 WHERE_THEY_DIFFER: dict[str, tuple[str, ...]] = {

@@ -5,11 +5,10 @@ A red verdict leaves no speed, nor does a round that was not timed: `withhold_sp
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from pytest_specdec.engines.engine import Description
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.hardware import cores, gpus, processor
 from pytest_specdec.metrics.acceptance import acceptance_part
@@ -69,11 +68,12 @@ def _whole(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: 
     speedup = speedup_part(arm, target, arms, base.drift if base is not None else None)
     workload, about = measured.arms.workload, measured.about
     places = None if workload.arrivals_s else workload.concurrency
+    told = {"details": to_json(about.details), "differences": to_json(settings)}
     exercised = exercised_part(workload.requests, rounds.judged, about.details, about.context, spec.gamma)
     return Record(
         asked=asked_part(spec, scenario),
         workload=workload_part(workload),
-        engine=engine_part(about, settings),
+        engine=parts.EnginePart(versions=dict(about.versions), device=about.device, **told),
         verdict=judgement.part,
         coverage=replace(coverage_part(measured.arms.known, rounds.runs[0].generations), exercised=exercised),
         throughput=with_steady_rate(throughput_part(rounds), rounds, places),
@@ -191,12 +191,6 @@ def prompt_lengths(workload: Workload) -> parts.PromptTokens:
         max=lengths[-1],
         total=total,
     )
-
-
-def engine_part(description: Description, differences: Mapping[str, Any]) -> parts.EnginePart:
-    """What the loaded engine said of itself, and where target-only said otherwise."""
-    told = {"details": to_json(description.details), "differences": to_json(differences)}
-    return parts.EnginePart(versions=dict(description.versions), device=description.device, **told)
 
 
 def hardware_part() -> parts.HardwarePart:

@@ -82,7 +82,8 @@ class Gate:
             session.keep_arm(arms, trial.rounds)
         failures = undecided + sweep.words + failures_of(record, judgement, scenario, trial.drafting)
         failures += check_invariance(record, spec)
-        failures += judge_target(session, arms, trial.of_target)
+        of_target = (trial.first, trial.base.rounds if trial.base else None)
+        failures += judge_target(session, arms, filter(None, of_target))
         failures += write_bug_report(session, arms, record.verdict, trial.about)
         return self._conclude(record, failures)
 

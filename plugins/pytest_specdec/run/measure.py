@@ -3,12 +3,10 @@
 Every call of an engine that a measurement needs is made here; what is judged and described afterwards is what these
 rounds gave. Where only one of the two can be awake, each is woken for its turn.
 
-A sweep puts both arms under the same open load from low to high, to find where each no longer keeps up. Every rate is
-measured and judged. A rate is sustained if at least SUSTAINED_SHARE of the asked requests a second were completed and,
-where the scenario gives objectives, enough requests met them. It is inconclusive if that fails and the machine's own
-delays in sending may be why. The saturation rate is the highest one sustained, if the next one was not. The record's
-other figures are then taken at this arm's highest sustained rate, or at the lowest rate where none is: by
-pytest-benchmark, in rounds of their own.
+A sweep puts both arms under the same open load from low to high, and measures and judges every rate. One is sustained
+if at least SUSTAINED_SHARE of it was completed and, where there are objectives, enough requests met them; inconclusive
+if that fails and the machine's own delays in sending may be why. Saturation is the highest rate sustained, if the next
+one was not. The record's other figures are then taken at this arm's highest sustained rate, or at the lowest.
 """
 
 from __future__ import annotations
@@ -54,11 +52,6 @@ class Measured:
     first: Rounds | None
     base: Base | None
     target: Description | None
-
-    @property
-    def of_target(self) -> list[Rounds]:
-        """The target's own rounds, when it was measured, and beside or after the engine's."""
-        return [*([self.first] if self.first else []), *([self.base.rounds] if self.base else [])]
 
     @property
     def drafting(self) -> Drafting:

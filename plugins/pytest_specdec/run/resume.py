@@ -80,16 +80,11 @@ def _is_same(record: Record, now: Record, digest: str) -> bool:
 def _same_versions(record: Record, spec: EngineSpec) -> bool:
     """Of the engine, and of the target alone, which may run elsewhere."""
     for told, where in ((record.engine.versions, spec), (record.verdict.reference_versions, spec.target_only())):
-        here = _versions_here(where)
+        in_worker = where.backend in IN_WORKERS and where.gateway is None
+        here = VERSIONS if where.backend == "fake" else _installed(where.python or sys.executable) if in_worker else {}
         if any(_public(here.get(name, "")) != _public(version) for name, version in told.items()):
             return False
     return bool(record.engine.versions)
-
-
-def _versions_here(spec: EngineSpec) -> Mapping[str, str]:
-    if spec.backend == "fake":
-        return VERSIONS
-    return _installed(spec.python or sys.executable) if spec.backend in IN_WORKERS and spec.gateway is None else {}
 
 
 @lru_cache

@@ -129,12 +129,6 @@ def _is_full(request: Request, generation: Generation, facts: Facts) -> bool:
     return delivered >= request.max_tokens or at_the_end
 
 
-def is_stop_token(request: Request, token: int, facts: Facts) -> bool:
-    """Whether this token may end the answer; any may, as far as is known, where EOS counts and is not known."""
-    unknown = not request.ignore_eos and not facts.eos_token_ids
-    return unknown or token in facts.stop_tokens(request)
-
-
 def with_end(
     request: Request, generation: Generation, facts: Facts, alone: Sequence[tuple[int, ...]] = ()
 ) -> Generation:
@@ -224,7 +218,8 @@ def broken_stop(request: Request, generation: Generation, decoded: Decoded, fact
     passed = [stop for stop in request.stop if stop in decoded.but_last]
     if passed and not decoded.but_last.endswith(REPLACEMENT):
         return f"continued past the stop text {passed[0]!r}"
-    ended = is_stop_token(request, generation.token_ids[-1], facts) or not facts.keeps_ends
+    unknown = not facts.keeps_ends or not (request.ignore_eos or facts.eos_token_ids)  # which tokens end it
+    ended = unknown or generation.token_ids[-1] in facts.stop_tokens(request)
     if generation.finish_reason == "stop" and not ended and not any(stop in decoded.whole for stop in request.stop):
         return f"finished by 'stop' after {len(generation.token_ids)} tokens, on no stop token and no stop text"
     return None
