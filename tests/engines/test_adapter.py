@@ -106,17 +106,15 @@ def test_an_adapter_that_is_not_there_is_an_error_of_loading(
         pass
 
 
-@pytest.mark.engine("vllm")
-@pytest.mark.specdec(server={}, reference={"engine": "vllm"})
 def test_an_adapter_in_one_arm_alone_is_refused(
-    specdec: Gate, openai_server: EngineSpec, adapter: str, tmp_path: Path
+    specdec: Gate, transformers_spec: EngineSpec, transformers_ar: EngineSpec, adapter: str, tmp_path: Path
 ) -> None:
     """It is an error with the remedy, before anything is judged."""
     scenario = tmp_path / "adapted.toml"
     scenario.write_text('source = { format = "random", length = 16 }\ncount = 4\nmax_tokens = 24\nrounds = 1\n')
     two = f"this engine has the adapter {adapter} and the target alone has none, so these are two models"
     with pytest.raises(pytest.fail.Exception, match=two):
-        specdec(adapted(openai_server, adapter), load_scenario(scenario))
+        specdec(replace(adapted(transformers_spec, adapter), reference=transformers_ar), load_scenario(scenario))
 
 
 def test_what_is_more_than_lora_is_refused_in_transformers(
