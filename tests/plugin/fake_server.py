@@ -42,6 +42,8 @@ class FakeServer:
         self._options = options
         self._counted = dict.fromkeys(COUNTERS, 0)
         self._preempted = 0  # each request, once
+        self._hits = 0
+        self._cached: set[tuple[int, ...]] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, request after request."""
@@ -63,6 +65,9 @@ class FakeServer:
             whole(writer, 200, json.dumps({"data": [{"id": MODEL, "max_model_len": 512}]}))
         elif asked == "GET /metrics":
             whole(writer, 200, self._page())
+        elif asked == "POST /reset_prefix_cache":
+            self._cached.clear()
+            whole(writer, 200, "")
         elif asked == "POST /v1/completions" and "prompt_logprobs" in body:
             whole(writer, 200, json.dumps(rate(body)))
         elif asked == "POST /v1/completions":
@@ -76,7 +81,7 @@ class FakeServer:
         lines += [
             f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{position="{at}"}} {positions}' for at in range(2)
         ]
-        lines += ['vllm:spec_decode_num_drafts_created{engine="0"} 1.7e9', "vllm:prefix_cache_hits_total 0.0"]
+        lines += ['vllm:spec_decode_num_drafts_created{engine="0"} 1.7e9', f"vllm:prefix_cache_hits_total {self._hits}"]
         lines += [f"vllm:num_preemptions_total {self._preempted}"]
         return "" if self._options.fault == "no counters" else "\n".join(lines)
 
@@ -115,10 +120,17 @@ class FakeServer:
                 yield event({"error": {"message": "out of memory", "code": 500}})
                 return
             yield self._chunk(body, tokens[at : at + burst], at, len(tokens), fault)
-        counted = len(tokens) + (fault == "usage")
-        usage = {"completion_tokens": counted, "prompt_tokens": 0, "prompt_tokens_details": {"cached_tokens": 1}}
+        counted, cached = len(tokens) + (fault == "usage"), self._find_cached(tuple(body["prompt"]))
+        usage = {"completion_tokens": counted, "prompt_tokens": 0, "prompt_tokens_details": {"cached_tokens": cached}}
         yield event({"model": body["model"], "choices": [], "usage": usage})
         yield b"data: [DONE]\n\n"
+
+    def _find_cached(self, prompt: tuple[int, ...]) -> int:
+        """The whole prompt, the second time."""
+        found = len(prompt) if prompt in self._cached else 0
+        self._cached.add(prompt)
+        self._hits += found
+        return found
 
     async def _misbehave(self, fault: str | None) -> None:
         if fault == "die":

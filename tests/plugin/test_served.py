@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,9 +75,17 @@ def test_an_answer_has_ids_times_and_counters(start: Start) -> None:
     assert answer.prompt_ids == SOUND.prompt_ids
     assert answer.finish_reason == "length"
     assert [chunk.tokens for chunk in answer.chunks] == [3, 3, 2]
-    assert (answer.error, answer.cached_tokens) == (None, 1)
+    assert (answer.error, answer.cached_tokens) == (None, 0)
     assert run.speculation == Speculation(4, 8, 8, (4, 4))
     assert (run.prefix_cache_hits, run.preemptions) == (0, 2)
+
+
+def test_each_round_begins_with_an_empty_prefix_cache(start: Start) -> None:
+    """Unless the workload keeps it: then both prompts, of two tokens each, are found again."""
+    engine = start()
+    runs = [decode(engine, each) for each in (BOTH, BOTH, replace(BOTH, keeps_prefix_cache=True))]
+    assert [run.prefix_cache_hits for run in runs] == [0, 0, 4]
+    assert [each.cached_tokens for each in runs[-1].generations] == [2, 2]
 
 
 def test_the_target_alone_is_the_same_command_without_speculation(start: Start) -> None:
@@ -281,6 +290,15 @@ def pytest_give_up_soon(spec):
 def test_faulty_servers_are_red_and_the_rest_of_the_session_runs(project: Project) -> None:
     """Each test has a server of its own: it fails with its fault's name and leaves no timing; the last one passes."""
     are_red_beside_a_sound_one(project, FAULTS)
+
+
+def test_a_command_that_drafts_without_its_speculation_is_no_baseline(project: Project) -> None:
+    """Its counters say so."""
+    header = MARK.replace("'--port'", "'--drafts', '--port'")
+    project.tests(SOUND_TEST, header=header)
+    result = project.run("--benchmark-timer=time.perf_counter", *AT_ONCE)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*the baseline drafted*"])
 
 
 @pytest.mark.usefixtures("watched_to_its_end")

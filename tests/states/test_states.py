@@ -93,7 +93,7 @@ def kind(words: str) -> str:
     what, _, more = words.partition(": ")
     outcome = re.split("[:,;]", more)[0]
     if what == "judged":
-        return " ".join([what, outcome, *re.findall(r"tokens known|[a-z_]+(?= \d)|had no effect", more)])
+        return " ".join([what, outcome, *re.findall(r"tokens known|[a-z_]+(?= \d)|had no effect|log-probabilities were asked", more)])
     error = re.search(r"[A-Z]\w+(?=:)", more) if " failed while " in more else None
     return f"red {outcome}{f' {error.group()}' if error else ''}" if what == "red" else what
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -108,6 +109,20 @@ def test_chat_is_told_by_channel() -> None:
         "tool 1, name": "g",
     }
     assert read("vllm", SPOKEN["vllm"]).generation().channels is None
+
+
+def test_log_probabilities_are_those_that_came_with_the_tokens() -> None:
+    """Of a completion that asked for them, where it is known that the server tells them; a missing one shows."""
+    told = ([-0.5, None], [-0.25])
+    spoken: list[dict[str, Any] | str] = [{"choices": [{"logprobs": {"token_logprobs": each}}]} for each in told]
+    asked = replace(ASKED, sampling={"logprobs": 1})
+
+    def logprobs(dialect: str, request: Request, path: str = "/v1/completions") -> Any:
+        exchange = Exchange(path, sent=10.5, status=200, pieces=pieces(spoken))
+        return Answer(request, exchange, 10.0, "m", DIALECTS[dialect]).read().generation().logprobs
+
+    assert logprobs("vllm", asked) == (-0.5, None, -0.25)
+    assert logprobs("vllm", ASKED) is logprobs("sglang", asked) is logprobs("vllm", asked, "/v1/chat") is None
 
 
 @pytest.mark.parametrize("dialect", SPOKEN)

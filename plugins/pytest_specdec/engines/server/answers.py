@@ -81,6 +81,7 @@ class Answer:
     dialect: Dialect
     streamed: bool = True
     token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float | None] = field(default_factory=list)
     chunks: list[Chunk] = field(default_factory=list)
     prompt_ids: tuple[int, ...] | None = None
     text: str | None = None
@@ -129,7 +130,13 @@ class Answer:
             scheduled_s=exchange.due,
             error=self.error,
             cached_tokens=self.cached,
+            logprobs=tuple(self.logprobs) if self._asked_logprobs else None,
         )
+
+    @property
+    def _asked_logprobs(self) -> bool:
+        asked = self.request.sampling.get("logprobs") is not None
+        return asked and self.dialect.logprobs_at is not None and self.exchange.path == self.dialect.completions.path
 
     def _take(self, event: Event) -> None:
         if event.data == DONE:
@@ -156,6 +163,7 @@ class Answer:
         if ids:
             self.token_ids += ids
             self._take_chunk(at_s, len(ids), found_at(value, self.dialect.step_at or ("no step",)))
+        self.logprobs += found_at(value, self.dialect.logprobs_at or ("no path",)) or []
         self._take_text(found_at(value, (*CHOICE, "text")), value.get("content"))
         self._take_channels(found_at(value, (*CHOICE, "delta")) or {})
         reason = found_at(value, self.dialect.finish_at)

@@ -57,7 +57,8 @@ class Dialect:
     """One kind of server.
 
     `asks`: fields that make it tell token ids. `neutral`: greedy decoding, whatever the model's own settings say.
-    `step_at`: what is the same in all events of one step, where a step's tokens come in several.
+    `step_at`: what is the same in all events of one step, where a step's tokens come in several. `logprobs_at`: those
+    of a completion's tokens; None where nobody has seen whether the server tells them.
     `prompt_ids_at`: paths of which the first that is there counts; none where the server does not tell. `renamed`:
     finish reasons under other names. `keeps_ends`: whether the EOS or stop token that ends an answer is among its ids.
     `rates`: whether /v1/completions answers to `prompt_logprobs`. `tokenize`: whether /tokenize and /detokenize are
@@ -79,6 +80,7 @@ class Dialect:
     keeps_ends: bool = True
     completion_tokens_at: Path = ("usage", "completion_tokens")
     prompt_tokens_at: Path = ("usage", "prompt_tokens")
+    logprobs_at: Path | None = None
     cached_tokens_at: Path = ("usage", "prompt_tokens_details", "cached_tokens")
     ends_with_done: bool = True
     counters: Counters = field(default_factory=Counters)
@@ -108,6 +110,7 @@ VLLM = Dialect(
     asks={"return_token_ids": True},
     neutral={**GREEDY, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0},
     prompt_ids_at=((*CHOICE, "prompt_token_ids"), ("prompt_token_ids",)),
+    logprobs_at=(*CHOICE, "logprobs", "token_logprobs"),
     counters=VLLM_COUNTERS,
     version=("/version", "version"),
     rates=True,

@@ -217,13 +217,22 @@ class ServedEngine:
         self._refuse_failure(answers)
         after = self._read_counters()
         return Run(
-            tuple(answer.generation() for answer in answers),
+            tuple(self._without_logits(answer.generation()) for answer in answers),
             self._speculation(answers, after),
             ended - began,
             after.hits_since(self._before),
             sent_apart=True,
             preemptions=after.preemptions_since(self._before),
         )
+
+    def _without_logits(self, generation: Generation) -> Generation:
+        """Where the target alone is rated, it tells logits in the place of log-probabilities."""
+        return replace(generation, logprobs=None) if self._tells_logits else generation
+
+    @property
+    def _tells_logits(self) -> bool:
+        ours = self._process is not None and not self.spec.speculates
+        return ours if self._plan.raw_logits is None else self._plan.raw_logits
 
     def _answers(self) -> list[Answer]:
         assert self._workload is not None, "collect() before run()"
@@ -308,9 +317,7 @@ class ServedEngine:
     def _rating(self, request: Request, output: tuple[int, ...]) -> Rating:
         ends = request.stop_tokens(self.description.details.get("eos_token_ids") or ())
         until = request.min_tokens if ends else 0
-        raw = self._plan.raw_logits
-        raw = self._process is not None and not self.spec.speculates if raw is None else raw
-        return Rating(request.prompt_ids, output, until, ends, self.description.context, raw)
+        return Rating(request.prompt_ids, output, until, ends, self.description.context, self._tells_logits)
 
     def park(self) -> None:
         """Nothing: a server keeps what it holds, so two must fit beside each other."""
