@@ -31,6 +31,7 @@ WARMED = {**PLAIN, "warmup_rounds": 1}
 ENDS = {**PLAIN, "ignore_eos": False}
 STOPPED, NEVER_STOPPED = {**PLAIN, "stop": ["7>"]}, {**PLAIN, "stop": ["none of these"]}
 LOGGED = {**PLAIN, "sampling": {"logprobs": 1}}
+MIXED = {**PLAIN, "sampling_in_turn": [{"repetition_penalty": 2.0}, {}]}
 TURNS = {**PLAIN, "follow_ups": [[5]]}
 TEN_THOUSAND = {**PLAIN, "count": 40, "max_tokens": 250, "rounds": 1}
 FIVE_THOUSAND = {**TEN_THOUSAND, "max_tokens": 128}
@@ -90,7 +91,9 @@ def _toml(value: Any) -> str:
         return "{ " + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + " }"
     if isinstance(value, bool):
         return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else f"[{_toml(value[0])}]" if isinstance(value, list) else str(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 CASES = (
@@ -188,6 +191,7 @@ CASES = (
     Case("wrong in the third pass", RED, "target only, in its rounds around this engine's", where=BOTH_ARMS),
     Case("answers swapped", DIVERGENT, "tokens are beyond the floor"),
     Case("wrong in company", DIVERGENT, "first difference at token 9"),
+    Case("fields of a neighbour", DIVERGENT, "tokens are beyond the floor", MIXED, options=EXACT),
     Case("stale prefix cache", DIVERGENT, "round 1: divergent"),
     Case("rejected drafts read in the next turn", DIVERGENT, "tokens are beyond the floor", TURNS),
     Case("wrong past position 256", DIVERGENT, "tokens are beyond the floor", LONG),

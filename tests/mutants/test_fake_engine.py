@@ -18,6 +18,7 @@ from pytest_specdec.engines.fake.models import (
     EOS,
     ContextModel,
     argmax,
+    discourage,
     is_near_tie,
     probabilities,
     ulps_between,
@@ -116,6 +117,11 @@ def test_a_penalty_forbids_repetition() -> None:
     few = replace(DRAFTED, options={"model": "context", "vocabulary": 23})
     tokens = answer(few, Request(PROMPT, 20, sampling={"presence_penalty": 50.0})).token_ids
     assert len(set(tokens)) == 20
+
+
+def test_a_repetition_penalty_counts_each_token_once() -> None:
+    """What is above 0 is divided, what is below multiplied."""
+    assert discourage([2.0, -2.0, 1.0], [0, 1, 1], 2.0) == [1.0, -4.0, 1.0]
 
 
 def test_a_stop_text_ends_ids_and_text() -> None:

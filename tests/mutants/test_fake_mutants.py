@@ -13,6 +13,7 @@ import pytest
 from tests.mutants.cases import CASES, PLAIN, Case
 from tests.mutants.kills import Kill, read_committed, read_shipped, rewrite_if_asked, rewriting, section
 from tests.mutants.trial import RED, SURVIVED, Trial, run_trial
+from tests.states.test_states import in_state
 
 from pytest_specdec.engines.fake import FAULTS, clock
 from pytest_specdec.engines.spec import EngineSpec
@@ -77,12 +78,14 @@ def test_a_mutant_dies_on_a_shipped_scenario(dies_on: Callable[[Case, str], bool
 
 
 def test_each_scenario_of_a_state_is_needed() -> None:
-    """A mutant dies on it by the table, or it demands or asks for what no other does: docs/states.md has those."""
+    """A mutant dies on it by the table, or it demands, asks for or is given what no other is."""
     asked = {name: _particular(load_scenario(path)) for name, path in STATES.items()}
     alone = {
         name for name, own in asked.items() if own - set().union(*(asked[other] for other in asked if other != name))
     }
-    assert set(STATES) - alone - set(read_shipped(TITLE).values()) == set()
+    plain = EngineSpec(backend="vllm", target="t")
+    given = {name for name in STATES if in_state(plain, name, "lora") != plain}
+    assert set(STATES) - alone - given - set(read_shipped(TITLE).values()) == set()
 
 
 def _particular(scenario: Scenario) -> set[str]:

@@ -26,6 +26,7 @@ REACH = 12
 TARGET = f"constructed:tiny?memory={REACH}&ends=24"
 CROWDED = {"num_gpu_blocks_override": 13}
 OF_VLLM = ("vllm", "server")
+HELD = r"tokens known|[a-z_]+(?= \d)|had no effect|log-probabilities were asked"  # of what is told of a judged row
 UNMET = (" was demanded and did not happen", " is below min_acceptance_rate")
 Reach: TypeAlias = Callable[[EngineSpec], None]
 
@@ -93,7 +94,7 @@ def kind(words: str) -> str:
     what, _, more = words.partition(": ")
     outcome = re.split("[:,;]", more)[0]
     if what == "judged":
-        return " ".join([what, outcome, *re.findall(r"tokens known|[a-z_]+(?= \d)|had no effect|log-probabilities were asked", more)])
+        return " ".join([what, outcome, *re.findall(HELD, more)])
     error = re.search(r"[A-Z]\w+(?=:)", more) if " failed while " in more else None
     return f"red {outcome}{f' {error.group()}' if error else ''}" if what == "red" else what
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pytest_specdec.engines.fake import Decoder, Progress, fault
 from pytest_specdec.engines.fake.decoding import Answer
 from pytest_specdec.engines.fake.models import FIRST_PLAIN_ID
-from pytest_specdec.workloads.workload import Request
+from pytest_specdec.workloads.workload import Request, Workload
 
 BOS = 1
 
@@ -35,6 +35,18 @@ class WrongInCompany(Decoder):
         if progress.concurrency == 1 or progress.index == 0 or progress.position(burst) != 9:
             return token
         return max(FIRST_PLAIN_ID, (token + 1) % self.model.vocabulary)
+
+
+@fault("fields of a neighbour")
+class FieldsOfANeighbour(Decoder):
+    """Every request is decoded under the sampling fields of the one before it, too."""
+
+    def decode(self, workload: Workload, index: int, start: float) -> Answer:
+        """Of the first that of the last."""
+        one, own = workload.requests[index - 1], workload.requests[index]
+        both = replace(own, sampling={**one.sampling, **own.sampling})
+        requests = (*workload.requests[:index], both, *workload.requests[index + 1 :])
+        return super().decode(replace(workload, requests=requests), index, start)
 
 
 @fault("BOS doubled")

@@ -19,6 +19,7 @@ from pytest_specdec.engines.fake.models import (
     LanguageModel,
     add_bias,
     argmax,
+    discourage,
     draw,
     hash_tokens,
     mask_tokens,
@@ -236,8 +237,10 @@ class Decoder:
     def _reshape(self, progress: Progress, burst: Sequence[int], prefix: tuple[int, ...]) -> list[float]:
         sampling = progress.request.sampling
         logits = add_bias(self.model.logits(prefix, progress.shape), self.bias(progress, burst))
+        history, repetition = self.history(progress, burst), float(sampling.get("repetition_penalty", 1.0))
+        logits = discourage(logits, [*progress.request.prompt_ids, *history], repetition) if repetition != 1 else logits
         penalties = float(sampling.get("frequency_penalty", 0.0)), float(sampling.get("presence_penalty", 0.0))
-        logits = penalise(logits, self.history(progress, burst), *penalties) if any(penalties) else logits
+        logits = penalise(logits, history, *penalties) if any(penalties) else logits
         ends = () if self.may_end(progress, burst) else self.stop_tokens(progress.request)
         return mask_tokens(logits, ends)
 

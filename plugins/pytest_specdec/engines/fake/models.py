@@ -236,6 +236,13 @@ def penalise(logits: list[float], history: Iterable[int], frequency: float, pres
     return logits
 
 
+def discourage(logits: list[float], seen: Iterable[int], factor: float) -> list[float]:
+    """Each token of prompt and answer so far, by vLLM's `repetition_penalty`."""
+    for token in set(seen):
+        logits[token] *= 1 / factor if logits[token] > 0 else factor
+    return logits
+
+
 def mask_tokens(logits: list[float], ends: Iterable[int]) -> list[float]:
     """No end may be chosen."""
     for token in ends:
