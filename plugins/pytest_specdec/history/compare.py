@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 from typing import TYPE_CHECKING, Any
 
 from pytest_specdec.metrics.load import SUSTAINED_SHARE
-from pytest_specdec.metrics.rounds import DETERMINED, mean_of, rounds_to_decide, sessions_differ, stretch
+from pytest_specdec.metrics.rounds import DETERMINED, rounds_to_decide, sessions_differ, stretch
 from pytest_specdec.metrics.speed import LATENCY_OF, seconds_of_line
 from pytest_specdec.record import Figure, Record, Spread
 from pytest_specdec.record.parts import ChangePart, LatencyPart
@@ -276,7 +276,7 @@ def _plain(now: float, then: float, threshold: Threshold) -> ChangePart:
 
 def _compare_samples(now: Sample, then: Sample, threshold: Threshold, before: Sequence[float]) -> ChangePart:
     sessions = [then.figure, *before]
-    base = mean_of(sessions)
+    base = math.exp(fmean(map(math.log, sessions)))  # the geometric mean
     differ = 0.0 if threshold.metric.name in DETERMINED else sessions_differ(sessions)
     moved, rounds = then.figure / base, min(now.rounds, then.rounds)
     known = change_interval(now, then)

@@ -222,11 +222,6 @@ def sessions_differ(earlier: Sequence[float]) -> float:
     return float(stdtrit(freedom, SURE)) * math.sqrt(scatter * (1 + 1 / count))
 
 
-def mean_of(earlier: Sequence[float]) -> float:
-    """What a new session is held against: the geometric mean."""
-    return math.exp(fmean(math.log(each) for each in earlier))
-
-
 @dataclass(frozen=True)
 class Warmup:
     """`runs`: what was decoded untimed. `steady`: whether the last two took equally long; None with fewer than two."""

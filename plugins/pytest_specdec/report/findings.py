@@ -123,16 +123,15 @@ def _cell(text: str) -> str:
 
 def error_lines(records: Sequence[Record]) -> list[str]:
     """One `::error` line for each gate that is not green, at the test's file and line."""
-    return [_annotation(record) for record in records if record.gate != GREEN]
-
-
-def _annotation(record: Record) -> str:
-    outcome, place = record.verdict.outcome, record.place
-    failures = record.failures or (record.baseline.failures if record.baseline else ())
-    reasons = [each.partition("\n")[0] for each in failures or filter(None, (record.verdict.detail,))]
-    said = "; ".join(reasons) or (f"red, though its output is {outcome}" if record.passes else outcome)
-    file, title = (text.translate(PROPERTY) for text in (place.file, name_of(record)))
-    return f"::error file={file},line={place.line},title={title}::{said.translate(DATA)}"
+    lines = []
+    for record in (each for each in records if each.gate != GREEN):
+        outcome, place = record.verdict.outcome, record.place
+        failures = record.failures or (record.baseline.failures if record.baseline else ())
+        reasons = [each.partition("\n")[0] for each in failures or filter(None, (record.verdict.detail,))]
+        said = "; ".join(reasons) or (f"red, though its output is {outcome}" if record.passes else outcome)
+        file, title = (text.translate(PROPERTY) for text in (place.file, name_of(record)))
+        lines.append(f"::error file={file},line={place.line},title={title}::{said.translate(DATA)}")
+    return lines
 
 
 DATA = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})

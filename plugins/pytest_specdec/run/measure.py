@@ -23,7 +23,7 @@ from pytest_specdec.metrics.load import SUSTAINED_SHARE, Flow, failed_part, good
 from pytest_specdec.metrics.rounds import NOT_TIMED, Plan, Rounds
 from pytest_specdec.metrics.speed import WITHHELD, latency_part, refuse_contradictions
 from pytest_specdec.record import Figure, missing
-from pytest_specdec.record.parts import GoodputPart, MemoryPart, PointPart, SweepPart
+from pytest_specdec.record.parts import MemoryPart, PointPart, SweepPart
 from pytest_specdec.run.judge import Judgement, judge_rounds
 from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.telemetry.monitor import peak_memory_of, watch
@@ -191,7 +191,9 @@ def _point(rate: float, scenario: Scenario, arms: Arms, rounds: Rounds, judgemen
         return told
     refuse_contradictions(rounds, arms.workload.concurrency)
     flow, latency, goodput = Flow.of(rounds), latency_part(rounds), goodput_part(scenario.slo.asked, rounds)
-    sustained = _keeps_up(flow, goodput, scenario)
+    sustained: bool | None = flow.sustained and _goodput_holds(goodput.share.value, scenario)
+    if not sustained and flow.sustained_at_best and _goodput_holds(goodput.at_best.value, scenario):
+        sustained = None  # only the machine's delays in sending may have kept the engine from it
     return replace(
         told,
         completed=flow.completed,
@@ -205,13 +207,6 @@ def _point(rate: float, scenario: Scenario, arms: Arms, rounds: Rounds, judgemen
         sustained=sustained,
         reason=flow.doubt if sustained is None else None,
     )
-
-
-def _keeps_up(flow: Flow, goodput: GoodputPart, scenario: Scenario) -> bool | None:
-    """Whether the engine kept up; None where only the machine's delays in sending may have kept it from that."""
-    if flow.sustained and _goodput_holds(goodput.share.value, scenario):
-        return True
-    return None if flow.sustained_at_best and _goodput_holds(goodput.at_best.value, scenario) else False
 
 
 def _goodput_holds(share: float | None, scenario: Scenario) -> bool:

@@ -188,7 +188,8 @@ def judge(
     scores = {id(case): with_any_end(case.request, case.seen.token_ids, row, facts) for case, row in pairs}
     findings = [*settled.values(), *(case.judge_scores(scores[id(case)]) for case in differing)]
     rated = _rated(left, scores)
-    tokens = len(rated) + _unrated_tokens(left)
+    own = (case.certificate for case in _distinct(left))  # of those not drawn no token counts as a near-tie
+    tokens = len(rated) + sum(len(each.generation.token_ids) for each in own if each is not None and not each.rated)
     near_ties = compare_near_ties(floor, count_near_ties(rated), tokens)
     return verdict_of(len(cases), findings, near_ties, find_limits(rated, floor, tokens))
 
@@ -215,12 +216,6 @@ def _rated(cases: Sequence[Case], scores: Mapping[int, Sequence[Score]]) -> list
             row = scores.get(id(case)) or case.certified_scores
             found += without_missed_eos(case.request, case.seen.token_ids, row, case.calibration.facts)
     return found
-
-
-def _unrated_tokens(cases: Sequence[Case]) -> int:
-    """Tokens of distinct outputs that are the target's own and were not drawn; none of them counts as a near-tie."""
-    own = (case.certificate for case in _distinct(cases))
-    return sum(len(each.generation.token_ids) for each in own if each is not None and not each.rated)
 
 
 def _distinct(cases: Sequence[Case]) -> Iterable[Case]:

@@ -1,13 +1,17 @@
-"""What a gate exercised: steps by what was accepted, ends and edges within a step; and what was demanded of it."""
+"""What a gate exercised and what was demanded of it, and whether it drafted throughout: red, a warning, or asked."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import get_args
+from typing import Any, get_args
 
+import pytest
+
+from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.generation import Chunk, Generation, Run, Speculation
 from pytest_specdec.record import Figure
-from pytest_specdec.verdict.exercised import DEMANDS, NO_SIZE, UNTOLD, exercised_part, unmet
+from pytest_specdec.verdict.exercised import DEMANDS, NO_SIZE, UNTOLD, Drafting, exercised_part, unmet
 from pytest_specdec.workloads.scenario import Demand
 from pytest_specdec.workloads.workload import Request
 
@@ -59,3 +63,169 @@ def test_cached_tokens_of_an_earlier_answer_are_told_apart() -> None:
 def test_a_scenario_can_demand_all_that_is_counted() -> None:
     """And nothing else."""
     assert set(get_args(Demand)) == set(DEMANDS)
+
+
+BATCHES = {"num_speculative_tokens_per_batch_size": [[1, 2, 3], [3, 64, 0]]}
+WORKED = Speculation(10, 30, 20, (9, 7, 4))
+OF_TWO = Speculation(20, 60, 40, (18, 14, 8))
+SILENT = Speculation(0, 0, 0)
+REJECTED = Speculation(30, 90, 0, (0, 0, 0))
+SHORT = Speculation(30, 30, 20, (20,))
+PLAIN = Request((5,), 31)
+MASKED = replace(PLAIN, sampling={"structured_outputs": {"choice": ["a"]}})
+
+
+def run(counted: Speculation, steps: Sequence[int] = (1,) + (3,) * 10, drafted: int | None = None) -> Run:
+    """One answer in so many steps."""
+    chunks = tuple(Chunk(float(at), tokens) for at, tokens in enumerate(steps))
+    answer = Generation((5,), (6,) * sum(steps), "length", chunks, draft_tokens=drafted)
+    return Run((answer,), counted, 0.0)
+
+
+def round_of(counted: Speculation, *drafted: int | None, steps: Sequence[int] = (1,) + (3,) * 10) -> Run:
+    """As many answers in so many steps each."""
+    return Run(tuple(run(counted, steps, each).generations[0] for each in drafted), counted, 0.0)
+
+
+def of(method: str, *runs: Run, before: float | None = None, **options: Any) -> Drafting:
+    """Rounds of an engine of this method at γ = 3, the first of them for warming up."""
+    spec = EngineSpec(backend="fake", target="t", method=method, gamma=3, speculative_options=options)
+    return Drafting(spec, runs, 1, before)
+
+
+@pytest.mark.parametrize(
+    ("runs", "said"),
+    [
+        ((run(WORKED), run(WORKED)), []),
+        ((run(WORKED), run(SILENT)), ["nothing was drafted in round 0, in 31 tokens"]),
+        ((run(SILENT), run(WORKED)), ["nothing was drafted in warm-up round -1, in 31 tokens"]),
+        (
+            (run(WORKED), run(WORKED, drafted=0)),
+            ["nothing was drafted for 1 requests of round 0, 0 the first, in 31 tokens"],
+        ),
+        (
+            (run(WORKED), run(WORKED, (3,) * 11 + (1,) * 20)),
+            ["21 of 31 steps of round 0 drafted nothing: did drafting stop midway?"],
+        ),
+        ((run(SHORT), run(SHORT)), ["1 tokens were drafted a step, throughout, where γ = 3"]),
+        (
+            (run(WORKED), run(REJECTED)),
+            [
+                "nothing of 90 drafted tokens was accepted in round 0, where 67% were in other rounds: "
+                "is the drafter's state right after the engine woke?"
+            ],
+        ),
+    ],
+)
+def test_a_draft_model_drafts_in_every_round_and_request(runs: Sequence[Run], said: list[str]) -> None:
+    """Silence, short drafts, and drafts that are suddenly never right are failures."""
+    assert of("draft_model", *runs).failures == said
+
+
+def whole(run: Run) -> Run:
+    """The same answers, told at once."""
+    return replace(run, generations=tuple(replace(each, chunks=()) for each in run.generations))
+
+
+def test_drafting_that_stops_is_seen_where_answers_come_whole() -> None:
+    """Tokens that no draft brought are the steps."""
+    sound, stopped = whole(run(WORKED)), whole(run(WORKED, (3,) * 11 + (1,) * 20))
+    assert of("draft_model", sound, sound).failures == []
+    assert of("draft_model", sound, stopped).failures == [
+        "23 of 33 steps of round 0 drafted nothing: did drafting stop midway?"
+    ]
+
+
+def test_what_was_accepted_in_an_earlier_gate_counts() -> None:
+    """An engine that is never right from its first round on is poor, and not stale."""
+    assert of("draft_model", run(REJECTED), run(REJECTED)).failures == []
+    assert len(of("draft_model", run(REJECTED), run(REJECTED), before=0.6).failures) == 2
+
+
+def test_a_grammar_may_permit_no_drafts() -> None:
+    """That most steps of a draft model have none is told, and not red; that no step has one is."""
+    runs = (run(WORKED), run(WORKED, (3,) * 11 + (1,) * 20))
+    masked = replace(of("draft_model", *runs), requests=[MASKED])
+    assert (masked.failures, masked.warnings) == ([], of("draft_model", *runs).failures)
+    dead = replace(of("draft_model", run(SILENT)), requests=[MASKED])
+    assert (len(dead.failures), dead.warnings) == (1, [])
+
+
+def test_a_grammar_may_cut_drafts_short() -> None:
+    """That is told, and not red."""
+    short = of("draft_model", run(SHORT), run(SHORT))
+    masked = replace(short, requests=[MASKED])
+    assert (masked.failures, masked.warnings) == ([], short.failures)
+
+
+def test_a_grammar_explains_no_round_in_which_nothing_is_accepted() -> None:
+    """What it takes away is not drafted; what is left is as right as before."""
+    stale = of("draft_model", run(WORKED), run(REJECTED))
+    masked = replace(stale, requests=[MASKED])
+    assert (len(stale.failures), masked.failures, masked.warnings) == (1, stale.failures, [])
+
+
+def test_the_silence_of_a_grammar_s_request_is_told_where_drafts_are_counted_together() -> None:
+    """All drafts may be of the other request."""
+    answers = (run(OF_TWO, (2,) * 20).generations[0], run(OF_TWO, (1,) * 31).generations[0])
+    mixed = replace(of("draft_model", round_of(OF_TWO, 20, 20), Run(answers, OF_TWO, 0.0)), requests=[PLAIN, MASKED])
+    assert (mixed.failures, mixed.warnings) == ([], [f"31 of 51 {STOPPED}"])
+
+
+STOPPED = "steps of round 0 drafted nothing: did drafting stop midway?"
+MIXED = {
+    "none": (round_of(OF_TWO, 20, 20), [], []),
+    "a request": (
+        round_of(OF_TWO, 0, 20),
+        ["nothing was drafted for 1 requests of round 0, 0 the first, in 31 tokens"],
+        [],
+    ),
+    "a masked request": (
+        round_of(OF_TWO, 20, 0),
+        [],
+        ["nothing was drafted for 1 requests of round 0, 1 the first, in 31 tokens"],
+    ),
+    "a round": (round_of(SILENT, None, None), ["nothing was drafted in round 0, in 62 tokens"], []),
+    "most steps": (round_of(WORKED, None, None, steps=(1,) * 31), [f"21 of 31 {STOPPED}"], []),
+    "both requests": (
+        round_of(WORKED, 0, 0),
+        ["nothing was drafted for 1 requests of round 0, 0 the first, in 31 tokens"],
+        ["nothing was drafted for 1 requests of round 0, 1 the first, in 31 tokens"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("silent", "failures", "warnings"), MIXED.values(), ids=MIXED)
+def test_a_grammar_excuses_its_own_requests_alone(silent: Run, failures: list[str], warnings: list[str]) -> None:
+    """Of two requests the second has one; that nothing is drafted for the first is red, and told once."""
+    mixed = replace(of("draft_model", round_of(OF_TWO, 20, 20), silent), requests=[PLAIN, MASKED])
+    assert (mixed.failures, mixed.warnings) == (failures, warnings)
+
+
+@pytest.mark.parametrize("method", ["ngram", "ngram-simple"])
+def test_a_lookup_may_find_nothing(method: str) -> None:
+    """That is a warning, unless it never found anything."""
+    drafting = of(method, run(WORKED), run(SILENT))
+    assert (drafting.failures, drafting.warnings) == ([], ["nothing was drafted in round 0, in 31 tokens"])
+    dead = of(method, run(SILENT), run(SILENT))
+    assert (dead.failures[0].partition(":")[0], dead.warnings) == ("nothing was drafted in 62 tokens", [])
+
+
+def test_no_draft_at_some_size_of_the_batch_may_be_asked_for() -> None:
+    """γ = 0 on purpose is no dead drafter; that nothing at all was drafted is told."""
+    for method in ("draft_model", "ngram"):
+        silent = of(method, run(SILENT), run(SILENT), **BATCHES)
+        assert (silent.failures, len(silent.warnings)) == ([], 1)
+        assert silent.warnings[0].startswith("nothing was drafted in 62 tokens")
+
+
+def test_drafts_whose_length_an_option_varies_are_not_called_short() -> None:
+    """A confidence threshold ends drafts early on purpose."""
+    assert of("draft_model", run(SHORT), run(SHORT), assistant_confidence_threshold=0.4).failures == []
+
+
+def test_acceptance_that_rises_from_round_to_round_is_told() -> None:
+    """Suffix decoding remembers the answers of earlier rounds, which no user's first request has."""
+    assert of("suffix", run(Speculation(10, 30, 3, ())), run(WORKED)).warnings == [
+        "acceptance rose from 10.0% in the first round to 66.7%: the method remembers answers"
+    ]
