@@ -176,6 +176,12 @@ class Option:
                 f"{place}: cannot read {text!r} as {self.metavar} ({error}); {self.help}"
             ) from None
 
+    def keys(self, found: Found | None) -> dict[str, Found]:
+        """What was found by the setting's name; of a table each of its keys, as "engine_options.seed"."""
+        if found is None or not isinstance(self.default, Mapping):
+            return {self.name: found} if found else {}
+        return {f"{self.name}.{key}": replace(found, value=value) for key, value in found.value.items()}
+
 
 def _option(metavar: str, help: str, parse: Callable[[str], Any] = str, default: Any = None, **more: Any) -> Any:
     """The field of a setting; the option's name is the field's."""
@@ -350,9 +356,14 @@ class Settings:
             given += [(each.variable, environment.get(each.variable) or None) for each in option.names]
             above = option.find(given)
             below = option.find((each.places[2], ini.get(each.name) or None) for each in option.names)
-            told = _by_key if isinstance(option.default, Mapping) else _whole
-            values[option.name], places = told(option, above, exported or {}, below)
-            origins |= places
+            filled = {name: each for name, each in (exported or {}).items() if name.partition(".")[0] == option.name}
+            found = {**filled, **option.keys(above)} if above else {**option.keys(below), **filled}
+            if isinstance(option.default, Mapping):
+                values[option.name] = {name.partition(".")[2]: each.value for name, each in found.items()}
+            else:
+                found = found or {option.name: Found("default", option.default)}
+                values[option.name] = found[option.name].value
+            origins |= {name: each.place for name, each in found.items()}
         return cls(**values, origins=origins)
 
     def rows(self) -> list[tuple[str, str, str]]:
@@ -397,23 +408,6 @@ def _told(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "-"}[value]
     return ", ".join(map(str, value)) or "-" if isinstance(value, tuple) else str(value)
-
-
-def _whole(option: Option, above: Found | None, exported: Layer, below: Found | None) -> tuple[Any, dict[str, str]]:
-    found = above or exported.get(option.name) or below or Found("default", option.default)
-    return found.value, {option.name: found.place}
-
-
-def _by_key(option: Option, above: Found | None, exported: Layer, below: Found | None) -> tuple[Any, dict[str, str]]:
-    """A table: what is exported lies over the ini file's keys and under those of the command line or environment."""
-    start = f"{option.name}."
-    filled = {name.removeprefix(start): found for name, found in exported.items() if name.startswith(start)}
-    keys = {**filled, **_keys(above)} if above else {**_keys(below), **filled}
-    return {key: found.value for key, found in keys.items()}, {start + key: found.place for key, found in keys.items()}
-
-
-def _keys(table: Found | None) -> dict[str, Found]:
-    return {key: replace(table, value=value) for key, value in table.value.items()} if table else {}
 
 
 NO_SETTINGS = ("SPECDEC_WORKLOADS",)
