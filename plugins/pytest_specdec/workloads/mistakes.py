@@ -10,11 +10,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
-from operator import getitem
 from pathlib import Path
 from typing import Any, get_args
 
@@ -55,17 +52,29 @@ class TomlFile:
     values: Mapping[str, Any]
     said_by: Mapping[str, str] = field(default_factory=dict)
 
-    def line(self, place: Place) -> int:
-        """The line of `place`, counted from 1, or of the nearest table around it; 1 where it is in none."""
-        if not _has(tomllib.loads(self.text), place):
-            return self.line(place[:-1])
+    def lines(self, places: Iterable[Place]) -> dict[Place, int]:
+        """The line of each place, counted from 1, or of the nearest table around it; 1 where it is in none."""
         lines = self.text.split("\n")
-        return 1 + bisect_left(range(len(lines)), True, key=lambda last: _has(_begin(lines[: last + 1]), place))
+        nearest = {place: _part_of(place, tomllib.loads(self.text)) for place in places}
+        found = dict(_find_lines(set(nearest.values()), lines, 0, len(lines)))
+        return {place: found[part] for place, part in nearest.items()}
 
     def where(self, place: Place) -> str:
         """The file and the line of `place`, or the file and who gave a key that is not its own."""
         given = self.said_by.get(str(place[0])) if place else None
-        return f"{self.path} with {given}" if given else f"{self.path}:{self.line(place)}"
+        return f"{self.path} with {given}" if given else f"{self.path}:{self.lines([place])[place]}"
+
+
+def _find_lines(places: Collection[Place], lines: Sequence[str], before: int, last: int) -> Iterator[tuple[Place, int]]:
+    """Each place with its line, after `before` and not after `last`: there the file begins to have it."""
+    if last - before == 1:
+        yield from ((place, last) for place in places)
+    elif places:
+        middle = (before + last) // 2
+        values = _begin(lines[:middle])
+        early = {place for place in places if _part_of(place, values) == place}
+        yield from _find_lines(early, lines, before, middle)
+        yield from _find_lines(set(places) - early, lines, middle, last)
 
 
 def _begin(lines: Sequence[str]) -> dict[str, Any]:
@@ -82,12 +91,14 @@ def _begin(lines: Sequence[str]) -> dict[str, Any]:
     return tomllib.loads(text + still_open)
 
 
-def _has(values: Any, place: Place) -> bool:
-    try:
-        reduce(getitem, place, values)
-    except (LookupError, TypeError):
-        return False
-    return True
+def _part_of(place: Place, values: Any) -> Place:
+    """As much of a place as these values have."""
+    for end, part in enumerate(place):
+        try:
+            values = values[part]
+        except (LookupError, TypeError):
+            return place[:end]
+    return place
 
 
 def read_toml(path: Path) -> TomlFile:
@@ -146,11 +157,24 @@ def refuse_by(**checks: Callable[[Any, ValidationInfo], Iterator[str]]) -> Any:
 
 def all_mistakes(error: ValidationError, model: type[BaseModel], file: TomlFile) -> ConfigurationError:
     """One error with a line for each mistake that pydantic found, in the order of the file."""
-    told = sorted({(file.line(place), file.where(place), sentence) for place, sentence in _mistakes(error, model)})
-    sentences = [f"{where}: {sentence}" for _, where, sentence in told[:_MOST_TOLD]]
-    if len(told) > _MOST_TOLD:
-        sentences.append(f"{file.path}: and {len(told) - _MOST_TOLD} more mistakes")
+    found = set(_mistakes(error, model))
+    first = list(_cut_lists(found))
+    lines = file.lines(place for place, _ in first)
+    told = sorted(first, key=lambda each: (lines[each[0]], each[1]))[:_MOST_TOLD]
+    sentences = [f"{file.where(place)}: {sentence}" for place, sentence in told]
+    if len(found) > _MOST_TOLD:
+        sentences.append(f"{file.path}: and {len(found) - _MOST_TOLD} more mistakes")
     return ConfigurationError("\n".join(sentences))
+
+
+def _cut_lists(found: Iterable[tuple[Place, str]]) -> Iterator[tuple[Place, str]]:
+    """Of each list no more mistakes than are told: its items stand in their order, and finding lines takes time."""
+    lists: dict[Place, list[tuple[Place, str]]] = {}
+    for place, sentence in found:
+        depth = next((depth for depth, part in enumerate(place) if isinstance(part, int)), len(place))
+        lists.setdefault(place[:depth], []).append((place, sentence))
+    for whole, items in lists.items():
+        yield from sorted(items, key=lambda each: each[0][len(whole) : len(whole) + 1])[:_MOST_TOLD]
 
 
 def _mistakes(error: ValidationError, model: type[BaseModel]) -> Iterator[tuple[Place, str]]:

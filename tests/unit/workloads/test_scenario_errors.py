@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_specdec.errors import ConfigurationError
+from pytest_specdec.workloads import mistakes
 from pytest_specdec.workloads.scenario import Scenario, load_scenario
 
 RANDOM = 'source = { format = "random", length = 4 }\ncount = 3\nmax_tokens = 8\n'
@@ -337,6 +338,16 @@ def test_a_flood_of_mistakes_is_cut() -> None:
     lines = error_of('max_tokens = 8\nsource = { format = "text", prompts = [\n' + "1,\n" * 25 + "] }").splitlines()
     assert len(lines) == 21
     assert lines[-1] == "x.toml: and 5 more mistakes"
+
+
+def test_a_flood_of_mistakes_is_told_by_few_looks_at_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To find a line the beginning of the file is parsed: not for each of two thousand items."""
+    looks: list[int] = []
+    begin = mistakes._begin
+    monkeypatch.setattr(mistakes, "_begin", lambda lines: looks.append(len(lines)) or begin(lines))
+    told = error_of('max_tokens = 8\nsource = { format = "text", prompts = [\n' + "1,\n" * 2000 + "] }")
+    assert told.splitlines()[-1] == "x.toml: and 1980 more mistakes"
+    assert len(looks) < 400
 
 
 def encode(texts: Sequence[str]) -> list[list[int]]:

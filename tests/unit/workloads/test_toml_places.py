@@ -33,7 +33,7 @@ def paths(value: Any, place: Place = ()) -> Iterator[Place]:
 def find_lines(text: str) -> dict[Place, int]:
     """The line of every key, table and list item."""
     file = TomlFile(Path("x.toml"), text, tomllib.loads(text))
-    return {place: file.line(place) for place in paths(file.values)}
+    return file.lines(paths(file.values))
 
 
 @pytest.mark.parametrize(
