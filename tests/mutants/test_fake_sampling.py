@@ -84,7 +84,7 @@ def test_other_fields_leave_the_samples_drawn_anew(run_fake: Try) -> None:
     assert trial.outcome == "undecidable"
     assert "ask for a larger total_variation (in a scenario, detects.total_variation)" in trial.message
     trial = run_fake({**biased, "detects": {"total_variation": 0.4}})
-    assert (trial.outcome, trial.record.verdict.rated) == (SURVIVED, None)
+    assert (trial.outcome, trial.record.verdict.sampling.rated) == (SURVIVED, None)
 
 
 def test_where_no_token_could_be_rated_the_samples_decide(run_fake: Try, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,8 +138,8 @@ def test_log_probabilities_are_judged_at_a_temperature_as_tokens_are_rated(
     assert (other.outcome, other.record.warnings) == (SURVIVED, (OTHER_MODE,))
     for trial in (sound, wrong):
         assert trial.record.verdict.sampling is not None
-        assert trial.record.verdict.rated is not None
-        assert trial.record.verdict.rated.tokens == 512
+        assert trial.record.verdict.sampling.rated is not None
+        assert trial.record.verdict.sampling.rated.tokens == 512
 
 
 def test_text_and_structure_are_judged_at_a_temperature(run_fake: Try) -> None:
