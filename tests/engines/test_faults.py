@@ -5,6 +5,7 @@ One inner pytest session meets every fault in turn, with real vLLM; the outer te
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -43,10 +44,19 @@ def test_killed(specdec, specdec_session, vllm_spec, scenario):
         engine.run()
 
 
+real = dict(target="smollm2?layers=4", dtype="float32", draft=None, method="ngram", scenario="TEXT")
+
+
+@pytest.mark.specdec(**{**pair, **real, "options": {"kv_cache_dtype": "fp8"}, "reference": {"options": {}}})
+def test_eight_bits_in_one_arm(specdec, vllm_spec, scenario):
+    specdec(vllm_spec, scenario)
+
+
 @pytest.mark.specdec(**{**pair, "scenario": "after.toml"})
 def test_afterwards(specdec, vllm_spec, scenario):
     specdec(vllm_spec, scenario)
 """
+TEXT = Path(__file__).parents[2] / "scenarios" / "prose.toml"
 SCENARIO = 'source = { format = "random", length = 8 }\ncount = 2\nmax_tokens = 24\nrounds = 1\nwarmup_rounds = 0\n'
 
 
@@ -55,7 +65,7 @@ def said(tmp_path_factory):
     """Everything that the inner session printed."""
     folder = tmp_path_factory.mktemp("faults")
     files = {
-        "test_inner.py": SUITE,
+        "test_inner.py": SUITE.replace("TEXT", str(TEXT)),
         "short.toml": SCENARIO,
         "long_prompt.toml": SCENARIO.replace("length = 8", "length = 500"),
         "after.toml": SCENARIO,
@@ -65,7 +75,7 @@ def said(tmp_path_factory):
         (folder / name).write_text(text)
     (folder / "empty").mkdir()
     command = [sys.executable, "-m", "pytest", "-p", "pytest_specdec.plugin", "-p", "no:cacheprovider", "-rA", "-v"]
-    command += ["--specdec-scenario", "short.toml", "--specdec-rounds", "1", "test_inner.py"]
+    command += ["--specdec-scenario", "short.toml", "--specdec-rounds", "1", "--specdec-warmup", "0", "test_inner.py"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=3600, check=False).stdout
 
 
@@ -81,6 +91,8 @@ def outcome(said, test):
         ("test_dead_drafter", "nothing was drafted in 48 tokens: the engine decoded without speculation"),
         ("test_prompt_too_long", "500 + 24 tokens exceed the engine's context of 512"),
         ("test_killed", "died while run"),
+        ("test_eight_bits_in_one_arm", "divergent: "),
+        ("test_eight_bits_in_one_arm", "cache.cache_dtype is fp8 here and auto for target-only"),
     ],
 )
 def test_each_fault_is_one_clear_error(said, test, message):

@@ -15,7 +15,7 @@ from typing import Any
 
 from pytest_specdec.engines.methods import BY_BATCH_SIZE, METHODS, Method, method_named, names_of_vllm
 from pytest_specdec.engines.model_files import is_unknown, method_of_draft, read, refuse_wrong_models
-from pytest_specdec.engines.server.plan import SERVED, what_a_server_decides, with_server
+from pytest_specdec.engines.server.plan import SERVED, reference_of, what_a_server_decides, with_server
 from pytest_specdec.engines.spec import NO_SPECULATION, EngineSpec
 from pytest_specdec.errors import ConfigurationError, did_you_mean
 from pytest_specdec.settings import DTYPES, Settings
@@ -154,7 +154,9 @@ def _base(backend: str, target: str | None, mark: Mapping[str, Any], settings: S
         reference_python=mark.get("reference_python", settings.reference_python),
         gateway=mark.get("gateway"),
     )
-    return with_server(base, mark, settings) if backend == SERVED else base
+    if backend == SERVED:
+        return with_server(base, mark, settings)
+    return replace(base, reference=reference_of(mark["reference"], base)) if mark.get("reference") else base
 
 
 def _default_dtype(backend: str, gateway: str | None) -> str:

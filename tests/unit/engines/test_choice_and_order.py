@@ -53,9 +53,20 @@ def test_the_reference_can_run_in_another_interpreter() -> None:
     assert (engine.python, engine.target_only().python) == ("/new", "/old")
 
 
+def test_the_reference_can_have_options_of_its_own() -> None:
+    """It is of the same engine unless it says otherwise, and both fixtures of a test mean the same one."""
+    mark = {"target": "m", "gamma": 3, "options": {"kv_cache_dtype": "fp8"}, "reference": {"options": {"seed": 1}}}
+    (engine,) = choose_engines("vllm", True, [mark], settings())
+    assert engine.target_only() == EngineSpec(backend="vllm", target="m", dtype=engine.dtype, options={"seed": 1})
+    assert choose_engines("vllm", False, [mark], settings()) == [engine.target_only()]
+    (other,) = choose_engines("vllm", True, [{**mark, "reference": "transformers"}], settings())
+    assert other.target_only().backend == "transformers"
+
+
 @pytest.mark.parametrize(
     ("mark", "message"),
     [
+        ({"target": "m", "reference": {"option": {}}}, "reference: unknown key 'option'"),
         ({"target": "m", "gama": 3}, "unknown key 'gama'; did you mean 'gamma'"),
         ({"gamma": 3}, "no target model: give --specdec-target"),
         ({"target": "m", "method": "none"}, "does not speculate: use the fixtures vllm_ar"),

@@ -134,7 +134,7 @@ def with_server(base: EngineSpec, mark: Mapping[str, Any], settings: Settings) -
     spec = replace(base, server=checked(mark.get("server", _of_settings(settings))))
     reference = mark.get("reference", settings.server_reference)
     if reference is not None:
-        return replace(spec, reference=_reference(reference, base))
+        return replace(spec, reference=reference_of(reference, base))
     if not ServerPlan(**spec.server).has_own_reference:
         raise ConfigurationError(
             "nothing says what this server's target alone answers: name the reference, e.g. "
@@ -156,11 +156,17 @@ def _of_settings(settings: Settings) -> dict[str, Any]:
     return {key: value for key, value in said.items() if value is not None}
 
 
-def _reference(said: Any, base: EngineSpec) -> EngineSpec:
+def reference_of(said: Any, base: EngineSpec) -> EngineSpec:
+    """The target-only engine that `said` names for `base`; a table that names none means an engine of its own kind.
+
+    Raises ConfigurationError.
+    """
     if isinstance(said, str):
         said = {"url": said} if "://" in said else {"engine": said}
     if not isinstance(said, Mapping):
         raise ConfigurationError(f"reference is {said!r}: it must be an engine's name or a table with url or command")
+    if base.backend != SERVED and not said.keys() & {"engine", "url", "command"}:
+        said = {"engine": base.backend, **said}
     if "engine" not in said:
         server = {key: value for key, value in said.items() if key != "target"}
         return _alone(base, SERVED, {"target": said.get("target", base.target), "server": checked(server)})
