@@ -8,7 +8,8 @@ import pytest
 
 REACH = 48
 SIZES = [f"scenarios/gpu/{name}.toml" for name in ("one", "eight", "thirty-two")]
-WARM = {"enable_prefix_caching": True, "max_num_batched_tokens": 256, "max_num_seqs": 32}
+RESIDENT = {"enable_sleep_mode": False, "gpu_memory_utilization": 0.42}
+WARM = {"enable_prefix_caching": True, "max_num_batched_tokens": 256, "max_num_seqs": 32, **RESIDENT}
 
 pytestmark = [pytest.mark.gpu, pytest.mark.thorough, pytest.mark.engine("vllm")]
 

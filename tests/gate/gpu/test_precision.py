@@ -1,0 +1,47 @@
+"""On a GPU: precision and kernels as users set them, on a pair whose near-ties are real.
+
+What both arms have alike must never be red: weights in eight bits, a KV cache in eight bits, another attention kernel,
+batch invariance. What one arm alone has is told by name and red on real text, which needs no GPU: tests/engines.
+"""
+
+import pytest
+
+PAIR = {"target": "constructed:small?margin=0.003&layers_share=4", "max_model_len": 512}
+DRAFT = {"draft": "constructed:small:draft", "method": "draft_model", "gamma": 4}
+# No share of the card is measured, so that other engines may come and go on it meanwhile.
+SMALL = {"gpu_memory_utilization": 0.1, "kv_cache_memory_bytes": 4 * 2**30, "enable_sleep_mode": False}
+ALIKE = {
+    "weights": {"quantization": "fp8"},
+    "cache": {"kv_cache_dtype": "fp8"},
+    "triton": {"attention_backend": "TRITON_ATTN"},
+    "flex": {"attention_backend": "FLEX_ATTENTION"},
+}
+
+pytestmark = [pytest.mark.gpu, pytest.mark.thorough, pytest.mark.engine("vllm")]
+
+
+def alike(test):
+    """A mark for each setting that both arms have, with a drafter."""
+    for options in ALIKE.values():
+        test = pytest.mark.specdec(**PAIR, **DRAFT, options=SMALL | options, scenario="scenarios/gpu/thirty-two.toml")(
+            test
+        )
+    return test
+
+
+@alike
+def test_what_both_arms_have_is_green(specdec, vllm_spec, scenario):
+    """Identical, or a tie within what the target shows of itself."""
+    assert specdec(vllm_spec, scenario).verdict.outcome in ("identical", "tie")
+
+
+@pytest.mark.specdec(
+    **PAIR,
+    **DRAFT,
+    options=SMALL,
+    environment={"VLLM_BATCH_INVARIANT": "1"},
+    scenario="scenarios/gpu/thirty-two.toml",
+)
+def test_batch_invariance_leaves_no_tie(specdec, vllm_spec, scenario):
+    """Then only identical passes."""
+    assert specdec(vllm_spec, scenario).verdict.outcome == "identical"
