@@ -65,6 +65,7 @@ def _read(path: Path) -> Mapping[str, Mapping[str, Sequence[Any]]]:
 
 
 Both = Callable[[Record], tuple[Known[float], Known[float]]]
+OfPoint = Callable[[PointPart], float | None]
 PERCENTILES = ("p50", "p90", "p95", "p99")
 LATENCIES = {"ttft_s": "Time to first token", "itl_s": "Time from token to token", "e2e_s": "Time of a whole request"}
 GAMMA = "γ (draft tokens a step)"
@@ -175,18 +176,15 @@ def latency(group: str, gates: Sequence[Gate], key: str) -> Figure:
 def rates(group: str, gates: Sequence[Gate]) -> list[Figure]:
     """What was delivered, and how late, at each rate that was asked for; the target alone beside the others."""
     swept = _sweeps(gates)
-    first = [
-        _over_rate(f"{name}, {percentile}", points, value)
-        for name, points in swept.items()
-        for percentile, value in TTFT.items()
-    ]
-    tokens = [_over_rate(name, points, lambda point: point.tokens_per_second) for name, points in swept.items()]
-    served = [_over_rate(name, points, lambda point: point.completed) for name, points in swept.items()]
-    return [
-        _draw_rates("Throughput against rate", group, "delivered (tokens/s)", tokens),
-        _draw_rates("Completed against asked rate", group, "completed (requests/s)", served),
-        _draw_rates("Time to first token against rate", group, "latency (ms)", first),
-    ]
+    figures = []
+    for kind, y_label, values in OVER_RATES:
+        lines = (
+            Line(f"{name}{which}", tuple(point.asked for point in points), tuple(map(value, points)))
+            for name, points in swept.items()
+            for which, value in values.items()
+        )
+        figures.append(Figure(kind, group, ASKED, y_label, tuple(lines), x_whole=False))
+    return figures
 
 
 def _sweeps(gates: Sequence[Gate]) -> dict[str, list[PointPart]]:
@@ -201,18 +199,15 @@ def _sweeps(gates: Sequence[Gate]) -> dict[str, list[PointPart]]:
     return {name: sorted(points, key=lambda point: point.asked) for name, points in found.items()}
 
 
-def _draw_rates(kind: str, group: str, y_label: str, lines: Sequence[Line]) -> Figure:
-    return Figure(kind, group, ASKED, y_label, tuple(lines), x_whole=False)
-
-
-def _over_rate(name: str, points: Sequence[PointPart], value: Callable[[PointPart], float | None]) -> Line:
-    return Line(name, tuple(point.asked for point in points), tuple(map(value, points)))
-
-
-TTFT: dict[str, Callable[[PointPart], float | None]] = {
-    "p50": lambda point: milliseconds(point.ttft_p50_s),
-    "p99": lambda point: milliseconds(point.ttft_p99_s),
+TTFT: dict[str, OfPoint] = {
+    ", p50": lambda point: milliseconds(point.ttft_p50_s),
+    ", p99": lambda point: milliseconds(point.ttft_p99_s),
 }
+OVER_RATES: tuple[tuple[str, str, dict[str, OfPoint]], ...] = (
+    ("Throughput against rate", "delivered (tokens/s)", {"": lambda point: point.tokens_per_second}),
+    ("Completed against asked rate", "completed (requests/s)", {"": lambda point: point.completed}),
+    ("Time to first token against rate", "latency (ms)", TTFT),
+)
 
 
 METRICS = {

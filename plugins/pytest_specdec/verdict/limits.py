@@ -1,17 +1,13 @@
 """The limits that a request sets, judged absolutely: whatever the other arm did, were they kept?
 
 Both arms of a comparison can break the same limit in the same way, and equality is blind to that. So lengths, ends, ids
-and finish reasons are held against the request itself, and where the target was rescored, against what it wanted.
+and finish reasons are held against the request itself, and where the target was rescored, against what it wanted. An
+answer has one of two finish reasons, and each says what must be there: "length" the last of `max_tokens`, or of the
+context; "stop" an EOS or a stop token, or a stop text. None at all is a limit broken: what was cut off has no end.
 
-An answer has one of two finish reasons, and each says what must be there: "length" the last of `max_tokens`, or of the
-context; "stop" an EOS or a stop token, or a stop text. Any other reason is a failed request, and none at all is a limit
-broken: what was cut off has no end.
-
-The text of an answer is held against its ids, decoded by the target's tokenizer as what follows the prompt, up to the
-first stop text. A stop text is not part of the answer, nor is the token that ended it, unless
-`include_stop_str_in_output` asks for them. Engines decode token by token, so a character whose bytes have not all come
-is missing from their text, and a replacement character in the tokenizer's. With `min_tokens` a stop text counts only
-from some token on, and nothing is said of text then.
+The text of an answer is held against its ids, decoded by the target's tokenizer, up to the first stop text. Engines
+decode token by token, so a character whose bytes have not all come is missing from their text, and a replacement
+character in the tokenizer's. With `min_tokens` a stop text counts only from some token on, and nothing is said then.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
 """The noise of the target's own decoding, measured and not guessed, and what a verdict against it could have found.
 
 Adding the same numbers in another order rounds otherwise, and near a tie the rounding decides. The calibration shows
-how near and how often. Gaps are counted in ULPs at each token's own top logit: logits of 4 and of 40 are rounded ten
-times apart. Two questions are asked apart: is one token further off than rounding goes (`NoiseFloor.bound`), and do
-near-ties come more often than verification in the same shape makes them (`NearTies`)? All gates of a session together
-keep one level (`level_of_gate`).
+how near and how often. Gaps are counted in ULPs at each token's own top logit. Two questions are asked apart: is one
+token further off than rounding goes (`NoiseFloor.bound`), and do near-ties come more often than verification in the
+same shape makes them (`NearTies`)? All gates of a session together keep one level (`level_of_gate`).
 
-What could have been found (`Sensitivity`) are the smallest faults that would have turned this very sample red. They are
-planted on paper: tokens that are the target's argmax are replaced by its runner-up, whose distance the target's rating
-has told, and the sample is judged again.
+What could have been found (`Sensitivity`) are the smallest faults that would have turned this very sample red, planted
+on paper: the target's argmax is replaced by its runner-up, whose distance the rating has told, and judged again.
 """
 
 from __future__ import annotations
