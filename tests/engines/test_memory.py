@@ -155,6 +155,7 @@ def test_vllm_with_a_reduced_draft_vocabulary(specdec_session: Session, vllm_spe
     assert run.speculation == expected_speculation(QWEN3, REDUCED_HEAD_3, asked.prompts, TOKENS, GAMMA)
 
 
+@pytest.mark.thorough
 @pytest.mark.specdec(target="constructed:tiny", method="medusa", draft=MEDUSA)
 def test_vllm_with_medusas_heads(specdec_session: Session, vllm_spec: EngineSpec, asked: Asked) -> None:
     """Which attend to nothing, so the pair has no memory."""
@@ -162,6 +163,7 @@ def test_vllm_with_medusas_heads(specdec_session: Session, vllm_spec: EngineSpec
     assert run.speculation == expected_speculation(vllm_spec.target, MEDUSA, asked.prompts, TOKENS, GAMMA)
 
 
+@pytest.mark.thorough
 @pytest.mark.specdec(target="constructed:tiny", method="dflash", draft=DFLASH)
 def test_vllm_with_a_dflash_drafter(specdec_session: Session, vllm_spec: EngineSpec, asked: Asked) -> None:
     """Each place of a block reads the target's states, kept for the token eight positions back."""
@@ -243,13 +245,13 @@ def load(config):
     return load_stock(config)
 """
 COUNTS_NONE = "vLLM 0.32: min_tokens withholds an end from a bonus token without counting the drafts before it"
+REPAIRS = [
+    pytest.param("", marks=pytest.mark.xfail(strict=True, raises=AssertionError, reason=COUNTS_NONE)),
+    pytest.param(COUNTS_DRAFTS, marks=pytest.mark.thorough),
+]
 
 
-@pytest.mark.parametrize(
-    "repair",
-    [pytest.param("", marks=pytest.mark.xfail(strict=True, raises=AssertionError, reason=COUNTS_NONE)), COUNTS_DRAFTS],
-    ids=["as it is", "repaired"],
-)
+@pytest.mark.parametrize("repair", REPAIRS, ids=["as it is", "repaired"])
 @pytest.mark.specdec(draft=f"{DRAFT.partition('&')[0]}&alpha=1", dtype="float32")
 def test_vllm_permits_an_end_from_min_tokens_on(specdec_session: Session, vllm_spec: EngineSpec, repair: str) -> None:
     """Also to a bonus token: where every draft is right, the sixth step has 21 tokens before it and a 26th as bonus."""
