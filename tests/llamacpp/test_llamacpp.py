@@ -7,7 +7,6 @@ installed by `tox -e llamacpp`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from importlib.util import find_spec
@@ -21,7 +20,7 @@ from pytest_specdec.engines.spec import NO_SPECULATION, EngineSpec
 from pytest_specdec.errors import EngineError, Unsupported
 from pytest_specdec.generation import Speculation
 from pytest_specdec.models import expected_counters, resolve
-from pytest_specdec.models.truth import Counting, Step
+from pytest_specdec.models.truth import Counting
 from pytest_specdec.workloads.workload import Request, Workload
 
 TARGET = "constructed:tiny?memory=24&dtype=float32"
@@ -65,21 +64,10 @@ def walks(walks_of):
     return walks_of(TARGET, (7, 90, 311, 555, 702, 960), TOKENS, concurrency=4, rounds=2)
 
 
-def steps_of_llamacpp(agrees: Sequence[bool], n: int, gamma: int) -> Iterator[Step]:
-    """llama.cpp takes the first token from the prompt's own pass, and drafts no more than the answer still wants."""
-    emitted = 1
-    while emitted < n:
-        drafted = min(gamma, n - emitted - 1)
-        accepted = next((at for at in range(drafted) if not agrees[emitted + at]), drafted)
-        if drafted:
-            yield drafted, accepted
-        emitted += accepted + 1
-
-
 def expected_of(session, engine, scenario, draft, rounds) -> Speculation:
-    """What llama.cpp counts in so many rounds of a constructed pair."""
+    """In so many rounds: the first token is the prompt's own pass', and no more is drafted than the answer wants."""
     asked = [(request.prompt_ids, TOKENS) for request in session.workload(engine, scenario).requests]
-    return expected_counters(Counting(steps_of_llamacpp, whole=False), (TARGET, draft), asked * rounds, GAMMA)
+    return expected_counters(Counting(first=1, cut=True, whole=False), (TARGET, draft), asked * rounds, GAMMA)
 
 
 def gate_what_is_known(specdec, session, engine, scenario, draft) -> None:

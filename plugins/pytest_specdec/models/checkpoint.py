@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -34,7 +34,6 @@ from pytest_specdec.models.recipe import (
     DFlashRecipe,
     Eagle3Recipe,
     EagleRecipe,
-    Fill,
     MedusaRecipe,
     SmolLM2Recipe,
     TargetRecipe,
@@ -217,17 +216,9 @@ class Foundry:
         return Circuit(Stream(alone, self.recipe.memory), self.device)
 
     def _draw(self, weight: Weight) -> torch.Tensor:
-        draw: dict[Fill, Callable[[Weight], torch.Tensor]] = {
-            "normal": self._normal,
-            "ones": self._ones,
-            "embedding": self._embedding,
-            "head": self._output_head,
-            "draft-to-target": self._draft_to_target,
-            "in-draft": self._in_draft,
-            "pass-embedding": self._pass_embedding,
-            "pass-normed-embedding": self._pass_normed_embedding,
-        }
-        return draw[weight.fill](weight)
+        """By the method of its filling's name."""
+        drawn: torch.Tensor = getattr(self, f"_{weight.fill.replace('-', '_')}")(weight)
+        return drawn
 
     def _normal(self, weight: Weight) -> torch.Tensor:
         import torch
@@ -243,8 +234,8 @@ class Foundry:
     def _embedding(self, _: Weight) -> torch.Tensor:
         return self._pad(self._input_vectors() * (EMBEDDING_SIZE * sqrt(self.recipe.shape.hidden)))
 
-    def _output_head(self, weight: Weight) -> torch.Tensor:
-        table = self._head(weight.ahead) * (TOP_LOGIT / sqrt(self.recipe.shape.hidden))
+    def _head(self, weight: Weight) -> torch.Tensor:
+        table = self._head_rows(weight.ahead) * (TOP_LOGIT / sqrt(self.recipe.shape.hidden))
         return table[self._draft_ids] if weight.shape[0] < len(table) else self._pad(table)
 
     @cached_property
@@ -299,7 +290,7 @@ class Foundry:
         before = {following: token for token, following in enumerate(next_map(agreed))}
         return self._vectors[self._index([before[following] for following in next_map(self.recipe)])]
 
-    def _head(self, ahead: int) -> torch.Tensor:
+    def _head_rows(self, ahead: int) -> torch.Tensor:
         """The output head's directions: the row of π(t) gathers t's vector, the row of ρ(t) its share of it."""
         import torch
 

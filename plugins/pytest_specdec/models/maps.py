@@ -38,7 +38,7 @@ def cycle(recipe: ConstructedRecipe) -> tuple[int, ...]:
 def next_map(recipe: Constructed) -> list[int]:
     """For every id below `vocab`, the id with which this model continues: π for a target, its own map for a drafter."""
     _refuse_memory(recipe)
-    return list(_following(recipe)[0])
+    return list(following(recipe)[0])
 
 
 def further_map(recipe: Constructed, ahead: int) -> list[int]:
@@ -54,7 +54,7 @@ def further_map(recipe: Constructed, ahead: int) -> list[int]:
 def runner_up_map(recipe: TargetRecipe) -> list[int]:
     """For every id below `vocab`, ρ: the token half the cycle further on than π. Never π's, never a special id."""
     order = cycle(recipe)
-    return _with_special_ids(_successors(order, 1 + len(order) // 2), recipe.vocab)
+    return list(_with_special_ids(_successors(order, 1 + len(order) // 2), recipe.vocab))
 
 
 def agreement(target: Constructed, draft: Constructed) -> float:
@@ -64,9 +64,15 @@ def agreement(target: Constructed, draft: Constructed) -> float:
     return sum(ours[token] == theirs[token] for token in shared) / len(shared)
 
 
+@lru_cache(maxsize=16)
 def following(recipe: Constructed) -> tuple[tuple[int, ...], ...]:
     """For each class and every id below `vocab`, the id with which this model continues; one class without memory."""
-    return _following(recipe)
+    if recipe.memory is not None:
+        return class_maps(recipe, recipe.memory)
+    successors = _successors(cycle(recipe), 1)
+    if not isinstance(recipe, TargetRecipe):
+        successors |= _disagreements(recipe, successors)
+    return (_with_special_ids(successors, recipe.vocab),)
 
 
 @lru_cache(maxsize=16)
@@ -76,16 +82,6 @@ def _cycle(base_vocab: int, vocab: int, map_seed: int) -> tuple[int, ...]:
     additional = list(range(base_vocab, vocab))
     random.Random(f"additional:{map_seed}").shuffle(additional)
     return (*(token for token in order if token < vocab), *additional)
-
-
-@lru_cache(maxsize=16)
-def _following(recipe: Constructed) -> tuple[tuple[int, ...], ...]:
-    if recipe.memory is not None:
-        return class_maps(recipe, recipe.memory)
-    successors = _successors(cycle(recipe), 1)
-    if not isinstance(recipe, TargetRecipe):
-        successors |= _disagreements(recipe, successors)
-    return (tuple(_with_special_ids(successors, recipe.vocab)),)
 
 
 def _refuse_memory(recipe: ConstructedRecipe) -> None:
@@ -134,10 +130,6 @@ def _agreeing_runs(count: int, agreeing: int, alpha: float) -> list[int]:
     return runs
 
 
-def _with_special_ids(following: dict[int, int], vocab: int) -> list[int]:
-    return [following[token + SPECIAL_IDS if token < SPECIAL_IDS else token] for token in range(vocab)]
-
-
 Maps = tuple[tuple[int, ...], ...]
 NONE = -1  # where a draft vocabulary lacks the token: whatever is proposed is wrong
 
@@ -177,7 +169,7 @@ def stand_ins(recipe: Constructed, memory: Memory) -> tuple[int, ...]:
         random.Random(f"draft:{recipe.seed}").shuffle(order)
         for place in range(round((1 - recipe.alpha) * len(order))):
             taken_for[order[place]] = _differing(maps, order, place)
-    return _list(taken_for, recipe.vocab)
+    return _with_special_ids(taken_for, recipe.vocab)
 
 
 def _differing(maps: Maps, order: Sequence[int], place: int) -> int:
@@ -199,15 +191,15 @@ def _draw(vocab: int, map_seed: int, classes: int) -> tuple[tuple[int, ...], Map
     for own in members:
         draw.shuffle(order)
         maps.append({token: own[place % len(own)] for place, token in enumerate(order)})
-    return _list(coded, vocab), tuple(_list(each, vocab) for each in maps)
+    return _with_special_ids(coded, vocab), tuple(_with_special_ids(each, vocab) for each in maps)
 
 
 @lru_cache(maxsize=16)
 def _further(vocab: int, map_seed: int, classes: int, number: int) -> tuple[int, ...]:
     order = list(range(SPECIAL_IDS, vocab))
     random.Random(f"memory:{map_seed}:{number}").shuffle(order)
-    return _list({token: place % classes for place, token in enumerate(order)}, vocab)
+    return _with_special_ids({token: place % classes for place, token in enumerate(order)}, vocab)
 
 
-def _list(by_token: dict[int, int], vocab: int) -> tuple[int, ...]:
+def _with_special_ids(by_token: Mapping[int, int], vocab: int) -> tuple[int, ...]:
     return tuple(by_token[token + SPECIAL_IDS if token < SPECIAL_IDS else token] for token in range(vocab))

@@ -31,10 +31,32 @@ Asked: TypeAlias = tuple[Sequence[int], int]  # a prompt, and how many tokens fo
 
 @dataclass(frozen=True)
 class Counting:
-    """How an engine counts the steps of one answer, and whether each counts γ drafts, whatever is still wanted."""
+    """How an engine counts the steps of one answer.
 
-    steps: Callable[[Sequence[bool], int, int], Iterator[Step]]
+    `first`: tokens that come before the first draft. `cut`: whether no more is accepted than the answer still wants.
+    `whole`: whether each step counts γ drafts all the same; else one that drafts nothing is no step.
+    """
+
+    first: int
+    cut: bool
     whole: bool
+
+    def steps(self, agrees: Sequence[bool], n: int, gamma: int) -> Iterator[Step]:
+        """Step by step, where the drafter agrees or not with each of the `n` tokens and more."""
+        emitted = self.first
+        while emitted < n:
+            wanted = min(gamma, n - emitted - 1) if self.cut else gamma
+            accepted = [*agrees[emitted : emitted + wanted], False].index(False)
+            if wanted or self.whole:
+                yield gamma if self.whole else wanted, accepted
+            emitted += accepted + 1
+
+
+COUNTINGS = {
+    "vllm": Counting(first=1, cut=False, whole=True),
+    "transformers": Counting(first=0, cut=True, whole=False),
+    "fake": Counting(first=0, cut=True, whole=True),
+}
 
 
 @dataclass(frozen=True)
@@ -165,43 +187,6 @@ def _next_of_class(
     for distance, code in zip(memory.net, coded, strict=True):
         chosen ^= code[ids[place - 1 - distance]]
     return maps[chosen][ids[place - 1]]
-
-
-def _steps_of_vllm(agrees: Sequence[bool], n: int, gamma: int) -> Iterator[Step]:
-    emitted = 1
-    while emitted < n:
-        accepted = _leading(agrees[emitted : emitted + gamma])
-        yield gamma, accepted
-        emitted += accepted + 1
-
-
-def _steps_of_transformers(agrees: Sequence[bool], n: int, gamma: int) -> Iterator[Step]:
-    emitted = 0
-    while emitted < n - 1:
-        drafted = min(gamma, n - emitted - 1)
-        accepted = _leading(agrees[emitted : emitted + drafted])
-        yield drafted, accepted
-        emitted += accepted + 1
-
-
-def _rounds_of_fake(agrees: Sequence[bool], n: int, gamma: int) -> Iterator[Step]:
-    emitted = 0
-    while emitted < n:
-        accepted = _leading(agrees[emitted : emitted + min(gamma, n - emitted - 1)])
-        yield gamma, accepted
-        emitted += accepted + 1
-
-
-COUNTINGS = {
-    "vllm": Counting(_steps_of_vllm, whole=True),
-    "transformers": Counting(_steps_of_transformers, whole=False),
-    "fake": Counting(_rounds_of_fake, whole=True),
-}
-
-
-def _leading(agrees: Sequence[bool]) -> int:
-    """How many agree before the first that does not."""
-    return next((place for place, right in enumerate(agrees) if not right), len(agrees))
 
 
 def _check_prompt(label: str, recipe: Constructed, prompt: Sequence[int]) -> None:
