@@ -100,6 +100,7 @@ METHODS = (
         drafter="head",
         signs=("dflash", "dflash2", "*DFlash*", "LiLiCorrDraftModel", "MuseGlimmerAssistantModel"),
         in_name="dflash",
+        foretold=True,
     ),
     Method(
         name="dspark",

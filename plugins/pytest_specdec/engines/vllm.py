@@ -66,6 +66,7 @@ REFUSALS = (
     r"current platform \w+ does not support ray",
     r"Structured outputs are not yet supported",
     r"does not support LoRA",
+    r"Model Runner V\d does not support: ",
 )
 CHILD_FAILED = "See stack trace"
 REFUSED_IN_CHILD = re.compile(r"pid=\d+\).*\b((?:NotImplemented|Value)Error): (.+)")
