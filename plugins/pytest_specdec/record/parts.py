@@ -314,11 +314,11 @@ class CategoryPart(Part):
     delivered_tokens_per_step: Annotated[Figure[float], "tokens", "delivered tokens over chunks"] = NOTHING
 
     def __str__(self) -> str:
-        """In words, e.g. "coding 71.2% (2.90 tokens a step, 80 requests)"."""
+        """In words, e.g. "coding 71.2%, 2.90 tokens a step (80 requests)"."""
         rate, per_step = self.rate.value, self.delivered_tokens_per_step.value
-        told = [] if per_step is None else [f"{per_step:.2f} tokens a step"]
-        more = ", ".join([*told, f"{self.requests} request" + ("s" if self.requests > 1 else "")])
-        return f"{self.name} {'–' if rate is None else format(rate, '.1%')} ({more})"
+        told = [] if rate is None else [f"{rate:.1%}"]
+        told += [] if per_step is None else [f"{per_step:.2f} tokens a step"]
+        return f"{self.name} {', '.join(told) or '–'} ({self.requests} request{'s' * (self.requests > 1)})"
 
 
 class AcceptancePart(Part):

@@ -179,9 +179,7 @@ def test_steps_tell_the_length_by_category_where_no_request_is_counted() -> None
     """The longest steps come first in words; nothing is said of an engine that does not speculate."""
     kinds = ("essay", "coding")
     part = acceptance_part(rounds_of((1, 3), (1, 5), counted=Speculation(2, 8, 6)), 4, kinds)
-    assert part.categories_in_words == (
-        "coding – (3.00 tokens a step, 1 request); essay – (2.00 tokens a step, 1 request)"
-    )
+    assert part.categories_in_words == ("coding 3.00 tokens a step (1 request); essay 2.00 tokens a step (1 request)")
     assert acceptance_part(rounds_of((1, 3), (1, 5), counted=None), None, kinds).by_category == ()
 
 

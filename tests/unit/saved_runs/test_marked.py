@@ -15,6 +15,7 @@ PAGES = {
     "README.md": ["speculation", "table"],
     "docs/report.md": ["decision"],
     "docs/evidence/results/h200-map.md": ["decision", "table"],
+    "docs/evidence/results/h200-memory.md": ["table"],
 }
 
 

@@ -128,7 +128,7 @@ def test_acceptance_by_category_is_a_footnote() -> None:
     kind = {"name": "math", "requests": 10, "rate": figure(0.5), "delivered_tokens_per_step": figure(2.5)}
     notes = footnotes([record(), record(acceptance={"by_category": [kind]})], [])
     (told,) = [note for note in notes if "category" in note]
-    assert told.endswith(": math 50.0% (2.50 tokens a step, 10 requests)")
+    assert told.endswith(": math 50.0%, 2.50 tokens a step (10 requests)")
 
 
 ALIAS = {"method": "mtp", "named_method": "mimo_mtp", "gamma": 3}
