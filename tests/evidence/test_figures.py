@@ -251,6 +251,7 @@ def _rates(record: Record) -> list[float]:
 
 RUNS: dict[str, Callable[[str], bool]] = {
     "`llama-8b`, one card": lambda run: "one-card" in run or run == "h200-memory-llama",
+    "`llama-8b` with a head, from 1 to 256 at once": lambda run: run == "h200-map",
     "`qwen3-8b`, one card": lambda run: run.startswith("h200-g") or run == "h200-quick",
     "`llama-8b`, two cards": lambda run: "tensor-parallel" in run,
 }
