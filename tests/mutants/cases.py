@@ -191,6 +191,7 @@ CASES = (
     Case("wrong in the third pass", RED, "target only, in its rounds around this engine's", where=BOTH_ARMS),
     Case("answers swapped", DIVERGENT, "tokens are beyond the floor"),
     Case("wrong in company", DIVERGENT, "first difference at token 9"),
+    Case("wrong on a new prompt", DIVERGENT, "warm-up round -1: divergent", WARMED),
     Case("fields of a neighbour", DIVERGENT, "tokens are beyond the floor", MIXED, options=EXACT),
     Case("stale prefix cache", DIVERGENT, "round 1: divergent"),
     Case("rejected drafts read in the next turn", DIVERGENT, "tokens are beyond the floor", TURNS),

@@ -37,6 +37,17 @@ class WrongInCompany(Decoder):
         return max(FIRST_PLAIN_ID, (token + 1) % self.model.vocabulary)
 
 
+@fault("wrong on a new prompt")
+class WrongOnANewPrompt(Decoder):
+    """The first token after a prompt that was never decoded before is another."""
+
+    def emit(self, progress: Progress, burst: Sequence[int], token: int) -> int:
+        """The next id, round and round."""
+        if progress.warm or progress.position(burst) > 0:
+            return token
+        return max(FIRST_PLAIN_ID, (token + 1) % self.model.vocabulary)
+
+
 @fault("fields of a neighbour")
 class FieldsOfANeighbour(Decoder):
     """Every request is decoded under the sampling fields of the one before it, too."""
