@@ -207,9 +207,8 @@ be red. Written by `tox -e evidence -- -k false_alarms`. Each is judged as the f
 near-ties of plain decoding at its own batch size, every answer rated. Larger samples, a verification that rounds twice
 as often, and whole sessions are simulated: [greedy.md](greedy.md).
 
-The two tables of an Intel Xeon were measured before gaps counted in ULPs of each token; their gaps are in logits. They
-could not be measured anew on an AMD EPYC, which emulates bfloat16: 60 prompts of SmolLM2's first four layers, 32 tokens
-each, were identical at batch 1, 3, 8 and 16 there, without a near-tie.
+Near-ties need a processor that computes in bfloat16 (AVX512_BF16 or AMX). One that emulates it rounds alike at every
+batch size, so the first two are skipped there.
 
 """
 SECTION = """{about}

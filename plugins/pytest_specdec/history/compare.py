@@ -230,7 +230,13 @@ def compare_figure(
     if samples[0] is None or samples[1] is None or not samples[1].figure > 0:
         return _plain(figures[0], figures[1], threshold)
     before = [value for each in earlier if (value := figure_of(each, metric))]
-    return _compare_samples(samples[0], samples[1], threshold, before)
+    return _compare_samples(samples[0], samples[1], threshold, before, _more_waiting(now, then))
+
+
+def _more_waiting(now: Record, then: Record) -> float:
+    """By how much the share of time in which the engine waited for a core has grown; 0 if it has not, or is unknown."""
+    waited = [each.throughput.waited_for_cores.value for each in (now, then)]
+    return max(0.0, (waited[0] or 0.0) - (waited[1] or 0.0)) if None not in waited else 0.0
 
 
 ACCEPTANCE = ("acceptance_rate", "mean_accepted_length", "speedup")
@@ -274,7 +280,9 @@ def _plain(now: float, then: float, threshold: Threshold) -> ChangePart:
     return _change(threshold, outcome, now, then, why)
 
 
-def _compare_samples(now: Sample, then: Sample, threshold: Threshold, before: Sequence[float]) -> ChangePart:
+def _compare_samples(
+    now: Sample, then: Sample, threshold: Threshold, before: Sequence[float], waiting: float
+) -> ChangePart:
     sessions = [then.figure, *before]
     base = math.exp(fmean(map(math.log, sessions)))  # the geometric mean
     differ = 0.0 if threshold.metric.name in DETERMINED else sessions_differ(sessions)
@@ -291,18 +299,24 @@ def _compare_samples(now: Sample, then: Sample, threshold: Threshold, before: Se
     )
     if not threshold.gates:
         return part
-    return _decide(part, threshold, base) if known else replace(part, wanted=FEWEST)
+    return _decide(part, threshold, base, waiting) if known else replace(part, wanted=FEWEST)
 
 
-def _decide(part: ChangePart, threshold: Threshold, base: float) -> ChangePart:
-    """The outcome, and for want of what it is inconclusive; everything as shares of the base."""
+def _decide(part: ChangePart, threshold: Threshold, base: float, waiting: float) -> ChangePart:
+    """The outcome, and for want of what it is inconclusive; everything as shares of the base.
+
+    `waiting`: how much of the loss other work on the machine may explain.
+    """
     most = threshold.most if threshold.relative else threshold.most / base
     sign = -1 if threshold.metric.more_is_better else 1
     middle, *bounds = (sign * (each or 0.0) for each in (part.change, part.low, part.high))
     low, high, differ = min(bounds), max(bounds), part.sessions_differ or 0.0
+    explained = 0.0 if threshold.metric.name in DETERMINED else waiting
     if high <= most:
         return replace(part, outcome=Outcome.GOOD.value)
     if low > most and middle > math.hypot(middle - low, differ):
+        if low - explained <= most:
+            return replace(part, why=BUSY.format(explained))
         return replace(part, outcome=Outcome.WORSE.value)
     half = (high - low) / 2
     if low <= most and half > differ:
@@ -311,6 +325,7 @@ def _decide(part: ChangePart, threshold: Threshold, base: float) -> ChangePart:
     return replace(part, why=WANT_SESSIONS if low > most else NEAR)
 
 
+BUSY = "beyond the threshold, but other work had the cores for {:.0%} more of the time that the engine wanted one"
 WANT_SESSIONS = "beyond the threshold, and within what sessions of the same code differ"
 NEAR = "too near the threshold for rounds to decide, since sessions of the same code differ by more"
 

@@ -26,7 +26,7 @@ from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import MemoryPart, PointPart, SweepPart
 from pytest_specdec.run.judge import Judgement, judge_rounds
 from pytest_specdec.run.session import Arms, Session
-from pytest_specdec.telemetry.monitor import peak_memory_of, watch
+from pytest_specdec.telemetry.monitor import core_wait_of, peak_memory_of, watch
 from pytest_specdec.telemetry.timing import DECODE, benchmark_rounds
 from pytest_specdec.verdict.exercised import Drafting
 
@@ -39,7 +39,8 @@ class Measured:
     """What was decoded, and what the engine said of itself.
 
     `base`: the target's rounds that these are held against, `first`: its rounds when it was measured; None if these are
-    they. `target`: what the target's engine said of itself, None if it is not loaded. `series`: a file.
+    they. `target`: what the target's engine said of itself, None if it is not loaded. `series`: a file. `waited`: for
+    which share of the time that its threads wanted a core.
     `accepted_before`: the engine's acceptance when it was last measured.
     """
 
@@ -47,6 +48,7 @@ class Measured:
     rounds: Rounds
     about: Description
     memory: MemoryPart
+    waited: Figure[float]
     series: Figure[str]
     accepted_before: float | None
     first: Rounds | None
@@ -69,18 +71,19 @@ def measure(session: Session, benchmark: Any, arms: Arms, plan: Plan) -> Measure
         refuse_two_models(engine.description, session.pool.describe(arms.target))
         what = f"{spec.label} decodes {workload.name}"
         session.progress.announce(f"{what}, {plan.rounds} rounds of {len(workload.requests)} requests")
-        peaks, timed = peak_memory_of(engine), session.timed(arms)
+        peaks, waits, timed = peak_memory_of(engine), core_wait_of(engine), session.timed(arms)
         peaks.start()
         watching = watch(engine, session.settings.monitor, session.series_file(arms))
         during = session.progress.during(what, lambda: timed.told)
         with watching as series, during, session.spent.on(DECODE):
             rounds = benchmark_rounds(benchmark, timed, plan, beside)
-        about, memory = engine.description, peaks.stop(engine.description.details)
+        about, memory, waited = engine.description, peaks.stop(engine.description.details), waits.share()
     if first is None:
         session.keep_target_rounds(arms, rounds)
     before = session.acceptance_before(arms, rounds)
     base = base_of(first, beside.so_far if beside is not None else None) if first is not None else None
-    return Measured(arms, rounds, about, memory, series(), before, first, base, session.pool.describe(arms.target))
+    target = session.pool.describe(arms.target)
+    return Measured(arms, rounds, about, memory, waited, series(), before, first, base, target)
 
 
 def refuse_two_models(about: Description, target: Description | None) -> None:

@@ -5,6 +5,9 @@ what the whole GPUs hold, named so. Engines reserve their key-value cache when t
 memory is VmHWM of each live process of the worker's group, added up: loading is part of it, and pages that the
 processes share count more than once.
 
+How long its threads waited for a processor that others had is told by the scheduler (`schedstat` of each thread, see
+"Scheduler Statistics" in the kernel's documentation).
+
 The series, at a set interval, is a file of its own beside the results. The record carries its name alone, so that
 results stay small.
 """
@@ -36,6 +39,10 @@ PROC = Path("/proc")
 LONGEST = 20_000
 NOT_ASKED = "not asked for: give --specdec-monitor SECONDS"
 ELSEWHERE = "the engine runs on another machine, where no samples are taken"
+
+
+NO_PROCESS = "the engine has no process on this machine"
+NO_WAITING_TOLD = "the kernel tells no scheduler statistics of the engine's threads"
 
 
 class PeakMemory:
@@ -90,7 +97,7 @@ def peak_memory_of(engine: Engine) -> PeakMemory:
 def host_memory(group: int | None, proc: Path = PROC) -> Figure[int]:
     """`peak_host_bytes` of a process group on this machine. `group`: None for an engine without a process here."""
     if group is None:
-        return Figure(None, "the engine has no process on this machine")
+        return Figure(None, NO_PROCESS)
     pids = [int(folder.name) for folder in proc.iterdir() if folder.name.isdigit()]
     peaks = [peak for pid in pids if is_member(pid, group) for peak in _high_water_marks(proc / str(pid) / "status")]
     return Figure(sum(peaks) if peaks else None, f"no live process of group {group} tells its peak memory (VmHWM)")
@@ -103,6 +110,46 @@ def _high_water_marks(status: Path) -> list[int]:
     except OSError:
         return []
     return [1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:")]
+
+
+class CoreWait:
+    """Of the processor time that an engine's threads wanted since this was made: the share in which others had it."""
+
+    def __init__(self, group: int | None, proc: Path = PROC) -> None:
+        self._group, self._proc = group, proc
+        self._before = self._read()
+
+    def share(self) -> Figure[float]:
+        """0 on a machine that has a core for each of its threads; null with a reason where nothing is told."""
+        if self._group is None:
+            return Figure(None, NO_PROCESS)
+        since = [(now, self._before.get(thread, (0, 0))) for thread, now in self._read().items()]
+        ran, waited = (sum(now[at] - then[at] for now, then in since) for at in (0, 1))
+        return Figure(waited / (ran + waited) if ran + waited else None, NO_WAITING_TOLD)
+
+    def _read(self) -> dict[str, tuple[int, int]]:
+        """(nanoseconds on a core, waiting for one) of each thread."""
+        if self._group is None:
+            return {}
+        pids = [
+            folder
+            for folder in self._proc.iterdir()
+            if folder.name.isdigit() and is_member(int(folder.name), self._group)
+        ]
+        return {str(file): told for pid in pids for file in pid.glob("task/*/schedstat") if (told := _scheduled(file))}
+
+
+def _scheduled(file: Path) -> tuple[int, int] | None:
+    try:
+        ran, waited, *_ = map(int, file.read_text("utf-8").split())
+    except (OSError, ValueError):
+        return None
+    return ran, waited
+
+
+def core_wait_of(engine: Engine) -> CoreWait:
+    """From now on; nothing is known of an engine behind a gateway."""
+    return CoreWait(None if engine.spec.gateway is not None else Subject.of(engine).group)
 
 
 class Monitor:

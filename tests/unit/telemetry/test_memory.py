@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
+import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +17,17 @@ from tests.unit.telemetry import fake_nvml as fake
 from pytest_specdec.record import Figure
 from pytest_specdec.telemetry.energy import Instruments
 from pytest_specdec.telemetry.meter import Subject
-from pytest_specdec.telemetry.monitor import NOT_TOLD, OWN, WHOLE, PeakMemory, host_memory, peak_memory_of
+from pytest_specdec.telemetry.monitor import (
+    NO_PROCESS,
+    NO_WAITING_TOLD,
+    NOT_TOLD,
+    OWN,
+    WHOLE,
+    CoreWait,
+    PeakMemory,
+    host_memory,
+    peak_memory_of,
+)
 
 OURS, FOREIGN = os.getpid(), 1
 GROUP = os.getpgid(0)
@@ -103,3 +116,48 @@ def test_memory_of_another_host_is_null(gateway: str | None, known: bool) -> Non
     memory.start()
     found = memory.stop({})
     assert (found.peak_host_bytes.value is not None) == known
+
+
+def schedule(proc: Path, **threads: str) -> None:
+    """What the kernel tells of this process's threads: nanoseconds on a core, waiting for one, and turns."""
+    for name, told in threads.items():
+        folder = proc / str(OURS) / "task" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "schedstat").write_text(told)
+
+
+def test_waiting_for_a_core_is_a_share_of_the_time_that_was_wanted(tmp_path: Path) -> None:
+    """Of what has gone by since; a thread that came later counts whole, another's process does not."""
+    schedule(tmp_path, t1="1000 1000 3", t2="500 0 1")
+    (tmp_path / str(FOREIGN) / "task" / "1").mkdir(parents=True)
+    (tmp_path / str(FOREIGN) / "task" / "1" / "schedstat").write_text("0 999999 1")
+    waits = CoreWait(GROUP, tmp_path)
+    schedule(tmp_path, t1="1600 1100 9", t2="600 0 2", t3="100 100 1")
+    assert waits.share().value == pytest.approx(200 / 1000)
+
+
+def test_what_the_kernel_or_the_engine_does_not_tell_is_null(tmp_path: Path) -> None:
+    schedule(tmp_path, t1="")
+    assert CoreWait(GROUP, tmp_path).share() == Figure(None, NO_WAITING_TOLD)
+    assert CoreWait(None, tmp_path).share() == Figure(None, NO_PROCESS)
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this kernel tells no scheduler statistics")
+def test_two_processes_on_one_core_wait_for_each_other() -> None:
+    """The kernel's own figures: each has half of what it wants."""
+    core, spin = min(os.sched_getaffinity(0)), "while True: pass"
+    pin = f"import os; os.sched_setaffinity(0, {{{core}}}); print(1, flush=True)\n{spin}"
+    both = [subprocess.Popen([sys.executable, "-c", pin], stdout=subprocess.PIPE, start_new_session=True) for _ in "ab"]
+    try:
+        for each in both:
+            assert each.stdout is not None
+            each.stdout.readline()
+        waits = CoreWait(both[0].pid)
+        time.sleep(0.2)
+        share = waits.share().value
+    finally:
+        for each in both:
+            each.kill()
+            each.communicate()
+    assert share is not None
+    assert share > 0.1
