@@ -10,6 +10,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -33,6 +34,7 @@ REDUCED_HEAD_3 = f"constructed:tiny-qwen3:eagle3?memory={REACH}&draft_vocab=896"
 MEDUSA = "constructed:tiny:medusa?alpha=0.9"
 DFLASH = "constructed:tiny:dflash?alpha=0.9"
 MIMO = f"constructed:tiny-mimo?memory={REACH}"
+OWN_MODULES = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent)}
 GAMMA = 4
 TOKENS = 65  # of each answer; whole steps, where everything is accepted
 
@@ -110,6 +112,15 @@ def test_vllm_with_a_drafter(specdec_session: Session, vllm_spec: EngineSpec, as
 @pytest.mark.specdec(method="ngram", draft=None)
 def test_vllm_by_ngrams(specdec_session: Session, vllm_spec: EngineSpec, asked: Asked) -> None:
     """What is looked up is always right."""
+    prompts = prompts_that_hold_their_answers(asked.count)
+    run = decode_known(specdec_session, vllm_spec, asked.dtype, prompts)
+    assert run.speculation == expected_speculation(TARGET, TARGET, prompts, TOKENS, GAMMA)
+
+
+@pytest.mark.thorough
+@pytest.mark.specdec(method="custom_class", draft="custom_drafter.Again", environment=OWN_MODULES)
+def test_vllm_with_a_class_of_the_user(specdec_session: Session, vllm_spec: EngineSpec, asked: Asked) -> None:
+    """The same lookup, as a class that vLLM imports by its name."""
     prompts = prompts_that_hold_their_answers(asked.count)
     run = decode_known(specdec_session, vllm_spec, asked.dtype, prompts)
     assert run.speculation == expected_speculation(TARGET, TARGET, prompts, TOKENS, GAMMA)
