@@ -14,9 +14,11 @@ import pytest
 
 import pytest_specdec
 from pytest_specdec.engines.process_group import live_members
+from pytest_specdec.models.cache import default_root
 
 pytestmark = pytest.mark.engine("transformers")
 
+CACHE = default_root()  # as it is before pytester gives each test a home of its own
 PLUGINS = ("-p", "benchmark", "-p", "pytest_specdec.plugin", "-p", "no:cacheprovider")
 CONFTEST = """
 import os
@@ -66,10 +68,11 @@ def ended_by(pytester, monkeypatch):
     """Runs the inner session, sends it a signal; gives its result, the saved runs, and the groups of its engines."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTHONPATH", str(Path(pytest_specdec.__file__).parents[1]), prepend=os.pathsep)
-    for name in [name for name in os.environ if name.startswith("SPECDEC_") and name != "SPECDEC_CACHE"]:
+    for name in [name for name in os.environ if name.startswith("SPECDEC_")]:
         monkeypatch.delenv(name)
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
-    pytester.makeini("[pytest]\n")
+    monkeypatch.setenv("SPECDEC_CACHE", str(CACHE))
+    pytester.makeini("[pytest]\nspecdec_time_budget = 1\n")
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(GATES)
     (pytester.path / "short.toml").write_text(SCENARIO)
