@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from _pytest.config import default_plugins
-from tests.plugin.forks import prepared
+from tests.plugin.forks import answers_known, prepare
 from tests.plugin.gates import INI
 
 import pytest_specdec
@@ -186,8 +186,8 @@ def _prepared() -> Iterator[None]:
     """Runs within this process forget what they imported; what most of them need stays: this package, above all."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(FAULTS)
-        with prepared(_needed_by_runs()):
-            yield
+        prepare(_needed_by_runs())
+        yield
 
 
 def _needed_by_runs() -> list[str]:
@@ -209,7 +209,7 @@ def project(
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
     _prepared: None,
-) -> Project:
+) -> Iterator[Project]:
     """An empty project, out of reach of this run's settings; its runs have this run's package and no other plugins."""
     for name in [name for name in os.environ if name.startswith("SPECDEC_") or name in OUTER_VARIABLES]:
         monkeypatch.delenv(name)
@@ -217,4 +217,5 @@ def project(
     monkeypatch.setenv("PYTHONPATH", root, prepend=os.pathsep)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("COLUMNS", "100")
-    return Project(pytester, lambda: request.getfixturevalue("_forks"))
+    with answers_known():
+        yield Project(pytester, lambda: request.getfixturevalue("_forks"))

@@ -21,26 +21,39 @@ import pytest
 import pytest_benchmark.plugin
 from _pytest.terminal import TerminalReporter
 
+TAG, ARCHITECTURE = cache(pytest_benchmark.plugin.get_tag), cache(platform.architecture)
+LIST_DISTRIBUTIONS = importlib.metadata.distributions
+
+
+def prepare(modules: Iterable[str]) -> None:
+    """Import all that is imported anew by each run.
+
+    Each collects garbage some ten times: what is here by now is not looked at again.
+    """
+    for name in modules:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+
 
 @contextmanager
-def prepared(modules: Iterable[str]) -> Iterator[None]:
-    """All that is imported anew by each run is here, and what each asks anew is known.
+def answers_known() -> Iterator[None]:
+    """What each run asks anew is known.
 
     pytest-benchmark asks git, hg and file in other processes, pytest every installed package for each `-p`. Of a
     session that is broken off pytest parses the source of each frame, its own ones too, and prints one line.
     """
-    for name in modules:
-        importlib.import_module(name)
-    # Each run collects garbage some ten times: what is here by now is not looked at again.
-    gc.collect()
-    gc.freeze()
-    plugins = [each for each in importlib.metadata.distributions() if each.entry_points.select(group="pytest11")]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(importlib.metadata, "distributions", lambda: plugins)
-        patch.setattr(pytest_benchmark.plugin, "get_tag", cache(pytest_benchmark.plugin.get_tag))
-        patch.setattr(platform, "architecture", cache(platform.architecture))
+        patch.setattr(importlib.metadata, "distributions", _list_plugins)
+        patch.setattr(pytest_benchmark.plugin, "get_tag", TAG)
+        patch.setattr(platform, "architecture", ARCHITECTURE)
         patch.setattr(TerminalReporter, "pytest_keyboard_interrupt", _note_what_broke_off)
         yield
+
+
+@cache
+def _list_plugins() -> list[importlib.metadata.Distribution]:
+    return [each for each in LIST_DISTRIBUTIONS() if each.entry_points.select(group="pytest11")]
 
 
 def _note_what_broke_off(self: Any, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
@@ -49,7 +62,9 @@ def _note_what_broke_off(self: Any, excinfo: pytest.ExceptionInfo[BaseException]
 
 def main() -> int:
     """Run one after another until nobody asks for more."""
-    with prepared(sys.argv[1:]):
+    prepare(sys.argv[1:])
+    with answers_known():
+        _list_plugins()
         for line in sys.stdin:
             if os.fork() == 0:
                 return run(**json.loads(line))
