@@ -36,6 +36,7 @@ def test_a_judged_row_holds_what_was_exercised() -> None:
     [
         ("acceptance_rate 0.01 is below min_acceptance_rate = 0.05 of s.toml", "not reached"),
         ("divergent: 24 of 24\nacceptance_rate 0.01 is below min_acceptance_rate = 0.05 of s.toml", "red divergent"),
+        ("nothing was drafted in 768 tokens: the engine decoded without speculation", "not reached"),
         ("length: 1 of 24\nrequest 3: an EOS was passed over", "red length"),
     ],
 )
