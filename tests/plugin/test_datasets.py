@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from pytest_specdec.record import Figure, from_json
 from pytest_specdec.record.parts import PromptTokens
+from pytest_specdec.telemetry.monitor import NO_PROCESS
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
@@ -34,6 +36,23 @@ def test_conversations_are_encoded_by_the_target_and_recorded(project: Project) 
     assert record.workload.prompt_tokens == PromptTokens(min=3, mean=3.5, p50=3.5, p90=3.9, max=4, total=7)
     assert record.workload.skipped_rows == 1
     assert record.notes[0].startswith("malformed rows skipped: 1, the first data.jsonl:2: no column 'messages'")
+
+
+def test_acceptance_is_told_by_the_categories_of_the_file(project: Project) -> None:
+    """In the record, below the table and in the report. An engine without a process cannot tell how long it waited."""
+    rows = [{"category": kind, "turns": ["one two three"]} for kind in ("math", "essay", "math")]
+    project.write("scenarios/q.jsonl", "\n".join(map(json.dumps, rows)))
+    project.scenario('source = { format = "spec_bench", path = "q.jsonl" }\nmax_tokens = 8\nrounds = 2\n')
+    project.tests(ONE)
+    printed = project.run("--benchmark-json=out.json", "--specdec-report=page.md").stdout.str()
+    (bench,) = json.loads((project.path / "out.json").read_text("utf-8"))["benchmarks"]
+    record = from_json(bench["extra_info"]["specdec"])
+    told = [(each.name, each.requests, each.delivered_tokens_per_step.value) for each in record.acceptance.by_category]
+    assert told == [("essay", 1, 4.0), ("math", 2, 4.0)]
+    words = "4.00 tokens a step (2 requests)"
+    assert words in printed
+    assert words in (project.path / "page.md").read_text("utf-8")
+    assert record.throughput.waited_for_cores == Figure(None, NO_PROCESS)
 
 
 def test_answers_as_long_as_the_trace_says(project: Project) -> None:

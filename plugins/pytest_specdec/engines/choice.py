@@ -66,10 +66,16 @@ def choose_engines(
         mark = {key: value for key, value in said.items() if value is not None or key in WITHOUT}
         for target in _several(mark.get("target", settings.target)):
             base = _base(backend, target, mark, settings)
-            specs += _speculative(base, mark, settings) if speculates else [base.target_only()]
+            specs += _speculative(base, mark, settings) if speculates else [_alone(base)]
     if not specs:
         raise ConfigurationError("no engine is left: target, method and gamma name one or more each, not an empty list")
     return list(dict.fromkeys(specs))
+
+
+def _alone(base: EngineSpec) -> EngineSpec:
+    """The target-only engine of a fixture: its reference, unless that is of another kind."""
+    alone = base.target_only()
+    return alone if base.backend in (alone.backend, SERVED) else replace(base, reference=None).target_only()
 
 
 def refuse_unknown_keys(mark: Mapping[str, Any]) -> None:
@@ -156,7 +162,8 @@ def _base(backend: str, target: str | None, mark: Mapping[str, Any], settings: S
     )
     if backend == SERVED:
         return with_server(base, mark, settings)
-    return replace(base, reference=reference_of(mark["reference"], base)) if mark.get("reference") else base
+    said = mark.get("reference")
+    return base if said is None else replace(base, reference=reference_of(said, base))
 
 
 def _default_dtype(backend: str, gateway: str | None) -> str:

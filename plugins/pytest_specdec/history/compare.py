@@ -230,13 +230,16 @@ def compare_figure(
     if samples[0] is None or samples[1] is None or not samples[1].figure > 0:
         return _plain(figures[0], figures[1], threshold)
     before = [value for each in earlier if (value := figure_of(each, metric))]
-    return _compare_samples(samples[0], samples[1], threshold, before, _more_waiting(now, then))
+    change = _compare_samples(samples[0], samples[1], threshold, before)
+    of_time = metric.name not in DETERMINED and change.outcome == Outcome.WORSE.value
+    return replace(change, why=_more_waiting(now, then)) if of_time else change
 
 
-def _more_waiting(now: Record, then: Record) -> float:
-    """By how much the share of time in which the engine waited for a core has grown; 0 if it has not, or is unknown."""
-    waited = [each.throughput.waited_for_cores.value for each in (now, then)]
-    return max(0.0, (waited[0] or 0.0) - (waited[1] or 0.0)) if None not in waited else 0.0
+def _more_waiting(now: Record, then: Record) -> str:
+    """That the engine waited for a core more than in the baseline run, which may be why it is slower; else nothing."""
+    ours, theirs = (each.throughput.waited_for_cores.value for each in (now, then))
+    more = ours is not None and theirs is not None and ours - theirs > MORE_WAITING
+    return WAITED.format(ours, theirs) if more else ""
 
 
 ACCEPTANCE = ("acceptance_rate", "mean_accepted_length", "speedup")
@@ -280,9 +283,7 @@ def _plain(now: float, then: float, threshold: Threshold) -> ChangePart:
     return _change(threshold, outcome, now, then, why)
 
 
-def _compare_samples(
-    now: Sample, then: Sample, threshold: Threshold, before: Sequence[float], waiting: float
-) -> ChangePart:
+def _compare_samples(now: Sample, then: Sample, threshold: Threshold, before: Sequence[float]) -> ChangePart:
     sessions = [then.figure, *before]
     base = math.exp(fmean(map(math.log, sessions)))  # the geometric mean
     differ = 0.0 if threshold.metric.name in DETERMINED else sessions_differ(sessions)
@@ -299,24 +300,18 @@ def _compare_samples(
     )
     if not threshold.gates:
         return part
-    return _decide(part, threshold, base, waiting) if known else replace(part, wanted=FEWEST)
+    return _decide(part, threshold, base) if known else replace(part, wanted=FEWEST)
 
 
-def _decide(part: ChangePart, threshold: Threshold, base: float, waiting: float) -> ChangePart:
-    """The outcome, and for want of what it is inconclusive; everything as shares of the base.
-
-    `waiting`: how much of the loss other work on the machine may explain.
-    """
+def _decide(part: ChangePart, threshold: Threshold, base: float) -> ChangePart:
+    """The outcome, and for want of what it is inconclusive; everything as shares of the base."""
     most = threshold.most if threshold.relative else threshold.most / base
     sign = -1 if threshold.metric.more_is_better else 1
     middle, *bounds = (sign * (each or 0.0) for each in (part.change, part.low, part.high))
     low, high, differ = min(bounds), max(bounds), part.sessions_differ or 0.0
-    explained = 0.0 if threshold.metric.name in DETERMINED else waiting
     if high <= most:
         return replace(part, outcome=Outcome.GOOD.value)
     if low > most and middle > math.hypot(middle - low, differ):
-        if low - explained <= most:
-            return replace(part, why=BUSY.format(explained))
         return replace(part, outcome=Outcome.WORSE.value)
     half = (high - low) / 2
     if low <= most and half > differ:
@@ -325,7 +320,8 @@ def _decide(part: ChangePart, threshold: Threshold, base: float, waiting: float)
     return replace(part, why=WANT_SESSIONS if low > most else NEAR)
 
 
-BUSY = "beyond the threshold, but other work had the cores for {:.0%} more of the time that the engine wanted one"
+MORE_WAITING = 0.02
+WAITED = "the engine waited for a core in {:.0%} of the time that it wanted one, {:.0%} then: was the machine busy?"
 WANT_SESSIONS = "beyond the threshold, and within what sessions of the same code differ"
 NEAR = "too near the threshold for rounds to decide, since sessions of the same code differ by more"
 

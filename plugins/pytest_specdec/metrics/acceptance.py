@@ -109,12 +109,14 @@ def _by_category(rounds: Rounds, categories: Sequence[str | None], reason: str) 
 
 
 def _category(kind: str, answers: Sequence[Generation], rounds: int, reason: str) -> CategoryPart:
-    rate, per_step = _acceptance_of(answers), _tokens_per_step(answers)
+    """One answer that is not counted, or whose steps are not told, is enough: the figure would have a hole."""
+    counted = not any(None in (each.draft_tokens, each.accepted_tokens) for each in answers)
+    told = all(each.chunks or not each.token_ids for each in answers)
     return CategoryPart(
         name=kind,
         requests=len(answers) // rounds,
-        rate=Figure(rate, reason if any(each.draft_tokens is None for each in answers) else NOTHING_DRAFTED),
-        delivered_tokens_per_step=Figure(per_step, NO_STEPS),
+        rate=Figure(_acceptance_of(answers) if counted else None, NOTHING_DRAFTED if counted else reason),
+        delivered_tokens_per_step=Figure(_tokens_per_step(answers) if told else None, NO_STEPS),
     )
 
 

@@ -124,10 +124,12 @@ def expected_counters(
 ) -> Speculation:
     """What an engine of this counting has counted after these answers of a target and its drafter.
 
-    Raises ModelError as `expected_continuation` does, and where the drafter lacks tokens of the target.
+    Raises ModelError as `expected_continuation` does, where the drafter lacks tokens of the target, and where its
+    block is no longer than γ.
     """
     target, draft = pair
     _refuse_smaller(_require_constructed(target), _require_constructed(draft))
+    _refuse_short_block(_require_constructed(draft), gamma)
     drafting = follower(_require_constructed(draft))
     steps: list[Step] = []
     for prompt, n in asked:
@@ -166,6 +168,13 @@ def _distances(recipe: Constructed) -> list[list[int]]:
 def _refuse_smaller(target: Constructed, draft: Constructed) -> None:
     if draft.vocab < target.vocab:
         raise ModelError(f"{draft.name} has {draft.vocab} tokens, fewer than the target's {target.vocab}")
+
+
+def _refuse_short_block(draft: Constructed, gamma: int) -> None:
+    if isinstance(draft, DFlashRecipe) and gamma >= draft.block:
+        raise ModelError(
+            f"{draft.name} fills in {draft.block - 1} tokens at a time: a γ of {gamma} is more, so name another"
+        )
 
 
 def follower(recipe: Constructed) -> Next:

@@ -291,7 +291,9 @@ class ThroughputPart(Part):
     steady_share: Annotated[Figure[float], "", "how much of the rounds' seconds that was"] = NOTHING
     prefix_cache_hits: Annotated[Figure[int], "tokens", "of prompts that came from a prefix cache"] = NOTHING
     waited_for_cores: Annotated[
-        Figure[float], "", "of the processor time that the engine's threads wanted, the share in which others had it"
+        Figure[float],
+        "",
+        "of the processor time that the engine's threads wanted, the share in which they waited for a core",
     ] = NOTHING
     per_round: Annotated[PerRoundPart, "", "round by round"] = PerRoundPart()
 

@@ -233,6 +233,7 @@ SAMPLING = ("samples", "look", "plan", "power_statement", "positions")
 CALIBRATION = ("tokens", "near_ties", "disagreements", "compared", "rescoring_over_decoding")
 
 MOVED: dict[str, str] = {
+    **{name: f"{part}.{name}" for part, names in FLAT.items() for name in names.split()},
     "gate": "gate",
     "complaints": "failures",
     "warnings": "warnings",
@@ -283,7 +284,6 @@ MOVED: dict[str, str] = {
     "hardware": "hardware",
     "baseline": "baseline",
     "baseline.complaints": "baseline.failures",
-    **{name: f"{part}.{name}" for part, names in FLAT.items() for name in names.split()},
     **{f"{part}.{name}": f"{part}.{name}" for part, names in NESTED.items() for name in names.split()},
 }
 """Old place → new place. What else `load` had is `load.played`; reasons stand in the figure itself now."""

@@ -155,14 +155,16 @@ def _over_concurrency(kind: str, place: str, y_label: str, gains: Mapping[str, M
 
 
 def acceptance(group: str, gates: Sequence[Gate]) -> Figure:
-    """Share of the steps in which the draft at this position was accepted; the first position is 1."""
+    """Share of the drafts with a token at this position in which it was accepted; the first position is 1."""
     lines = []
     for gate in gates:
         part, name = gate.record.acceptance, f"{gate.label}, red" if gate.red else gate.label
         counts, drafts = part.accepted_per_position.value or (), part.drafts.value
         shares = part.marginal.value or tuple(count / drafts for count in counts if drafts)
         lines.append(Line(name, tuple(float(at) for at in range(1, len(shares) + 1)), tuple(shares)))
-    return Figure("Acceptance by position", group, "position in the draft", "accepted (share of steps)", tuple(lines))
+    return Figure(
+        "Acceptance by position", group, "position in the draft", "accepted (share of its drafts)", tuple(lines)
+    )
 
 
 def latency(group: str, gates: Sequence[Gate], key: str) -> Figure:

@@ -5,8 +5,8 @@ what the whole GPUs hold, named so. Engines reserve their key-value cache when t
 memory is VmHWM of each live process of the worker's group, added up: loading is part of it, and pages that the
 processes share count more than once.
 
-How long its threads waited for a processor that others had is told by the scheduler (`schedstat` of each thread, see
-"Scheduler Statistics" in the kernel's documentation).
+How long its threads waited for a processor, which other work had or another of them, is told by the scheduler
+(`schedstat` of each thread, see "Scheduler Statistics" in the kernel's documentation).
 
 The series, at a set interval, is a file of its own beside the results. The record carries its name alone, so that
 results stay small.
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,14 +113,14 @@ def _high_water_marks(status: Path) -> list[int]:
 
 
 class CoreWait:
-    """Of the processor time that an engine's threads wanted since this was made: the share in which others had it."""
+    """Of the processor time that an engine's threads wanted since this was made: the share in which they waited."""
 
     def __init__(self, group: int | None, proc: Path = PROC) -> None:
         self._group, self._proc = group, proc
         self._before = self._read()
 
     def share(self) -> Figure[float]:
-        """0 on a machine that has a core for each of its threads; null with a reason where nothing is told."""
+        """Null with a reason where nothing is told."""
         if self._group is None:
             return Figure(None, NO_PROCESS)
         since = [(now, self._before.get(thread, (0, 0))) for thread, now in self._read().items()]
@@ -131,12 +131,16 @@ class CoreWait:
         """(nanoseconds on a core, waiting for one) of each thread."""
         if self._group is None:
             return {}
-        pids = [
-            folder
-            for folder in self._proc.iterdir()
-            if folder.name.isdigit() and is_member(int(folder.name), self._group)
-        ]
-        return {str(file): told for pid in pids for file in pid.glob("task/*/schedstat") if (told := _scheduled(file))}
+        files = (file for pid in self._proc.iterdir() if pid.name.isdigit() for file in self._threads(pid))
+        return {str(file): told for file in files if (told := _scheduled(file))}
+
+    def _threads(self, process: Path) -> list[Path]:
+        """Of a process of the group; none of one that ends while it is looked at."""
+        if not is_member(int(process.name), self._group):
+            return []
+        with suppress(OSError):
+            return list(process.glob("task/*/schedstat"))
+        return []
 
 
 def _scheduled(file: Path) -> tuple[int, int] | None:

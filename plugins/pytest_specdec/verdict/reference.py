@@ -128,7 +128,11 @@ def _in_rows(
     requests = workload.requests * times
     run = one_pass(engine, replace(workload, requests=requests, concurrency=rows, arrivals_s=()))
     count = len(workload.requests)
-    known = {(at, each.generation.token_ids): each for at, each in enumerate(certified) if each is not None}
+    known = {
+        (at, each.generation.token_ids): each
+        for at, each in zip(range(count), certified, strict=True)
+        if each is not None
+    }
     found = {(at % count, each.token_ids): each for at, each in enumerate(run.generations) if not each.failure}
     fresh = [key for key in found if key not in known]
     made = _certify(engine, [workload.requests[at] for at, _ in fresh], [found[key] for key in fresh])

@@ -54,15 +54,15 @@ class TomlFile:
 
     def lines(self, places: Iterable[Place]) -> dict[Place, int]:
         """The line of each place, counted from 1, or of the nearest table around it; 1 where it is in none."""
-        lines = self.text.split("\n")
-        nearest = {place: _part_of(place, tomllib.loads(self.text)) for place in places}
+        lines, values = self.text.split("\n"), tomllib.loads(self.text)
+        nearest = {place: _part_of(place, values) for place in places}
         found = dict(_find_lines(set(nearest.values()), lines, 0, len(lines)))
         return {place: found[part] for place, part in nearest.items()}
 
-    def where(self, place: Place) -> str:
-        """The file and the line of `place`, or the file and who gave a key that is not its own."""
+    def where(self, place: Place, line: int | None = None) -> str:
+        """The file and the line of `place`, which `line` is if known, or who gave a key that is not the file's own."""
         given = self.said_by.get(str(place[0])) if place else None
-        return f"{self.path} with {given}" if given else f"{self.path}:{self.lines([place])[place]}"
+        return f"{self.path} with {given}" if given else f"{self.path}:{line or self.lines([place])[place]}"
 
 
 def _find_lines(places: Collection[Place], lines: Sequence[str], before: int, last: int) -> Iterator[tuple[Place, int]]:
@@ -161,7 +161,7 @@ def all_mistakes(error: ValidationError, model: type[BaseModel], file: TomlFile)
     first = list(_cut_lists(found))
     lines = file.lines(place for place, _ in first)
     told = sorted(first, key=lambda each: (lines[each[0]], each[1]))[:_MOST_TOLD]
-    sentences = [f"{file.where(place)}: {sentence}" for place, sentence in told]
+    sentences = [f"{file.where(place, lines[place])}: {sentence}" for place, sentence in told]
     if len(found) > _MOST_TOLD:
         sentences.append(f"{file.path}: and {len(found) - _MOST_TOLD} more mistakes")
     return ConfigurationError("\n".join(sentences))

@@ -54,13 +54,29 @@ def test_the_reference_can_run_in_another_interpreter() -> None:
 
 
 def test_the_reference_can_have_options_of_its_own() -> None:
-    """It is of the same engine unless it says otherwise, and both fixtures of a test mean the same one."""
-    mark = {"target": "m", "gamma": 3, "options": {"kv_cache_dtype": "fp8"}, "reference": {"options": {"seed": 1}}}
+    """In all else it is as the mark says, and both fixtures of a test mean the same one."""
+    mark = {"target": "m", "gamma": 3, "environment": {"A": "1"}, "options": {"kv_cache_dtype": "fp8"}}
+    mark |= {"reference": {"options": {"seed": 1}}, "gateway": "ssh=host", "python": "/new", "reference_python": "/old"}
     (engine,) = choose_engines("vllm", True, [mark], settings())
-    assert engine.target_only() == EngineSpec(backend="vllm", target="m", dtype=engine.dtype, options={"seed": 1})
+    assert engine.target_only() == EngineSpec(
+        backend="vllm",
+        target="m",
+        dtype=engine.dtype,
+        options={"seed": 1},
+        environment={"A": "1"},
+        gateway="ssh=host",
+        python="/old",
+    )
     assert choose_engines("vllm", False, [mark], settings()) == [engine.target_only()]
-    (other,) = choose_engines("vllm", True, [{**mark, "reference": "transformers"}], settings())
-    assert other.target_only().backend == "transformers"
+
+
+def test_a_reference_of_another_kind_is_compared_with_and_is_not_what_the_fixture_runs() -> None:
+    mark = {"target": "m", "gamma": 3, "reference": "transformers"}
+    (engine,) = choose_engines("vllm", True, [mark], settings())
+    assert engine.target_only().backend == "transformers"
+    for reference in ("transformers", {"url": "http://b:8000"}):
+        (alone,) = choose_engines("vllm", False, [{**mark, "reference": reference}], settings())
+        assert alone == EngineSpec(backend="vllm", target="m", dtype=engine.dtype)
 
 
 @pytest.mark.parametrize(

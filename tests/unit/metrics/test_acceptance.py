@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pytest_specdec.generation import Chunk, Generation, Run, Speculation
@@ -9,6 +11,7 @@ from pytest_specdec.metrics.acceptance import (
     NO_SPECULATION,
     NO_STEPS,
     NOT_BY_REQUEST,
+    NOTHING_DRAFTED,
     acceptance_part,
     conditional,
     per_token,
@@ -171,8 +174,10 @@ def test_what_is_accepted_in_each_kind_of_question_is_told_over_all_rounds() -> 
         1.0,
         NO_STEPS,
     )
-    (uncounted,) = acceptance_part(count_requests((None, None), accepted=6), 2, ("coding",)).by_category
-    assert uncounted.rate == Figure(None, NOT_BY_REQUEST)
+    (with_a_hole,) = acceptance_part(count_requests((8, 2), (None, None), accepted=6), 2, ("a", "a")).by_category
+    assert with_a_hole.rate == Figure(None, NOT_BY_REQUEST)
+    (undrafted,) = acceptance_part(count_requests((0, 0), accepted=0), 2, ("a",)).by_category
+    assert undrafted.rate == Figure(None, NOTHING_DRAFTED)
 
 
 def test_steps_tell_the_length_by_category_where_no_request_is_counted() -> None:
@@ -181,6 +186,11 @@ def test_steps_tell_the_length_by_category_where_no_request_is_counted() -> None
     part = acceptance_part(rounds_of((1, 3), (1, 5), counted=Speculation(2, 8, 6)), 4, kinds)
     assert part.categories_in_words == ("coding 3.00 tokens a step (1 request); essay 2.00 tokens a step (1 request)")
     assert acceptance_part(rounds_of((1, 3), (1, 5), counted=None), None, kinds).by_category == ()
+    seen = rounds_of((1, 3), (10,), counted=Speculation(2, 8, 6))
+    steps, whole = seen.runs[0].generations
+    run = replace(seen.runs[0], generations=(steps, replace(whole, chunks=())))
+    (one,) = acceptance_part(replace(seen, runs=(run,)), 4, ("a", "a")).by_category
+    assert one.delivered_tokens_per_step == Figure(None, NO_STEPS)
 
 
 def test_requests_that_are_not_counted_leave_the_rate_null() -> None:

@@ -232,3 +232,11 @@ def test_a_memory_that_cannot_be_had_is_named_with_the_remedy(reference, said):
 def test_no_single_map_is_made_up():
     with pytest.raises(ModelError, match="tiny-target has memory: no single map"):
         next_map(parse(TINY))
+
+
+def test_more_than_a_block_of_dflash_is_not_foretold():
+    """Its last places would read states that are not there yet."""
+    asked = ("constructed:tiny", "constructed:tiny:dflash?block=4", [PROMPT], 8)
+    assert expected_speculation(*asked, 3).drafts > 0
+    with pytest.raises(ModelError, match="fills in 3 tokens at a time: a γ of 4 is more"):
+        expected_speculation(*asked, 4)

@@ -56,29 +56,17 @@ def test_the_same_is_good_and_so_is_better() -> None:
     assert of_rates(now=1.2, then=1.0, written="ttft_p99:10ms").outcome == Outcome.GOOD
 
 
-@pytest.mark.parametrize(
-    ("waited", "outcome"),
-    [
-        ((0.2, 0.0), Outcome.INCONCLUSIVE),
-        ((0.2, 0.18), Outcome.WORSE),
-        ((0.02, 0.0), Outcome.WORSE),
-        ((0.0, 0.2), Outcome.WORSE),
-    ],
-)
-def test_what_other_work_on_the_machine_explains_is_no_regression(
-    waited: tuple[float, float], outcome: Outcome
-) -> None:
-    """Only by how much more the engine waited for a core than in the baseline run; unknown on one side says nothing."""
+@pytest.mark.parametrize(("waited", "told"), [((0.2, 0.0), True), ((0.2, 0.19), False), ((0.0, 0.2), False)])
+def test_a_slowdown_tells_that_the_engine_waited_for_a_core(waited: tuple[float, float], told: bool) -> None:
+    """It is worse all the same: whether other work or threads of its own had the core is not known."""
     now, then = (
         record(seconds(mean, 0.01, ROUNDS, seed), throughput={"waited_for_cores": figure(share)})
         for mean, seed, share in zip((1 / 0.85, 1.0), (1, 10_001), waited, strict=True)
     )
     found = change(now, then, "tokens_per_second:5%")
-    assert found.outcome == outcome
-    told = "other work had the cores for 20% more of the time that the engine wanted one; one earlier run"
-    assert (told in in_words(found)) == (outcome == Outcome.INCONCLUSIVE)
-    alone = record(seconds(1.0, 0.01, ROUNDS, 10_001))
-    assert change(now, alone, "tokens_per_second:5%").outcome == Outcome.WORSE
+    words = "worse; the engine waited for a core in 20% of the time that it wanted one, 0% then: was the machine busy?"
+    assert (words in in_words(found), found.outcome) == (told, Outcome.WORSE)
+    assert change(now, record(seconds(1.0, 0.01, ROUNDS, 10_001)), "tokens_per_second:5%").why == ""
 
 
 def test_near_the_threshold_the_rounds_do_not_decide_and_it_is_said_how_many_would(

@@ -25,6 +25,7 @@ from pytest_specdec.telemetry.monitor import (
     WHOLE,
     CoreWait,
     PeakMemory,
+    core_wait_of,
     host_memory,
     peak_memory_of,
 )
@@ -116,6 +117,7 @@ def test_memory_of_another_host_is_null(gateway: str | None, known: bool) -> Non
     memory.start()
     found = memory.stop({})
     assert (found.peak_host_bytes.value is not None) == known
+    assert (core_wait_of(about).share().reason == NO_PROCESS) == (not known)
 
 
 def schedule(proc: Path, **threads: str) -> None:
@@ -134,6 +136,17 @@ def test_waiting_for_a_core_is_a_share_of_the_time_that_was_wanted(tmp_path: Pat
     waits = CoreWait(GROUP, tmp_path)
     schedule(tmp_path, t1="1600 1100 9", t2="600 0 2", t3="100 100 1")
     assert waits.share().value == pytest.approx(200 / 1000)
+
+
+def test_a_process_that_ends_while_it_is_looked_at_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines start compilers and probes, and telemetry breaks no gate."""
+    schedule(tmp_path, t1="1000 1000 3")
+
+    def vanished(*_: Any) -> Any:
+        raise FileNotFoundError("it has ended")
+
+    monkeypatch.setattr(Path, "glob", vanished)
+    assert CoreWait(GROUP, tmp_path).share() == Figure(None, NO_WAITING_TOLD)
 
 
 def test_what_the_kernel_or_the_engine_does_not_tell_is_null(tmp_path: Path) -> None:

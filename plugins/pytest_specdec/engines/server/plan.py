@@ -157,9 +157,9 @@ def _of_settings(settings: Settings) -> dict[str, Any]:
 
 
 def reference_of(said: Any, base: EngineSpec) -> EngineSpec:
-    """The target-only engine that `said` names for `base`; a table that names none means an engine of its own kind.
+    """The target-only engine that `said` names for `base`. Raises ConfigurationError.
 
-    Raises ConfigurationError.
+    A table that names none means an engine of its own kind in all that it does not say otherwise.
     """
     if isinstance(said, str):
         said = {"url": said} if "://" in said else {"engine": said}
@@ -175,10 +175,19 @@ def reference_of(said: Any, base: EngineSpec) -> EngineSpec:
         raise ConfigurationError(
             f"reference: unknown key {unknown[0]!r}; known keys: {', '.join(sorted(REFERENCE_KEYS))}"
         )
-    return _alone(base, said["engine"], {key: value for key, value in said.items() if key != "engine"})
+    other = {key: value for key, value in said.items() if key != "engine"}
+    if said["engine"] == base.backend != SERVED:
+        return replace(base.target_only(), **other)
+    return _alone(base, said["engine"], other)
 
 
 def _alone(base: EngineSpec, backend: str, said: Mapping[str, Any]) -> EngineSpec:
-    """A target-only engine of the same target, dtype and length, except where it is said otherwise."""
-    same = EngineSpec(backend=backend, target=base.target, dtype=base.dtype, max_model_len=base.max_model_len)
+    """A target-only engine of the same target, dtype, length and machine, except where it is said otherwise."""
+    same = EngineSpec(
+        backend=backend,
+        target=base.target,
+        dtype=base.dtype,
+        max_model_len=base.max_model_len,
+        gateway=base.gateway,
+    )
     return replace(same, **said)
