@@ -61,7 +61,7 @@ def test_a_model_is_of_the_measured_kind_that_reads_no_more_than_it_does(target:
     assert kind_of(target) == kind
 
 
-@pytest.mark.parametrize(("tokens", "measured"), [(16, 16), (63, 16), (64, 64), (4000, 64)])
+@pytest.mark.parametrize(("tokens", "measured"), [(16, 16), (63, 16), (64, 64), (255, 64), (4000, 256)])
 def test_the_statement_is_of_the_most_tokens_that_are_no_more_than_an_answers(tokens: int, measured: int) -> None:
     """Longer answers see at least as much."""
     assert seen(MEMORY, tokens).tokens == measured
