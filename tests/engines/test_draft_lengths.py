@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.engines.test_memory import DRAFT, REACH, TARGET, TOKENS, random_prompts
+from tests.engines.test_memory import DRAFT, GAMMA, PAIR, REACH, TARGET, TOKENS, random_prompts
 
 from pytest_specdec.engines.engine import one_pass
 from pytest_specdec.engines.spec import EngineSpec
@@ -19,22 +19,10 @@ from pytest_specdec.run.session import Session
 from pytest_specdec.verdict.exercised import Drafting
 from pytest_specdec.workloads.workload import Request, Workload
 
-GAMMA = 4
 PROMPTS = random_prompts([REACH + 1] * 2)
 ASKED = tuple(Request(tuple(ids), TOKENS) for ids in PROMPTS)
 SCHEDULES = ["heuristic", pytest.param("heuristic_transient", marks=pytest.mark.thorough)]
-pytestmark = [
-    pytest.mark.cpu,
-    pytest.mark.specdec(
-        target=TARGET,
-        draft=DRAFT,
-        method="draft_model",
-        gamma=GAMMA,
-        max_model_len=512,
-        dtype="float32",
-        environment={"OMP_NUM_THREADS": "1"},
-    ),
-]
+pytestmark = [pytest.mark.cpu, pytest.mark.specdec(**PAIR, dtype="float32")]
 
 
 def decode(session: Session, spec: EngineSpec, **options: Any) -> Speculation:

@@ -38,17 +38,16 @@ OWN_MODULES = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent)}
 GAMMA = 4
 TOKENS = 65  # of each answer; whole steps, where everything is accepted
 
-pytestmark = [
-    pytest.mark.cpu,
-    pytest.mark.specdec(
-        target=TARGET,
-        draft=DRAFT,
-        method="draft_model",
-        gamma=GAMMA,
-        max_model_len=512,
-        environment={"OMP_NUM_THREADS": "1"},
-    ),
-]
+PAIR = {
+    "target": TARGET,
+    "draft": DRAFT,
+    "method": "draft_model",
+    "gamma": GAMMA,
+    "max_model_len": 512,
+    "environment": {"OMP_NUM_THREADS": "1"},
+}
+
+pytestmark = [pytest.mark.cpu, pytest.mark.specdec(**PAIR)]
 
 
 def random_prompts(lengths: Sequence[int]) -> list[list[int]]:

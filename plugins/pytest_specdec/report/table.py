@@ -330,7 +330,11 @@ def gate_notes(records: Iterable[Record]) -> list[str]:
 def _times(record: Record) -> list[str]:
     told = asdict(record.times).items()
     spent = ((name.removesuffix("_s").replace("_", " "), each["value"]) for name, each in told)
-    return [f"{name} {seconds:.1f} s" for name, seconds in spent if seconds is not None]
+    waited = record.throughput.waited_for_cores.value
+    return [
+        *(f"{name} {seconds:.1f} s" for name, seconds in spent if seconds is not None),
+        *([] if waited is None else [f"waited for a core {waited:.0%} of the time that it wanted one"]),
+    ]
 
 
 def _exercised(record: Record) -> list[str]:
