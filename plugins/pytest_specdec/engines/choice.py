@@ -88,7 +88,9 @@ def refuse_unknown_keys(mark: Mapping[str, Any]) -> None:
 
 def refuse_wrong_values(mark: Mapping[str, Any]) -> None:
     """A value of another kind than its key's is an error, with what would do."""
-    for key, value in mark.items():
+    reference = mark.get("reference")
+    said = reference.items() if isinstance(reference, Mapping) else ()
+    for key, value in (*mark.items(), *said):
         _refuse_wrong_value(key, value)
     _refuse_wrong_value(BY_BATCH_SIZE, (mark.get("speculative_options") or {}).get(BY_BATCH_SIZE))
 

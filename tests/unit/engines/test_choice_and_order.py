@@ -82,7 +82,9 @@ def test_a_reference_of_another_kind_is_compared_with_and_is_not_what_the_fixtur
 @pytest.mark.parametrize(
     ("mark", "message"),
     [
-        ({"target": "m", "reference": {"option": {}}}, "reference: unknown key 'option'"),
+        ({"target": "m", "reference": {"option": {}}}, "reference: unknown key 'option'; did you mean 'options'"),
+        ({"target": "m", "reference": {"options": 3}}, "options=3: expected a table"),
+        ({"target": "m", "reference": 5}, "reference is 5: it must be an engine's name, or a table"),
         ({"target": "m", "gama": 3}, "unknown key 'gama'; did you mean 'gamma'"),
         ({"gamma": 3}, "no target model: give --specdec-target"),
         ({"target": "m", "method": "none"}, "does not speculate: use the fixtures vllm_ar"),

@@ -164,7 +164,9 @@ def reference_of(said: Any, base: EngineSpec) -> EngineSpec:
     if isinstance(said, str):
         said = {"url": said} if "://" in said else {"engine": said}
     if not isinstance(said, Mapping):
-        raise ConfigurationError(f"reference is {said!r}: it must be an engine's name or a table with url or command")
+        raise ConfigurationError(
+            f"reference is {said!r}: it must be an engine's name, or a table with url, command or options"
+        )
     if base.backend != SERVED and not said.keys() & {"engine", "url", "command"}:
         said = {"engine": base.backend, **said}
     if "engine" not in said:
@@ -172,8 +174,9 @@ def reference_of(said: Any, base: EngineSpec) -> EngineSpec:
         return _alone(base, SERVED, {"target": said.get("target", base.target), "server": checked(server)})
     unknown = sorted(set(said) - REFERENCE_KEYS)
     if unknown:
+        known = f"known keys: {', '.join(sorted(REFERENCE_KEYS))}"
         raise ConfigurationError(
-            f"reference: unknown key {unknown[0]!r}; known keys: {', '.join(sorted(REFERENCE_KEYS))}"
+            f"reference: unknown key {unknown[0]!r}; {did_you_mean(unknown[0], sorted(REFERENCE_KEYS), known)}"
         )
     other = {key: value for key, value in said.items() if key != "engine"}
     if said["engine"] == base.backend != SERVED:
