@@ -9,7 +9,7 @@ pytestmark = [
         max_model_len=512,
         gamma=3,
         scenario="scenarios/prose.toml",
-        environment={"OMP_NUM_THREADS": "1"},  # a second waits for the first at each operation, wherever a core is shared
+        environment={"OMP_NUM_THREADS": "1"},  # a second one waits for the first wherever a core is shared
     ),
 ]
 one_by_one = pytest.mark.specdec(scenario="scenarios/quote.toml")

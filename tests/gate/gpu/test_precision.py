@@ -1,10 +1,15 @@
 """On a GPU: precision and kernels as users set them, on a pair whose near-ties are real.
 
 What both arms have alike must never be red: weights in eight bits, a KV cache in eight bits, another attention kernel,
-batch invariance. What one arm alone has is told by name and red on real text, which needs no GPU: tests/engines.
+a LoRA adapter, batch invariance. What one arm alone has is told by name and red on real text, which needs no GPU:
+tests/engines.
 """
 
+from dataclasses import replace
+from importlib.util import find_spec
+
 import pytest
+from tests.engines.adapters import write_adapter
 
 PAIR = {"target": "constructed:small?margin=0.003&layers_share=4", "max_model_len": 512}
 DRAFT = {"draft": "constructed:small:draft", "method": "draft_model", "gamma": 4}
@@ -16,6 +21,7 @@ ALIKE = {
     "triton": {"attention_backend": "TRITON_ATTN"},
     "flex": {"attention_backend": "FLEX_ATTENTION"},
 }
+FLASHINFER = SMALL | {"attention_backend": "FLASHINFER"}
 
 pytestmark = [pytest.mark.gpu, pytest.mark.thorough, pytest.mark.engine("vllm")]
 
@@ -33,6 +39,21 @@ def alike(test):
 def test_what_both_arms_have_is_green(specdec, vllm_spec, scenario):
     """Identical, or a tie within what the target shows of itself."""
     assert specdec(vllm_spec, scenario).verdict.outcome in ("identical", "tie")
+
+
+@pytest.mark.skipif(find_spec("flashinfer") is None, reason="FlashInfer is not here: pip install flashinfer-python")
+@pytest.mark.specdec(**PAIR, **DRAFT, options=FLASHINFER, scenario="scenarios/gpu/thirty-two.toml")
+def test_flashinfer_in_both_arms_is_green(specdec, vllm_spec, scenario):
+    """Kernels that are compiled when first called."""
+    assert specdec(vllm_spec, scenario).verdict.outcome in ("identical", "tie")
+
+
+@pytest.mark.specdec(**PAIR, **DRAFT, options=SMALL, scenario="scenarios/gpu/thirty-two.toml")
+def test_an_adapter_in_both_arms_is_green(specdec, vllm_spec, scenario, tmp_path):
+    """Its kernels multiply by two more matrices in every layer, in the target and where drafts are verified."""
+    options = vllm_spec.options | {"adapter": write_adapter(PAIR["target"], tmp_path)}
+    record = specdec(replace(vllm_spec, options=options), scenario)
+    assert record.verdict.outcome in ("identical", "tie")
 
 
 @pytest.mark.specdec(
