@@ -2,8 +2,8 @@
 
 The runner-up of every token is closer than a step of bfloat16, and every layer's real arithmetic is in every logit: so
 rounding decides, and a batch of another size may decide otherwise. A sound engine must stay green: target-only, with a
-drafter, a head, and lookup; under CUDA graphs at two batch sizes, with prefill in chunks, with asynchronous scheduling
-(which lookup has not), and on a prefix cache that the first pass has filled.
+drafter, a head, and lookup; at two batch sizes, under CUDA graphs; with synchronous scheduling and asynchronous (which
+lookup has not), with prefill in chunks, and on a prefix cache that the first pass has filled.
 """
 
 import pytest
@@ -17,24 +17,31 @@ SMALL = {
     "max_num_seqs": 256,
 }
 MODES = {
-    "graphs": {},
+    "sync": {"async_scheduling": False},
     "chunks": {"max_num_batched_tokens": 512},
     "warm": {"enable_prefix_caching": True},
     "async": {"async_scheduling": True},
 }
 LOOKUP = {"prompt_lookup_min": 1, "prompt_lookup_max": 2}
 
-pytestmark = [pytest.mark.gpu, pytest.mark.thorough, pytest.mark.engine("vllm")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.thorough,
+    pytest.mark.engine("vllm"),
+    pytest.mark.specdec(
+        target=f"constructed:small?{NEAR}",
+        max_model_len=256,
+        scenario=["scenarios/gpu/soak.toml", "scenarios/gpu/soak-64.toml"],
+    ),
+]
 
 
 def near(*modes, **drafting):
-    """A mark for each mode; all of them where none is named. The plain one is tried at two batch sizes."""
-    target = {"target": f"constructed:small?{NEAR}", "max_model_len": 256, **drafting}
+    """A mark for each mode; all of them where none is named."""
 
     def marked(test):
         for mode in modes or MODES:
-            sizes = ["scenarios/gpu/soak.toml", *(["scenarios/gpu/soak-64.toml"] if mode == "graphs" else [])]
-            test = pytest.mark.specdec(**target, options=SMALL | MODES[mode], scenario=sizes)(test)
+            test = pytest.mark.specdec(options=SMALL | MODES[mode], **drafting)(test)
         return test
 
     return marked
@@ -72,7 +79,7 @@ def test_eagle(is_green, vllm_spec, scenario):
     assert is_green(vllm_spec, scenario).acceptance.rate.value > 0
 
 
-@near("graphs", "chunks", "warm", method="ngram", gamma=4, speculative_options=LOOKUP)
+@near("sync", "chunks", "warm", method="ngram", gamma=4, speculative_options=LOOKUP)
 def test_ngram(is_green, vllm_spec, scenario):
     """Lookup of single tokens, nearly all of them wrong: a rejection in every draft."""
     assert is_green(vllm_spec, scenario).acceptance.drafts.value > 0
