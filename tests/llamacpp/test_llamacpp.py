@@ -45,9 +45,12 @@ pytestmark = [
 ]
 ngram = pytest.mark.specdec(method="ngram-simple", server={**SERVER, "speculation": LOOKUP})
 draft_model = pytest.mark.specdec(method="draft-simple", draft=DRAFT, server={**SERVER, "speculation": DRAFTER})
-synthetic = pytest.mark.specdec(
-    method="draft-simple", draft=DRAFT, server={**SERVER, "speculation": [*DRAFTER, "--accept", "0.9,0.8,0.7,0.6"]}
-)
+RATES = (0.9, 0.8, 0.7, 0.6)  # that the first draft, the first two, the first three, all four are accepted
+SYNTHETIC = {
+    "method": "draft-simple",
+    "draft": DRAFT,
+    "server": {**SERVER, "speculation": [*DRAFTER, "--accept", ",".join(map(str, RATES))]},
+}
 real_text = pytest.mark.specdec(
     target=SMOLLM2,
     method="ngram-simple",
@@ -99,11 +102,21 @@ def test_ngram(specdec, specdec_session, openai_server, walks):
     gate_what_is_known(specdec, specdec_session, openai_server, walks, TARGET)
 
 
-@synthetic
+@pytest.mark.specdec(**SYNTHETIC)
 def test_synthetic_acceptance_is_red(specdec, openai_server, walks):
     """Drafts are accepted by chance, whatever the target says."""
     with pytest.raises(pytest.fail.Exception, match=r"(?s)^divergent: .*: an accepted draft"):
         specdec(openai_server, walks)
+
+
+@pytest.mark.specdec(**SYNTHETIC, unjudged="what a drafter would gain that is right so often")
+def test_synthetic_acceptance_is_measured_where_it_is_asked_for(specdec, openai_server, walks):
+    """Figures and no verdict: no answer is the target's own, and the rates are those that were asked for."""
+    record = specdec(openai_server, walks)
+    assert (record.gate, record.verdict.outcome) == ("unjudged", "not judged")
+    assert (record.verdict.counts["identical"], record.speedup.ratio.value is None) == (0, False)
+    found = [each / record.acceptance.drafts.value for each in record.acceptance.accepted_per_position.value]
+    assert found == pytest.approx(RATES, abs=0.15)
 
 
 @real_text

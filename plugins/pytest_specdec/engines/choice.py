@@ -50,6 +50,7 @@ EXPECTED: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "scenario": ("a path or a list of them", _each(str, os.PathLike)),
     "gamma": ("a number of tokens, 1 or more, or a list of them", lambda value: all(map(_number, _several(value)))),
     "max_model_len": ("a number of tokens, 1 or more", _number),
+    "unjudged": ("the reason, in words", lambda value: isinstance(value, str) and bool(value.strip())),
     BY_BATCH_SIZE: ("[[first, last, γ], …]", _batches),
 }
 """What a key of the mark or of its options may hold besides None; what is not here is checked by who reads it."""
@@ -179,7 +180,7 @@ def _default_dtype(backend: str, gateway: str | None) -> str:
 def _speculative(base: EngineSpec, mark: Mapping[str, Any], settings: Settings) -> list[EngineSpec]:
     mark = {**what_a_server_decides(base), **mark}
     drafts: Sequence[str | None] = _several(mark.get("draft", settings.draft)) or (None,)
-    base = replace(base, speculative_options=mark.get("speculative_options", {}))
+    base = replace(base, speculative_options=mark.get("speculative_options", {}), unjudged=mark.get("unjudged"))
     return [
         replace(spec, gamma=gamma)
         for draft in drafts

@@ -34,7 +34,8 @@ class EngineSpec:
     target-only engine that this one is compared with, so that two versions of an engine stand side by side. `gateway`:
     an execnet specification of where the worker runs, e.g. "ssh=host"; None is a child process. `server`: for the
     backend "server", the endpoint or the command that starts one. `reference`: the target-only engine that this one is
-    compared with, where it is another than this one without speculation.
+    compared with, where it is another than this one without speculation. `unjudged`: why its tokens are not judged and
+    only its figures are wanted, as in a lossy mode; None where they are.
     """
 
     backend: str
@@ -52,6 +53,7 @@ class EngineSpec:
     gateway: str | None = None
     server: Mapping[str, Any] = field(default_factory=dict, hash=False)
     reference: EngineSpec | None = None
+    unjudged: str | None = None
     named_method: str | None = field(default=None, compare=False)
 
     @property
@@ -88,6 +90,7 @@ class EngineSpec:
             speculative_options={},
             python=self.reference_python or self.python,
             reference_python=None,
+            unjudged=None,
         )
 
     @property
@@ -104,10 +107,10 @@ class EngineSpec:
     def key(self) -> str:
         """Twelve hex digits over every field: two specifications with the same key are the same engine.
 
-        What only a served engine has is left out where it is empty, so that other engines keep the keys they had.
+        What few engines have is left out where it is empty, so that the others keep the keys they had.
         """
         told = {each.name: getattr(self, each.name) for each in fields(self) if each.compare}
-        said = {name: value for name, value in told.items() if value or name not in ("server", "reference")}
+        said = {name: value for name, value in told.items() if value or name not in ("server", "reference", "unjudged")}
         canonical = json.dumps(said, sort_keys=True, default=_plain)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 

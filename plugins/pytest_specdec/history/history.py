@@ -31,7 +31,7 @@ from pytest_specdec.history.saved import (
     saved_paths,
 )
 from pytest_specdec.metrics.rounds import MOST_SESSIONS
-from pytest_specdec.record import GREEN, Record
+from pytest_specdec.record import GREEN, UNJUDGED, Record
 from pytest_specdec.record.parts import BaselinePart, ChangePart
 from pytest_specdec.thresholds import METRICS, SHOWN, Threshold
 
@@ -86,14 +86,17 @@ def refusals(now: Record, then: Record) -> Iterator[str]:
         yield f"other hardware: {'; '.join(elsewhere)}"
     if now.workload.digest != then.workload.digest:
         yield "the same scenario gave other token ids: tokenizer or chat template have changed"
+    if (now.asked.unjudged is None) != (then.asked.unjudged is None):
+        here, there = ("judged" if each.asked.unjudged is None else "not judged" for each in (now, then))
+        yield f"its tokens are {there}, and those of this run are {here}"
     yield from unfit(then)
 
 
 def unfit(record: Record) -> Iterator[str]:
     """Why a record can be nobody's baseline run."""
-    if not record.passes:
+    if not record.holds:
         yield f"its verdict is {record.verdict.outcome}"
-    elif record.gate != GREEN:
+    elif record.gate not in (GREEN, UNJUDGED):
         yield f"its gate is {record.gate}"
     if record.asked.speculates and not record.acceptance.drafts.value:
         yield "its drafter drafted nothing"

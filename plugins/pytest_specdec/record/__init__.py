@@ -3,10 +3,12 @@
 from pytest_specdec.record.figure import NOTHING, Figure, Spread, missing
 from pytest_specdec.record.record import (
     GREEN,
+    NOT_JUDGED,
     PASSING,
     RED,
     REGRESSED,
     SCHEMA,
+    UNJUDGED,
     Parts,
     Place,
     Record,
@@ -17,10 +19,12 @@ from pytest_specdec.record.record import (
 __all__ = [
     "GREEN",
     "NOTHING",
+    "NOT_JUDGED",
     "PASSING",
     "RED",
     "REGRESSED",
     "SCHEMA",
+    "UNJUDGED",
     "Figure",
     "Parts",
     "Place",

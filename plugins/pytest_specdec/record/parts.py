@@ -42,6 +42,9 @@ class AskedPart(Part):
     gamma: Annotated[int | None, "tokens", "draft tokens a step; null without speculation"] = None
     dtype: Annotated[str, "", "of the target's weights"] = ""
     parallelism: Annotated[Counts, "GPUs", "the engine's options on how many GPUs share the work"] = empty()
+    unjudged: Annotated[
+        str | None, "", "why its tokens are not judged, in the words of the mark; null where they are"
+    ] = None
 
     @property
     def speculates(self) -> bool:
@@ -184,8 +187,8 @@ class VerdictPart(Part):
     outcome: Annotated[
         str,
         "",
-        "identical, tie, draft state, text, length, divergent, inputs differ, engine error, undecidable; sampled: "
-        "consistent, different",
+        "identical, tie, draft state, text, length, divergent, inputs differ, engine error, undecidable, not "
+        "judged; sampled: consistent, different",
     ] = ""
     detail: Annotated[str | None, "", "an engine's own words where there is no verdict"] = None
     counts: Annotated[Counts, "answers", "of each outcome, over all requests of all rounds"] = empty()

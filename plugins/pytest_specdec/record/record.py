@@ -37,8 +37,10 @@ from pytest_specdec.record.parts import (
 )
 
 SCHEMA = 2
-GREEN, RED, REGRESSED = "green", "red", "regressed"
+GREEN, RED, REGRESSED, UNJUDGED = "green", "red", "regressed", "unjudged"
 PASSING = ("identical", "tie", "consistent")
+NOT_JUDGED = "not judged"
+HOLDING = (*PASSING, NOT_JUDGED)
 
 Value = TypeVar("Value")
 Reader = Callable[[Any], Any]
@@ -57,7 +59,9 @@ class Record(Part):
     """Of one gate. A part that an engine's fault left empty has null figures."""
 
     schema: Annotated[int, "", "version of this object: 2"] = SCHEMA
-    gate: Annotated[str, "", '"green", "red", or "regressed": right output, but a figure worse than its baseline'] = RED
+    gate: Annotated[
+        str, "", '"green", "red", "regressed": nothing but a figure worse than its baseline; "unjudged": measured alone'
+    ] = RED
     asked: Annotated[AskedPart, "", ""] = AskedPart()
     workload: Annotated[WorkloadPart, "", ""] = WorkloadPart()
     engine: Annotated[EnginePart, "", ""] = EnginePart()
@@ -92,10 +96,25 @@ class Record(Part):
         return self.verdict.outcome in PASSING
 
     @property
+    def holds(self) -> bool:
+        """Whether nothing is known to be wrong with its output: the verdict passes, or none was wanted."""
+        return self.verdict.outcome in HOLDING
+
+    @property
+    def unjudged_in_words(self) -> str:
+        """Why no verdict was wanted, and how many answers are the target's own; empty where tokens were judged."""
+        verdict = self.verdict
+        if verdict.outcome != NOT_JUDGED:
+            return ""
+        of, same = sum(verdict.counts.values()), verdict.counts.get("identical")
+        compared = "no answer was compared" if same is None else f"{same} of {of} answers are the target's own"
+        return f"{self.asked.unjudged}; {compared}"
+
+    @property
     def shows_speed(self) -> bool:
-        """Whether its figures of speed may be seen: green, or red for a limit of its scenario that they miss."""
+        """Whether its figures of speed may be seen: not red, or red for a limit of its scenario that they miss."""
         drafted = bool(self.acceptance.drafts.value) or not self.asked.speculates
-        right = self.passes and all(point.verdict in ("", *PASSING) for point in self.load.sweep.points)
+        right = self.holds and all(point.verdict in ("", *HOLDING) for point in self.load.sweep.points)
         return not self.red or (right and drafted and bool(self.failures))
 
     @property

@@ -20,7 +20,7 @@ from pytest_specdec.report.gates import Gate, gates_of, grouped, newest, with_pr
 from pytest_specdec.verdict.words import place_of
 
 DASH = "–"
-SIGN = {"green": "✓", "red": "✗", "slower": "▾"}
+SIGN = {"green": "✓", "red": "✗", "slower": "▾", "unjudged": "?"}
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Divergence:
 class Row:
     """One gate: `cells` are (column, text); the rest is what a red gate says. Those of a `place` are one table.
 
-    `gate`: red, green, or slower: right output, but surely slower than the target alone.
+    `gate`: red, green, unjudged, or slower: right output, but surely slower than the target alone.
     """
 
     place: str
@@ -90,7 +90,7 @@ def _row(gate: Gate) -> Row:
         place=gate.place,
         group=gate.group,
         label=gate.label,
-        gate="red" if gate.red else "slower" if record.speedup.standing == "slower" else "green",
+        gate=_gate(record),
         outcome=verdict.outcome,
         cells=tuple((name, DASH if value is None else format(value, form)) for name, (value, form) in figures.items()),
         numbers=tuple((name, float(value)) for name, (value, _) in figures.items() if value is not None),
@@ -98,6 +98,12 @@ def _row(gate: Gate) -> Row:
         words=_words(record) if gate.red else (),
         test=record.place.test,
     )
+
+
+def _gate(record: Record) -> str:
+    if record.red or record.asked.unjudged is not None:
+        return "red" if record.red else "unjudged"
+    return "slower" if record.speedup.standing == "slower" else "green"
 
 
 def _figures(gate: Gate) -> dict[str, tuple[float | None, str]]:
@@ -168,6 +174,8 @@ def _cautions(gate: Gate, decided: str) -> set[str]:
         told.add(f"{gate.label}: {word}")
     if verdict.outcome == "tie":
         told.add(f"{gate.label}: tie, {verdict.tie_in_words}")
+    if gate.record.unjudged_in_words:
+        told.add(f"{gate.label}: {gate.record.unjudged_in_words}")
     if gate.record.drafting_in_words:
         told.add(f"{gate.label}: drafting: {gate.record.drafting_in_words}")
     if gate.record.acceptance.by_category:

@@ -119,7 +119,11 @@ def label(gate: Gate) -> str:
 
 
 def decide(gates: Sequence[Gate], by: str = "throughput", limits: Sequence[Limit] = ()) -> list[Decision]:
-    """The decision for each target, scenario and device that has a gate which speculates. `by`: a key of BY."""
+    """The decision for each target, scenario and device that has a gate which speculates. `by`: a key of BY.
+
+    What was measured and not judged is no candidate.
+    """
+    gates = [gate for gate in gates if gate.record.asked.unjudged is None]
     places = grouped(gates, lambda gate: gate.place).items()
     decisions = (each for place, members in places for each in _decide_place(place, members, by, limits))
     return [each for each in decisions if each is not None]
@@ -375,9 +379,11 @@ def write_lines(decisions: Sequence[Decision], width: int) -> Iterator[tuple[str
 
 
 def headline(records: Sequence[Record]) -> str:
-    """How many gates are red, exact, and faster or slower than the target alone."""
+    """How many gates are red, exact, not judged, and of those judged, faster or slower than the target alone."""
     reds = sum(record.red for record in records)
     told = [f"{reds} of {count(len(records), 'gate')} red"] if reds else []
     told += [f"{sum(record.passes and record.shows_speed for record in records)} exact"]
-    stands = Counter(record.speedup.standing for record in records if not record.red)
+    unjudged = [record for record in records if record.asked.unjudged is not None and not record.red]
+    told += [f"{len(unjudged)} measured, not judged"] if unjudged else []
+    stands = Counter(record.speedup.standing for record in records if not record.red and record not in unjudged)
     return ", ".join(told + [f"{stands[name]} {name}" for name in ("faster", "slower", "undecided") if stands[name]])

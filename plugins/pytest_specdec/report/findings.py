@@ -17,7 +17,7 @@ from pathlib import Path
 from pytest_specdec.engines.spec import model_label
 from pytest_specdec.history.compare import LEVEL, Outcome, in_percent, in_words, remedy
 from pytest_specdec.history.saved import SavedRun
-from pytest_specdec.record import GREEN, Record
+from pytest_specdec.record import GREEN, UNJUDGED, Record
 from pytest_specdec.record.parts import BaselinePart, ChangePart
 from pytest_specdec.report.decision import Decision, Limit, decide, headline
 from pytest_specdec.report.gates import gates_of, newest, with_predictions
@@ -67,7 +67,7 @@ def worst(records: Sequence[Record]) -> list[str]:
 def _findings(record: Record) -> Iterator[tuple[int, float, str]]:
     """(rank, order within the rank, words), the worst lowest."""
     name, outcome, ratio = name_of(record), record.verdict.outcome, record.speedup.ratio.value
-    if not record.passes:
+    if not record.holds:
         yield 0, 0.0, f"{name}: {outcome}"
     elif record.red:
         yield 1, 0.0, f"{name}: red, though its output is {outcome}"
@@ -122,13 +122,13 @@ def _cell(text: str) -> str:
 
 
 def error_lines(records: Sequence[Record]) -> list[str]:
-    """One `::error` line for each gate that is not green, at the test's file and line."""
+    """One `::error` line for each gate that is red or worse than its baseline, at the test's file and line."""
     lines = []
-    for record in (each for each in records if each.gate != GREEN):
+    for record in (each for each in records if each.gate not in (GREEN, UNJUDGED)):
         outcome, place = record.verdict.outcome, record.place
         failures = record.failures or (record.baseline.failures if record.baseline else ())
         reasons = [each.partition("\n")[0] for each in failures or filter(None, (record.verdict.detail,))]
-        said = "; ".join(reasons) or (f"red, though its output is {outcome}" if record.passes else outcome)
+        said = "; ".join(reasons) or (f"red, though its output is {outcome}" if record.holds else outcome)
         file, title = (text.translate(PROPERTY) for text in (place.file, name_of(record)))
         lines.append(f"::error file={file},line={place.line},title={title}::{said.translate(DATA)}")
     return lines

@@ -55,7 +55,8 @@ class Gate:
         asked = self.record.asked
         if not asked.speculates:
             return TARGET_ONLY
-        return f"{asked.method} {model_label(asked.draft)}" if asked.draft else asked.method
+        named = f"{asked.method} {model_label(asked.draft)}" if asked.draft else asked.method
+        return named if asked.unjudged is None else f"{named}, not judged"
 
     @property
     def label(self) -> str:

@@ -66,7 +66,7 @@ def _verdict(record: Record) -> str:
     outcome = record.verdict.outcome
     if record.gate == REGRESSED:
         return f"{outcome}, worse"
-    return f"{outcome}, red" if record.red and record.passes else outcome
+    return f"{outcome}, red" if record.red and record.holds else outcome
 
 
 def _change(record: Record) -> str:
@@ -195,7 +195,8 @@ def _table(records: Sequence[Record], columns: Sequence[Column]) -> Any:
         standing, worse = record.speedup.standing, record.red or record.gate == REGRESSED
         unsure = {"speed-up"} if standing == "undecided" else set()
         cells = (Text(cell(record), "dim" if title in unsure else "") for title, cell in columns)
-        table.add_row(*cells, style="red" if worse else "yellow" if standing == "slower" else None)
+        doubtful = standing == "slower" or record.asked.unjudged is not None
+        table.add_row(*cells, style="red" if worse else "yellow" if doubtful else None)
     return table
 
 
@@ -229,9 +230,11 @@ def footnotes(records: Sequence[Record], shown: Sequence[str], decided: str = ""
     drafting = (("drafting", _on(record), record.drafting_in_words) for record in ordered)
     coverage = ((f"{each.asked.scenario}, {model_label(each.asked.target)}", each.coverage.low) for each in records)
     ties = (record for record in ordered if record.verdict.outcome == "tie")
+    unjudged = (("measured, not judged", _on(each), each.unjudged_in_words) for each in ordered)
     by_category = ((record, record.acceptance) for record in ordered if record.acceptance.by_category)
     return [
         *_meanings(records, shown),
+        *together(note for note in unjudged if note[2]),
         *sorted(f"J/token: {reason}" for reason in reasons if reason),
         *together(warned),
         *sorted({note for record in records if (note := _versions_note(record))}),

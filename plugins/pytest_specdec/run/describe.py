@@ -99,7 +99,8 @@ def _whole(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: 
 def _detection(measured: Measured, judgement: Judgement) -> parts.DetectionPart | None:
     """What a verdict that passes would have seen, by its shortest answer; token by token alone was it measured."""
     kind = kind_of(measured.arms.known)
-    if kind is None or not judgement.passes or judgement.part.sampling is not None:
+    unjudged = measured.arms.spec.unjudged is not None
+    if kind is None or not judgement.passes or unjudged or judgement.part.sampling is not None:
         return None
     answers = (each.token_ids for run in measured.rounds.runs for each in run.generations)
     return would_have_seen(kind, min(map(len, answers)))
@@ -157,6 +158,7 @@ def asked_part(spec: EngineSpec, scenario: Scenario) -> parts.AskedPart:
         gamma=spec.gamma,
         dtype=spec.dtype,
         parallelism=spec.parallelism,
+        unjudged=spec.unjudged,
     )
 
 

@@ -2,6 +2,7 @@
 
 A gate is green when the verdict passes, something was really drafted, and the scenario's own limits hold. A red gate
 leaves no speed behind: its record carries the verdict, and its timings are withheld from pytest-benchmark's results.
+One whose mark says that its tokens are not to be judged is never green: "unjudged" is the best that it can be.
 
 A limit of the scenario (`min_speedup`, `max_energy_ratio`) and a threshold against an earlier run are questions. Rounds
 go on until they are decided, as long as the time budget lasts; what is then still open fails, and says how many rounds
@@ -23,7 +24,7 @@ from pytest_specdec.metrics.load import doubtful_goodput, too_little_goodput
 from pytest_specdec.metrics.rounds import MOST_ROUNDS, Drift, Plan, Rounds, ratio_interval, rounds_to_decide
 from pytest_specdec.metrics.speed import WITHHELD
 from pytest_specdec.metrics.speedup import advice, best_for
-from pytest_specdec.record import GREEN, RED, REGRESSED, Figure, Record
+from pytest_specdec.record import GREEN, RED, REGRESSED, UNJUDGED, Figure, Record
 from pytest_specdec.run.describe import describe, engine_error, sketch, withhold_speed
 from pytest_specdec.run.judge import Judgement, judge_rounds, judge_target
 from pytest_specdec.run.measure import measure, sweep_rates
@@ -88,13 +89,14 @@ class Gate:
         return self._conclude(record, failures)
 
     def _conclude(self, record: Record, failures: list[str]) -> Record:
-        """Green, red, or green in itself and worse than an earlier run; the record is kept in each case."""
+        """Green or unjudged, red, or good in itself and worse than an earlier run; the record is kept in each case."""
         seen = None if failures else record.detection
-        record = replace(record, gate=RED if failures else GREEN, failures=tuple(failures), detection=seen)
+        good = GREEN if record.asked.unjudged is None else UNJUDGED
+        record = replace(record, gate=RED if failures else good, failures=tuple(failures), detection=seen)
         record = replace(record, times=self._session.spent.part)
         if self._session.regression is not None and not failures:
             baseline = self._session.regression.part(record, self._benchmark.fullname)
-            record = replace(record, baseline=baseline, gate=REGRESSED if baseline.failures else GREEN)
+            record = replace(record, baseline=baseline, gate=REGRESSED if baseline.failures else good)
         self._keep(record)
         if said := record.failures or (record.baseline.failures if record.baseline else ()):
             raise GateFailed("\n".join(said))
@@ -103,7 +105,7 @@ class Gate:
 
 def _demanded(record: Record, scenario: Scenario) -> tuple[Record, list[str]]:
     """Undecidable, and why, where something that the scenario demands did not happen in this arm."""
-    missed = unmet(scenario.demand, record.coverage.exercised) if record.asked.speculates and record.passes else []
+    missed = unmet(scenario.demand, record.coverage.exercised) if record.asked.speculates and record.holds else []
     if not missed:
         return record, []
     verdict = replace(record.verdict, outcome=Outcome.UNDECIDABLE.value)

@@ -4,7 +4,8 @@ Token by token each arm is held against the other, both against the truth where 
 counters against those that a constructed drafter must give. By distribution the limits and texts of every answer come
 first, then every measured token, then one prompt drawn anew, and last the log-probabilities that were asked for. Each
 step needs the one before: an answer of the wrong length or to another prompt is no sample, and the thousands of samples
-that a G-test takes are drawn only where the tokens that were measured show nothing.
+that a G-test takes are drawn only where the tokens that were measured show nothing. Of an engine that is only to be
+measured, as in a lossy mode, limits and texts alone are judged, and its answers that are the target's own are counted.
 
 Either way the result is the same: whether it passes, what the record says of it, and what a person is told.
 """
@@ -19,7 +20,7 @@ from functools import partial
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.generation import Run, Speculation
 from pytest_specdec.metrics.rounds import Rounds
-from pytest_specdec.record import missing
+from pytest_specdec.record import NOT_JUDGED, missing
 from pytest_specdec.record.parts import ForetoldPart, KnownTruthPart, VerdictPart
 from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.telemetry.timing import LOOK_AGAIN
@@ -55,7 +56,8 @@ ALL_ACCEPTED = "every draft was accepted, so what is sampled after a rejection w
 
 @dataclass(frozen=True)
 class Judgement:
-    """`part`: the record's verdict. `words`: failures, none if it passes. `tie_rate`: share of answers that tie.
+    """`passes`: whether its figures stand. `part`: the record's verdict. `words`: failures, none if it passes.
+    `tie_rate`: share of answers that tie.
 
     `warnings`: what was asked for and not tried. `limits`: what a greedy verdict could have found.
     """
@@ -70,6 +72,8 @@ class Judgement:
 
 def judge_rounds(session: Session, arms: Arms, rounds: Rounds, about: Description, scenario: Scenario) -> Judgement:
     """Judge what `rounds` decoded, and whether that sees what the scenario asks for. Raises EngineError."""
+    if arms.spec.unjudged is not None:
+        return _by_limits_alone(session, arms, rounds, about)
     if any(map(sampling.is_sampled, arms.workload.requests)):
         return _by_distribution(session, arms, rounds, about, scenario.detects)
     told = _token_by_token(session, arms, rounds, about)
@@ -79,6 +83,25 @@ def judge_rounds(session: Session, arms: Arms, rounds: Rounds, about: Descriptio
     part = replace(told.part, outcome=Outcome.UNDECIDABLE.value)
     words = [f"undecidable: {each} of {scenario.path}" for each in unseen]
     return replace(told, passes=False, part=part, words=words)
+
+
+def _by_limits_alone(session: Session, arms: Arms, rounds: Rounds, about: Description) -> Judgement:
+    """Of tokens nothing is claimed, but what a lossy mode keeps as well; how many answers are right is told."""
+    if broken := _broken_limits(session, arms, rounds, about):
+        return _with_broken_limits(broken, arms)
+    answers, right = [run.generations for run in rounds.judged], _right_answers(session, arms)
+    same = sum(each.token_ids in known for run in answers for each, known in zip(run, right, strict=bool(right)))
+    counts = Counter({NOT_JUDGED: sum(map(len, answers)) - same})
+    counts.update({Outcome.IDENTICAL.value: same} if right else {})
+    return _without_truth(VerdictPart(outcome=NOT_JUDGED, counts=counts), [], NOT_JUDGED)
+
+
+def _right_answers(session: Session, arms: Arms) -> list[set[tuple[int, ...]]]:
+    """The target's own of each request, by which its own rounds are judged; none at a temperature."""
+    if any(map(sampling.is_sampled, arms.workload.requests)):
+        return []
+    certified = session.reference(Arms(arms.target, arms.workload)).calibration.certified
+    return [{each.generation.token_ids for each in several} for several in certified]
 
 
 def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Description) -> Judgement:
@@ -197,7 +220,7 @@ def _by_distribution(session: Session, arms: Arms, rounds: Rounds, about: Descri
     rated, wrong, untried = _rate(session, arms, rounds, about)
     if rated is not None and not rated.outcome.passes:
         part = VerdictPart(outcome=rated.outcome.value, sampling=rated_part(None, rated))
-        return _sampled(part, [rated.in_words()])
+        return _without_truth(part, [rated.in_words()])
     plan = SamplingPlan.for_gamma(arms.spec.gamma, level=LEVEL)
     seeing = rated if rated is not None and rated.detects is not None else None
     if seeing is None and detects.total_variation is not None:
@@ -206,15 +229,15 @@ def _by_distribution(session: Session, arms: Arms, rounds: Rounds, about: Descri
     part, words = _weigh(drawn, rated, seeing, detects)
     if arms.spec.speculates and counted is not None and 0 < counted.draft_tokens == counted.accepted_tokens:
         words.append(ALL_ACCEPTED)
-    judgement = _sampled(part, words)
+    judgement = _without_truth(part, words)
     if not (judgement.passes and wrong):
         return replace(judgement, warnings=untried if judgement.passes else ())
     red = _with_broken_limits(wrong, arms)
     return replace(red, part=replace(red.part, sampling=judgement.part.sampling))
 
 
-def _sampled(part: VerdictPart, words: list[str]) -> Judgement:
-    known, foretold = missing(KnownTruthPart, SAMPLED), missing(ForetoldPart, SAMPLED)
+def _without_truth(part: VerdictPart, words: list[str], why: str = SAMPLED) -> Judgement:
+    known, foretold = missing(KnownTruthPart, why), missing(ForetoldPart, why)
     return Judgement(not words, replace(part, known_truth=known, foretold=foretold), words)
 
 
@@ -250,7 +273,7 @@ def _with_broken_limits(findings: list[Finding], arms: Arms) -> Judgement:
     lines += [line for finding in findings[:SHOWN] for line in describe_finding(finding)]
     lines.append(f"what to try: {ADVICE[worst]}")
     part = VerdictPart(outcome=worst.value, counts=counts, findings=finding_parts(findings))
-    return _sampled(part, ["\n".join(lines)])
+    return _without_truth(part, ["\n".join(lines)], SAMPLED if arms.spec.unjudged is None else NOT_JUDGED)
 
 
 def _rate(
