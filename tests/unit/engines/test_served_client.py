@@ -63,6 +63,28 @@ def test_a_kept_connection_that_the_server_closes_costs_no_answer(serve: Callabl
     assert asked == ["POST /a HTTP/1.1", "POST /b HTTP/1.1, unheard", "POST /b HTTP/1.1"]
 
 
+def test_however_many_kept_connections_the_server_closes_none_costs_an_answer(serve: Callable[[Talk], str]) -> None:
+    """Each is tried and dropped before a new one is opened."""
+    asked: list[str] = []
+    all_open = asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await request(reader))
+        if len(asked) == 3:
+            all_open.set()
+        await all_open.wait()
+        writer.write(WHOLE)
+        asked.append(f"{await request(reader)}, unheard")
+        writer.close()
+
+    last = Exchange("/b")
+    with contextlib.closing(Client(serve(talk), 600.0, {})) as client:
+        client.run([Exchange("/a") for _ in range(3)], 3, 600.0)
+        client.run([last], 1, 600.0)
+    assert (last.status, last.answer, last.fault) == (200, b"whole", None)
+    assert asked == ["POST /a HTTP/1.1"] * 3 + ["POST /b HTTP/1.1, unheard"] * 3 + ["POST /b HTTP/1.1"]
+
+
 def test_a_new_connection_that_the_server_closes_is_a_fault(serve: Callable[[Talk], str]) -> None:
     """Nothing is asked twice."""
     asked: list[str] = []

@@ -154,12 +154,17 @@ class Client:
             exchange.fault = _fault(exchange, error, limit_s)
 
     async def _ask(self, exchange: Exchange, limit: aiohttp.ClientTimeout) -> None:
-        try:
-            await self._send(exchange, limit)
-        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
-            if exchange.status is not None or not exchange.reused:
-                raise
-            await self._send(exchange, limit)  # the server closed a kept connection as this went out: it was not heard
+        """Send it again where the server closed a kept connection as it went out: it was not heard.
+
+        Other kept connections may be closed as well, as many as no request needed for some seconds.
+        """
+        while True:
+            exchange.reused = False
+            try:
+                return await self._send(exchange, limit)
+            except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
+                if exchange.status is not None or not exchange.reused:
+                    raise
 
     async def _send(self, exchange: Exchange, limit: aiohttp.ClientTimeout) -> None:
         url = self.url + exchange.path
