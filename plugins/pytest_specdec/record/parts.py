@@ -1,4 +1,4 @@
-"""The parts of a record. Each field has its unit and its meaning beside its type; docs/record.md is made of them.
+"""The parts of a record. Each field has its unit, if any, and its meaning beside its type, as docs/record.md has them.
 
 What may be missing is a `Figure`: its value, or null with the reason.
 """
@@ -25,26 +25,26 @@ def empty() -> Any:
 class AskedPart(Part):
     """What was asked for; known before an engine is loaded."""
 
-    scenario: Annotated[str, "", "the scenario's name"] = ""
-    scenario_digest: Annotated[str, "", "over what the scenario asks for, whatever the target"] = ""
+    scenario: Annotated[str, "the scenario's name"] = ""
+    scenario_digest: Annotated[str, "over what the scenario asks for, whatever the target"] = ""
     settings_digest: Annotated[
-        str, "", "over what else decides about green and about rounds: thresholds, settings, this package's version"
+        str, "over what else decides about green and about rounds: thresholds, settings, this package's version"
     ] = ""
-    load: Annotated[Mapping[str, Any], "", "how requests were to arrive"] = empty()
-    engine: Annotated[str, "", "the backend"] = ""
-    engine_key: Annotated[str, "", "a digest over the engine's whole configuration"] = ""
-    target: Annotated[str, "", "the target model"] = ""
-    draft: Annotated[str | None, "", "the draft model; null without one"] = None
-    method: Annotated[str, "", 'the engine\'s own name of the speculation method; "none" is target only'] = ""
+    load: Annotated[Mapping[str, Any], "how requests were to arrive"] = empty()
+    engine: Annotated[str, "the backend"] = ""
+    engine_key: Annotated[str, "a digest over the engine's whole configuration"] = ""
+    target: Annotated[str, "the target model"] = ""
+    draft: Annotated[str | None, "the draft model; null without one"] = None
+    method: Annotated[str, 'the engine\'s own name of the speculation method; "none" is target only'] = ""
     named_method: Annotated[
-        str | None, "", "the method as it was named, an alias for example; null where the draft's checkpoint told it"
+        str | None, "the method as it was named, an alias for example; null where the draft's checkpoint told it"
     ] = None
     gamma: Annotated[int | None, "tokens", "draft tokens a step; null without speculation"] = None
-    dtype: Annotated[str, "", "of the target's weights"] = ""
+    dtype: Annotated[str, "of the target's weights"] = ""
     parallelism: Annotated[Counts, "GPUs", "the engine's options on how many GPUs share the work"] = empty()
-    unjudged: Annotated[
-        str | None, "", "why its tokens are not judged, in the words of the mark; null where they are"
-    ] = None
+    unjudged: Annotated[str | None, "why its tokens are not judged, in the words of the mark; null where they are"] = (
+        None
+    )
 
     @property
     def speculates(self) -> bool:
@@ -66,7 +66,7 @@ class PromptTokens(Part):
 class WorkloadPart(Part):
     """Which token ids were decoded, and how many requests at once."""
 
-    digest: Annotated[str, "", "over the token ids and limits that were decoded"] = ""
+    digest: Annotated[str, "over the token ids and limits that were decoded"] = ""
     requests: Annotated[int, "requests", "of one round"] = 0
     concurrency: Annotated[int | None, "requests", "max concurrency"] = None
     prompt_tokens: Annotated[PromptTokens | None, "tokens", "lengths of the prompts"] = None
@@ -76,11 +76,11 @@ class WorkloadPart(Part):
 class EnginePart(Part):
     """What the loaded engine said of itself."""
 
-    versions: Annotated[Mapping[str, str], "", "of its packages"] = empty()
-    device: Annotated[str, "", '"cpu" or the GPU\'s name'] = ""
-    details: Annotated[Mapping[str, Any], "", "what it tells besides, under its own names"] = empty()
+    versions: Annotated[Mapping[str, str], "of its packages"] = empty()
+    device: Annotated[str, '"cpu" or the GPU\'s name'] = ""
+    details: Annotated[Mapping[str, Any], "what it tells besides, under its own names"] = empty()
     differences: Annotated[
-        Mapping[str, Any], "", "each setting after loading that is another for target-only: here, and there"
+        Mapping[str, Any], "each setting after loading that is another for target-only: here, and there"
     ] = empty()
 
 
@@ -92,11 +92,11 @@ class NearTiesPart(Part):
     rated: Annotated[int | None, "tokens", "of them; the others are of answers that equal the target's own"] = None
     calibration_count: Annotated[int, "tokens", "of the calibration that are not the argmax"] = 0
     calibration_tokens: Annotated[int, "tokens", "of the calibration"] = 0
-    shape: Annotated[str, "", "the steps that decoded the calibration"] = ""
-    margin: Annotated[float, "", "how many times as frequent they may be"] = 1.0
-    p_value: Annotated[float, "", "the chance of so many at `margin` times the calibration's rate"] = 1.0
-    level: Annotated[float, "", "of one look: below it there are too many, if a second look finds so too"] = 0.0
-    p_value_again: Annotated[Figure[float], "", "the same of the second look, at fresh prompts"] = NOTHING
+    shape: Annotated[str, "the steps that decoded the calibration"] = ""
+    margin: Annotated[float, "how many times as frequent they may be"] = 1.0
+    p_value: Annotated[float, "the chance of so many at `margin` times the calibration's rate"] = 1.0
+    level: Annotated[float, "of one look: below it there are too many, if a second look finds so too"] = 0.0
+    p_value_again: Annotated[Figure[float], "the same of the second look, at fresh prompts"] = NOTHING
 
 
 class SensitivityPart(Part):
@@ -106,14 +106,14 @@ class SensitivityPart(Part):
         NOTHING
     )
     lossy: Annotated[Figure[int], "tokens", "runner-ups, however far"] = NOTHING
-    statement: Annotated[str, "", "the same in words"] = ""
+    statement: Annotated[str, "the same in words"] = ""
 
 
 class CalibrationPart(Part):
     """What the noise floor was measured on: target-only output, rescored by the target itself."""
 
-    dtype: Annotated[str, "", "whose ULPs gaps are counted in: what the engine computes in"] = ""
-    unknown: Annotated[tuple[str, ...], "", "what the engine did not tell, and what was taken instead"] = ()
+    dtype: Annotated[str, "whose ULPs gaps are counted in: what the engine computes in"] = ""
+    unknown: Annotated[tuple[str, ...], "what the engine did not tell, and what was taken instead"] = ()
     tokens: Annotated[int, "tokens", "that were rescored, in each shape of steps"] = 0
     answers: Annotated[int | None, "tokens", "of the target's own distinct answers"] = None
     answers_rated: Annotated[int | None, "tokens", "of them that were rescored: a sample, or all"] = None
@@ -123,21 +123,21 @@ class CalibrationPart(Part):
     gaps_in_ulps: Annotated[Counts, "tokens", "by gap in ULPs"] = empty()
     disagreements: Annotated[int, "prompts", "that differ between batch 1 and the workload's concurrency"] = 0
     compared: Annotated[int, "prompts", "that were decoded both ways"] = 0
-    rescoring_over_decoding: Annotated[Figure[float], "", "time of rescoring over that of decoding"] = NOTHING
+    rescoring_over_decoding: Annotated[Figure[float], "time of rescoring over that of decoding"] = NOTHING
 
 
 class FindingPart(Part):
     """One answer that is not identical, with both sides' tokens around the first difference."""
 
-    request: Annotated[int, "", "its number in the workload, from 0"]
-    round: Annotated[int, "", "its round, from 0"]
-    outcome: Annotated[str, "", "what it is"]
-    detail: Annotated[str, "", "why, in words"]
-    position: Annotated[int | None, "", "the first token that differs; null where none does"] = None
+    request: Annotated[int, "its number in the workload, from 0"]
+    round: Annotated[int, "its round, from 0"]
+    outcome: Annotated[str, "what it is"]
+    detail: Annotated[str, "why, in words"]
+    position: Annotated[int | None, "the first token that differs; null where none does"] = None
     gap_logits: Annotated[Figure[float], "logits", "the largest gap over all tokens"] = NOTHING
-    hints: Annotated[tuple[str, ...], "", "what stands near it"] = ()
-    window_start: Annotated[int, "", "the place of the first token shown"] = 0
-    sides: Annotated[tuple[str, ...], "", "whose tokens `expected` and `seen` are"] = ("target only", "this engine")
+    hints: Annotated[tuple[str, ...], "what stands near it"] = ()
+    window_start: Annotated[int, "the place of the first token shown"] = 0
+    sides: Annotated[tuple[str, ...], "whose tokens `expected` and `seen` are"] = ("target only", "this engine")
     expected: Annotated[tuple[int, ...], "token ids", "of the first side"] = ()
     seen: Annotated[tuple[int, ...], "token ids", "of the second side"] = ()
 
@@ -148,21 +148,21 @@ class RatedPart(Part):
     tokens: Annotated[int, "tokens", "that were rated"] = 0
     unrated: Annotated[int, "tokens", "that were not: at the edge of a filter, or not among the likeliest 1024"] = 0
     log_e_value: Annotated[float, "nats", "the evidence against the engine; beyond 7.6 it is different"] = 0.0
-    strongest: Annotated[str, "", "the group of tokens that tells most"] = ""
-    detects_total_variation: Annotated[Figure[float], "", "the least that would have been found with 95 %"] = NOTHING
-    detects_draft_share: Annotated[Figure[float], "", "the same as a share of tokens taken from the draft"] = NOTHING
-    statement: Annotated[str, "", "the same in words"] = ""
+    strongest: Annotated[str, "the group of tokens that tells most"] = ""
+    detects_total_variation: Annotated[Figure[float], "the least that would have been found with 95 %"] = NOTHING
+    detects_draft_share: Annotated[Figure[float], "the same as a share of tokens taken from the draft"] = NOTHING
+    statement: Annotated[str, "the same in words"] = ""
 
 
 class SamplingPart(Part):
     """The judgement by distribution, at a temperature above 0; samples drawn anew are none where it was red before."""
 
-    samples: Annotated[int, "", "drawn from the engine"] = 0
-    look: Annotated[int, "", "how many looks were taken"] = 0
-    plan: Annotated[Mapping[str, Any], "", "what was to be found, how surely, at which cost"] = empty()
-    power_statement: Annotated[str, "", "what the samples drawn anew could see, in words"] = ""
-    positions: Annotated[tuple[Mapping[str, Any], ...], "", "the tests of each position"] = ()
-    rated: Annotated[RatedPart | None, "", "null where the measured tokens could not be rated"] = None
+    samples: Annotated[int, "drawn from the engine"] = 0
+    look: Annotated[int, "how many looks were taken"] = 0
+    plan: Annotated[Mapping[str, Any], "what was to be found, how surely, at which cost"] = empty()
+    power_statement: Annotated[str, "what the samples drawn anew could see, in words"] = ""
+    positions: Annotated[tuple[Mapping[str, Any], ...], "the tests of each position"] = ()
+    rated: Annotated[RatedPart | None, "null where the measured tokens could not be rated"] = None
 
 
 class KnownTruthPart(Part):
@@ -175,7 +175,7 @@ class KnownTruthPart(Part):
 class ForetoldPart(Part):
     """What `acceptance` has to count with a constructed drafter, over the rounds; null where nothing is claimed."""
 
-    drafts: Annotated[Figure[int], "", "steps in which something is drafted"] = NOTHING
+    drafts: Annotated[Figure[int], "steps in which something is drafted"] = NOTHING
     draft_tokens: Annotated[Figure[int], "tokens", "proposed"] = NOTHING
     accepted_tokens: Annotated[Figure[int], "tokens", "accepted"] = NOTHING
     accepted_per_position: Annotated[Figure[tuple[int, ...]], "drafts", "by position in the draft"] = NOTHING
@@ -186,25 +186,24 @@ class VerdictPart(Part):
 
     outcome: Annotated[
         str,
-        "",
         "identical, tie, draft state, text, length, divergent, inputs differ, engine error, undecidable, not "
         "judged; sampled: consistent, different",
     ] = ""
-    detail: Annotated[str | None, "", "an engine's own words where there is no verdict"] = None
+    detail: Annotated[str | None, "an engine's own words where there is no verdict"] = None
     counts: Annotated[Counts, "answers", "of each outcome, over all requests of all rounds"] = empty()
     max_gap_logits: Annotated[Figure[float], "logits", "largest gap of a rescored token to the argmax"] = NOTHING
     noise_floor_ulps: Annotated[
         Figure[int], "ULPs", "the largest gap that counts as a tie, at each token's own top"
     ] = NOTHING
     noise_floor_logits: Annotated[Figure[float], "logits", "the same at the calibration's largest logit"] = NOTHING
-    near_ties: Annotated[NearTiesPart | None, "", "null where nothing was rated token by token"] = None
-    limits: Annotated[SensitivityPart | None, "", "null where nothing was rated token by token"] = None
-    calibration: Annotated[CalibrationPart | None, "", "null where nothing was rated token by token"] = None
-    reference_versions: Annotated[Mapping[str, str], "", "packages of the target-only arm"] = empty()
-    known_truth: Annotated[KnownTruthPart, "", "tokens that are known beforehand"] = KnownTruthPart()
-    foretold: Annotated[ForetoldPart, "", "counters that are known beforehand"] = ForetoldPart()
-    findings: Annotated[tuple[FindingPart, ...], "", "red: the first of them"] = ()
-    sampling: Annotated[SamplingPart | None, "", "null where decoding was greedy"] = None
+    near_ties: Annotated[NearTiesPart | None, "null where nothing was rated token by token"] = None
+    limits: Annotated[SensitivityPart | None, "null where nothing was rated token by token"] = None
+    calibration: Annotated[CalibrationPart | None, "null where nothing was rated token by token"] = None
+    reference_versions: Annotated[Mapping[str, str], "packages of the target-only arm"] = empty()
+    known_truth: Annotated[KnownTruthPart, "tokens that are known beforehand"] = KnownTruthPart()
+    foretold: Annotated[ForetoldPart, "counters that are known beforehand"] = ForetoldPart()
+    findings: Annotated[tuple[FindingPart, ...], "red: the first of them"] = ()
+    sampling: Annotated[SamplingPart | None, "null where decoding was greedy"] = None
 
     @property
     def tie_in_words(self) -> str:
@@ -216,21 +215,21 @@ class VerdictPart(Part):
 class DetectionPart(Part):
     """What a green verdict would have seen of a wrong KV cache, as measured on a model of its kind: detection.md."""
 
-    measured_on: Annotated[str, "", "the model that faults were planted into"] = ""
+    measured_on: Annotated[str, "the model that faults were planted into"] = ""
     tokens: Annotated[int, "tokens", "of an answer, there; no more than the shortest one had here"] = 0
     shares: Annotated[
-        Mapping[str, Interval], "", "for each fault, the 95 % interval of the share of plantings that were red"
+        Mapping[str, Interval], "for each fault, the 95 % interval of the share of plantings that were red"
     ] = empty()
-    statement: Annotated[str, "", "the same in words"] = ""
+    statement: Annotated[str, "the same in words"] = ""
 
 
 class ReadSharesPart(Part):
     """Shares of KV entries, over the layers and over each length of prompt and answer."""
 
-    once_min: Annotated[float, "", "read at least once, in the layer with the fewest"]
-    once_median: Annotated[float, "", "the same, in the median"]
-    twice_min: Annotated[float, "", "read at least twice, in the layer with the fewest"]
-    twice_median: Annotated[float, "", "the same, in the median"]
+    once_min: Annotated[float, "read at least once, in the layer with the fewest"]
+    once_median: Annotated[float, "the same, in the median"]
+    twice_min: Annotated[float, "read at least twice, in the layer with the fewest"]
+    twice_median: Annotated[float, "the same, in the median"]
 
 
 class ExercisedPart(Part):
@@ -239,7 +238,7 @@ class ExercisedPart(Part):
     none_accepted: Annotated[Figure[int], "steps", "in which the first draft was rejected"] = NOTHING
     some_accepted: Annotated[Figure[int], "steps", "in which a later draft was rejected"] = NOTHING
     all_accepted: Annotated[Figure[int], "steps", "in which none was"] = NOTHING
-    drafted_share: Annotated[Figure[float], "", "of steps that drafted"] = NOTHING
+    drafted_share: Annotated[Figure[float], "of steps that drafted"] = NOTHING
     ends_in_burst: Annotated[int, "answers", "that EOS or a stop ended within a burst"] = 0
     block_edges: Annotated[Figure[int], "bursts", "over an edge of two cache blocks"] = NOTHING
     chunk_edges: Annotated[Figure[int], "bursts", "over a multiple of the prefill chunk"] = NOTHING
@@ -250,17 +249,17 @@ class ExercisedPart(Part):
     cached_answers: Annotated[Figure[int], "tokens", "of these, those that decoding wrote, as an earlier answer"] = (
         NOTHING
     )
-    preemptions: Annotated[Figure[int], "", "requests that gave up their place in the cache"] = NOTHING
-    fields: Annotated[tuple[str, ...], "", "of requests: sampling fields, stop, min_tokens, eos"] = ()
+    preemptions: Annotated[Figure[int], "requests that gave up their place in the cache"] = NOTHING
+    fields: Annotated[tuple[str, ...], "of requests: sampling fields, stop, min_tokens, eos"] = ()
 
 
 class CoveragePart(Part):
     """How much of the target's KV cache a pair with memory read after it was written; what is not read is not seen."""
 
-    prompt: Annotated[Figure[ReadSharesPart], "", "of the prompts' entries, by steps after the prompt's own"] = NOTHING
-    output: Annotated[Figure[ReadSharesPart], "", "of the answers' entries, but for the last token's"] = NOTHING
-    low: Annotated[str | None, "", "where fewer than half were read in the median, and why"] = None
-    exercised: Annotated[ExercisedPart, "", "what answers went through"] = ExercisedPart()
+    prompt: Annotated[Figure[ReadSharesPart], "of the prompts' entries, by steps after the prompt's own"] = NOTHING
+    output: Annotated[Figure[ReadSharesPart], "of the answers' entries, but for the last token's"] = NOTHING
+    low: Annotated[str | None, "where fewer than half were read in the median, and why"] = None
+    exercised: Annotated[ExercisedPart, "what answers went through"] = ExercisedPart()
 
 
 class PerRoundPart(Part):
@@ -268,7 +267,7 @@ class PerRoundPart(Part):
 
     tokens: Annotated[tuple[int, ...] | None, "tokens", "delivered"] = None
     seconds: Annotated[tuple[float, ...] | None, "s", "measured"] = None
-    drafts: Annotated[tuple[int, ...] | None, "", "the engine's counter"] = None
+    drafts: Annotated[tuple[int, ...] | None, "the engine's counter"] = None
     draft_tokens: Annotated[tuple[int, ...] | None, "tokens", "the engine's counter"] = None
     accepted_tokens: Annotated[tuple[int, ...] | None, "tokens", "the engine's counter"] = None
     ttft_us: Annotated[tuple[str, ...] | None, "µs", "of each request, a line of text a round"] = None
@@ -280,25 +279,24 @@ class ThroughputPart(Part):
     """Delivered tokens over measured seconds, and how well that is known."""
 
     rounds: Annotated[int, "rounds", "that were decoded and judged"] = 0
-    rounds_ended_by: Annotated[str | None, "", "why there are no more; null where nothing was timed"] = None
+    rounds_ended_by: Annotated[str | None, "why there are no more; null where nothing was timed"] = None
     warmup_rounds: Annotated[int | None, "rounds", "untimed, before"] = None
-    warmup_steady: Annotated[bool | None, "", "whether the last two took equally long; null with fewer"] = None
+    warmup_steady: Annotated[bool | None, "whether the last two took equally long; null with fewer"] = None
     tokens: Annotated[int, "tokens", "delivered token ids, over the rounds"] = 0
     seconds: Annotated[Figure[float], "s", "measured, over the rounds"] = NOTHING
     tokens_per_second: Annotated[Figure[float], "tokens/s", "their ratio"] = NOTHING
     tokens_per_second_interval: Annotated[Figure[Interval], "tokens/s", "its 95 % interval over the rounds"] = NOTHING
-    tokens_per_second_interval_share: Annotated[Figure[float], "", "the interval's width over its middle"] = NOTHING
+    tokens_per_second_interval_share: Annotated[Figure[float], "the interval's width over its middle"] = NOTHING
     steady_tokens_per_second: Annotated[
         Figure[float], "tokens/s", "while every place of a closed load was taken; see measurements.md"
     ] = NOTHING
-    steady_share: Annotated[Figure[float], "", "how much of the rounds' seconds that was"] = NOTHING
+    steady_share: Annotated[Figure[float], "how much of the rounds' seconds that was"] = NOTHING
     prefix_cache_hits: Annotated[Figure[int], "tokens", "of prompts that came from a prefix cache"] = NOTHING
     waited_for_cores: Annotated[
         Figure[float],
-        "",
         "of the processor time that the engine's threads wanted, the share in which they waited for a core",
     ] = NOTHING
-    per_round: Annotated[PerRoundPart, "", "round by round"] = PerRoundPart()
+    per_round: Annotated[PerRoundPart, "round by round"] = PerRoundPart()
 
 
 class LatencyPart(Part):
@@ -316,9 +314,9 @@ class LatencyPart(Part):
 class CategoryPart(Part):
     """What was accepted in the questions of one kind, over the rounds."""
 
-    name: Annotated[str, "", "the kind, as the source of the prompts names it"]
+    name: Annotated[str, "the kind, as the source of the prompts names it"]
     requests: Annotated[int, "requests", "of this kind in a round"]
-    rate: Annotated[Figure[float], "", "accepted over drafted tokens"] = NOTHING
+    rate: Annotated[Figure[float], "accepted over drafted tokens"] = NOTHING
     delivered_tokens_per_step: Annotated[Figure[float], "tokens", "delivered tokens over chunks"] = NOTHING
 
     def __str__(self) -> str:
@@ -332,25 +330,23 @@ class CategoryPart(Part):
 class AcceptancePart(Part):
     """What the target accepted of what was drafted, by the engine's own counters, and what of it was delivered."""
 
-    drafts: Annotated[Figure[int], "", "steps in which something was drafted"] = NOTHING
+    drafts: Annotated[Figure[int], "steps in which something was drafted"] = NOTHING
     draft_tokens: Annotated[Figure[int], "tokens", "proposed"] = NOTHING
     accepted_tokens: Annotated[Figure[int], "tokens", "accepted"] = NOTHING
     accepted_per_position: Annotated[Figure[tuple[int, ...]], "drafts", "by position in the draft"] = NOTHING
-    rate: Annotated[Figure[float], "", "accepted over drafted tokens"] = NOTHING
+    rate: Annotated[Figure[float], "accepted over drafted tokens"] = NOTHING
     mean_accepted_length: Annotated[
         Figure[float], "tokens", "1 + accepted tokens over drafts: tokens a step, the bonus token included"
     ] = NOTHING
     mean_accepted_length_without_bonus: Annotated[Figure[float], "tokens", "accepted tokens over drafts"] = NOTHING
-    marginal: Annotated[Figure[tuple[float, ...]], "", "for each position: accepted over drafts that had it"] = NOTHING
-    conditional: Annotated[Each, "", "for each position: the same, of drafts accepted up to it"] = NOTHING
-    rate_per_request: Annotated[Each, "", "accepted over drafted tokens of each request"] = NOTHING
+    marginal: Annotated[Figure[tuple[float, ...]], "for each position: accepted over drafts that had it"] = NOTHING
+    conditional: Annotated[Each, "for each position: the same, of drafts accepted up to it"] = NOTHING
+    rate_per_request: Annotated[Each, "accepted over drafted tokens of each request"] = NOTHING
     delivered_tokens_per_step: Annotated[Figure[float], "tokens", "delivered tokens over chunks"] = NOTHING
     delivered_tokens_per_step_per_request: Annotated[Each, "tokens", "the same for each request"] = NOTHING
-    by_category: Annotated[
-        tuple[CategoryPart, ...], "", "the same by kind of question, where the source tells one"
-    ] = ()
+    by_category: Annotated[tuple[CategoryPart, ...], "the same by kind of question, where the source tells one"] = ()
     discarded_tokens: Annotated[Figure[int], "tokens", "accepted behind an end and thrown away"] = NOTHING
-    delivered_explained: Annotated[str | None, "", "why delivered tokens a step differ from the accepted length"] = None
+    delivered_explained: Annotated[str | None, "why delivered tokens a step differ from the accepted length"] = None
 
     @property
     def categories_in_words(self) -> str:
@@ -365,11 +361,11 @@ class TargetAlonePart(Part):
     tokens_per_second: Annotated[
         Figure[float], "tokens/s", "what `throughput.tokens_per_second` is divided by to give `speedup.ratio`"
     ] = NOTHING
-    rounds: Annotated[str | None, "", "how its rounds stand to these: alternated, or before; in older runs both"] = None
-    drift: Annotated[Figure[float], "", "its last over its first round's rate, by a line through them"] = NOTHING
+    rounds: Annotated[str | None, "how its rounds stand to these: alternated, or before; in older runs both"] = None
+    drift: Annotated[Figure[float], "its last over its first round's rate, by a line through them"] = NOTHING
     joules_per_token: Annotated[Figure[float], "J/token", "what `energy.joules_per_token` is divided by"] = NOTHING
-    energy_flags: Annotated[tuple[str, ...], "", "what speaks against that"] = ()
-    latency: Annotated[LatencyPart, "", "of its tokens in those rounds"] = LatencyPart()
+    energy_flags: Annotated[tuple[str, ...], "what speaks against that"] = ()
+    latency: Annotated[LatencyPart, "of its tokens in those rounds"] = LatencyPart()
 
     @property
     def caution(self) -> str:
@@ -383,44 +379,40 @@ class TargetAlonePart(Part):
 class ModelPart(Part):
     """What the model of speculative decoding makes of the counters and of a sweep over γ; see measurements.md."""
 
-    acceptance_per_token: Annotated[Figure[float], "", "α: the chance that a verified draft token is accepted"] = (
-        NOTHING
-    )
+    acceptance_per_token: Annotated[Figure[float], "α: the chance that a verified draft token is accepted"] = NOTHING
     expected_tokens_per_step: Annotated[Figure[float], "tokens", "1 + α + … + α^γ"] = NOTHING
     target_step_s: Annotated[Figure[float], "s", "a step of the target alone"] = NOTHING
     step_s: Annotated[Figure[float], "s", "a step: γ drafts and their verification"] = NOTHING
     draft_step_s: Annotated[Figure[float], "s", "a draft step, by the sweep"] = NOTHING
     verify_step_s: Annotated[Figure[float], "s", "a verifying step, by the sweep"] = NOTHING
-    draft_cost_ratio: Annotated[Figure[float], "", "c: a draft step over a target step"] = NOTHING
-    verify_cost_ratio: Annotated[Figure[float], "", "a verifying step over a target step"] = NOTHING
-    predicted: Annotated[Figure[float], "", "the speed-up that the model predicts"] = NOTHING
-    predicted_with_verify_cost: Annotated[Figure[float], "", "the same, verifying at its measured cost"] = NOTHING
-    residual: Annotated[Figure[float], "", "measured less predicted"] = NOTHING
+    draft_cost_ratio: Annotated[Figure[float], "c: a draft step over a target step"] = NOTHING
+    verify_cost_ratio: Annotated[Figure[float], "a verifying step over a target step"] = NOTHING
+    predicted: Annotated[Figure[float], "the speed-up that the model predicts"] = NOTHING
+    predicted_with_verify_cost: Annotated[Figure[float], "the same, verifying at its measured cost"] = NOTHING
+    residual: Annotated[Figure[float], "measured less predicted"] = NOTHING
     best_gamma_latency: Annotated[Figure[int], "tokens", "the γ that would be fastest; 0: not to speculate"] = NOTHING
     best_gamma_energy: Annotated[Figure[int], "tokens", "the γ that would take least energy"] = NOTHING
-    break_even_acceptance: Annotated[Figure[float], "", "the acceptance from which this γ pays"] = NOTHING
+    break_even_acceptance: Annotated[Figure[float], "the acceptance from which this γ pays"] = NOTHING
 
 
 class Decomposition(Part):
     """The change of seconds a request as a product; above 1 makes slower."""
 
-    output_length: Annotated[float, "", "tokens a request"]
-    tokens_per_step: Annotated[float, "", "fewer tokens a step need more steps"]
-    step_time: Annotated[float, "", "seconds a step"]
-    seconds_per_request: Annotated[float, "", "their product"]
+    output_length: Annotated[float, "tokens a request"]
+    tokens_per_step: Annotated[float, "fewer tokens a step need more steps"]
+    step_time: Annotated[float, "seconds a step"]
+    seconds_per_request: Annotated[float, "their product"]
 
 
 class SpeedupPart(Part):
     """Tokens/s over the target alone, same engine and workload."""
 
-    ratio: Annotated[Figure[float], "", "`throughput.tokens_per_second` over `target_alone.tokens_per_second`"] = (
-        NOTHING
-    )
-    interval: Annotated[Figure[Interval], "", "its 95 % interval over the rounds"] = NOTHING
-    steady_ratio: Annotated[Figure[float], "", "the same while every place was taken, in each arm"] = NOTHING
-    steady_interval: Annotated[Figure[Interval], "", "its 95 % interval over the rounds"] = NOTHING
-    model: Annotated[ModelPart, "", "what the model says of it"] = ModelPart()
-    decomposition: Annotated[Figure[Decomposition], "", "what it is made of"] = NOTHING
+    ratio: Annotated[Figure[float], "`throughput.tokens_per_second` over `target_alone.tokens_per_second`"] = NOTHING
+    interval: Annotated[Figure[Interval], "its 95 % interval over the rounds"] = NOTHING
+    steady_ratio: Annotated[Figure[float], "the same while every place was taken, in each arm"] = NOTHING
+    steady_interval: Annotated[Figure[Interval], "its 95 % interval over the rounds"] = NOTHING
+    model: Annotated[ModelPart, "what the model says of it"] = ModelPart()
+    decomposition: Annotated[Figure[Decomposition], "what it is made of"] = NOTHING
 
     @property
     def standing(self) -> str:
@@ -441,8 +433,8 @@ class RooflinePart(Part):
     ridge_flops_per_byte: Annotated[Figure[float], "FLOPs/byte", "where arithmetic and memory take equally long"] = (
         NOTHING
     )
-    memory_bound: Annotated[Figure[bool], "", "whether the step lies below that"] = NOTHING
-    roof_share: Annotated[Figure[float], "", "the time that the nearer roof asks for over the measured step"] = NOTHING
+    memory_bound: Annotated[Figure[bool], "whether the step lies below that"] = NOTHING
+    roof_share: Annotated[Figure[float], "the time that the nearer roof asks for over the measured step"] = NOTHING
 
 
 class EnergyPart(Part):
@@ -452,27 +444,27 @@ class EnergyPart(Part):
     joules_per_token: Annotated[Figure[float], "J/token", "over delivered tokens"] = NOTHING
     net_joules_per_token: Annotated[Figure[float], "J/token", "the same above idle"] = NOTHING
     over_target: Annotated[
-        Figure[float], "", "`joules_per_token` over `target_alone.joules_per_token`; below 1 saves energy"
+        Figure[float], "`joules_per_token` over `target_alone.joules_per_token`; below 1 saves energy"
     ] = NOTHING
-    over_target_interval: Annotated[Figure[Interval], "", "its 95 % interval over the rounds, pair by pair"] = NOTHING
+    over_target_interval: Annotated[Figure[Interval], "its 95 % interval over the rounds, pair by pair"] = NOTHING
     mean_watts: Annotated[Figure[float], "W", "during the rounds"] = NOTHING
     idle_watts: Annotated[Figure[float], "W", "before them, engine loaded and waiting"] = NOTHING
-    method: Annotated[str | None, "", "`nvml counter`, `nvml instant power (estimate)`, `rapl`, or null"] = None
-    scope: Annotated[tuple[str, ...], "", "UUIDs of the GPUs, or names of the processor's packages"] = ()
+    method: Annotated[str | None, "`nvml counter`, `nvml instant power (estimate)`, `rapl`, or null"] = None
+    scope: Annotated[tuple[str, ...], "UUIDs of the GPUs, or names of the processor's packages"] = ()
     seconds: Annotated[Figure[float], "s", "the rounds alone"] = NOTHING
     step_seconds: Annotated[Figure[float], "s", "between two changes of the source"] = NOTHING
-    relative_error: Annotated[Figure[float], "", "bound of what the rounds' edges add, as a fraction"] = NOTHING
+    relative_error: Annotated[Figure[float], "bound of what the rounds' edges add, as a fraction"] = NOTHING
     joules_each_round: Annotated[tuple[float, ...] | None, "J", "round by round"] = None
     temperature_celsius: Annotated[Mapping[str, Mapping[str, int]], "°C", "first and highest, for each GPU"] = empty()
-    flags: Annotated[tuple[str, ...], "", "what speaks against the figures"] = ()
-    series: Annotated[Figure[str], "", "the file with samples of the engine's GPUs"] = NOTHING
+    flags: Annotated[tuple[str, ...], "what speaks against the figures"] = ()
+    series: Annotated[Figure[str], "the file with samples of the engine's GPUs"] = NOTHING
 
 
 class MemoryPart(Part):
     """Peaks of the engine's processes, and what the engine tells."""
 
     peak_gpu_bytes: Annotated[Figure[int], "bytes", "the most held on GPUs, sampled"] = NOTHING
-    peak_gpu_bytes_method: Annotated[str | None, "", "whether of the engine's processes or of whole GPUs"] = None
+    peak_gpu_bytes_method: Annotated[str | None, "whether of the engine's processes or of whole GPUs"] = None
     peak_host_bytes: Annotated[Figure[int], "bytes", "the kernel's high-water mark, loading included"] = NOTHING
     weights_bytes: Annotated[Figure[int], "bytes", "of the target, on all devices"] = NOTHING
     kv_cache_bytes: Annotated[Figure[int], "bytes", "of the key-value cache, on one device"] = NOTHING
@@ -502,9 +494,9 @@ class SendLag(Part):
 class GoodputPart(Part):
     """Requests that met every objective of the scenario."""
 
-    share: Annotated[Figure[float], "", "of all requests, failed ones among them"] = NOTHING
+    share: Annotated[Figure[float], "of all requests, failed ones among them"] = NOTHING
     requests_per_second: Annotated[Figure[float], "requests/s", "that met them all"] = NOTHING
-    at_best: Annotated[Figure[float], "", "the share, had the machine sent each request when it was due"] = NOTHING
+    at_best: Annotated[Figure[float], "the share, had the machine sent each request when it was due"] = NOTHING
     slo: Annotated[Mapping[str, float], "ms", "the objectives"] = empty()
     missed: Annotated[Figure[Counts], "requests", "that missed each"] = NOTHING
 
@@ -528,20 +520,20 @@ class PointPart(Part):
     ttft_p99_s: Annotated[float | None, "s", "to the first token"] = None
     tpot_p50_s: Annotated[float | None, "s", "a token"] = None
     tpot_p99_s: Annotated[float | None, "s", "a token"] = None
-    goodput: Annotated[float | None, "", "share of requests that met every objective"] = None
+    goodput: Annotated[float | None, "share of requests that met every objective"] = None
     goodput_requests_per_second: Annotated[float | None, "requests/s", "that did"] = None
     failed: Annotated[int, "requests", "that failed"] = 0
-    verdict: Annotated[str, "", "the outcome"] = ""
-    sustained: Annotated[bool | None, "", "whether the engine kept up; null: inconclusive"] = False
-    reason: Annotated[str | None, "", "why figures are null, or why it is inconclusive"] = None
+    verdict: Annotated[str, "the outcome"] = ""
+    sustained: Annotated[bool | None, "whether the engine kept up; null: inconclusive"] = False
+    reason: Annotated[str | None, "why figures are null, or why it is inconclusive"] = None
 
 
 class SweepPart(Part):
     """Both arms under the same open load from low to high."""
 
-    points: Annotated[tuple[PointPart, ...], "", "this arm's"] = ()
-    target_points: Annotated[tuple[PointPart, ...], "", "the target's"] = ()
-    sustained_share: Annotated[float | None, "", "what must be completed of the rate asked"] = None
+    points: Annotated[tuple[PointPart, ...], "this arm's"] = ()
+    target_points: Annotated[tuple[PointPart, ...], "the target's"] = ()
+    sustained_share: Annotated[float | None, "what must be completed of the rate asked"] = None
     saturation_per_second: Annotated[Figure[float], "requests/s", "the highest rate sustained"] = NOTHING
     target_saturation_per_second: Annotated[Figure[float], "requests/s", "the same for the target alone"] = NOTHING
 
@@ -549,67 +541,67 @@ class SweepPart(Part):
 class LoadPart(Part):
     """What was asked, sent and completed, and how well requests were served."""
 
-    played: Annotated[Mapping[str, Any], "", "the load of the record's figures: of a sweep, at one rate"] = empty()
+    played: Annotated[Mapping[str, Any], "the load of the record's figures: of a sweep, at one rate"] = empty()
     requests_left_out: Annotated[int, "requests", "due after `max_seconds`"] = 0
     asked_per_second: Annotated[Figure[float], "requests/s", "due"] = NOTHING
     sent_per_second: Annotated[Figure[float], "requests/s", "submitted"] = NOTHING
     completed_per_second: Annotated[Figure[float], "requests/s", "answered"] = NOTHING
     send_lag_s: Annotated[Figure[SendLag], "s", "submission less due"] = NOTHING
-    flags: Annotated[tuple[str, ...], "", "what makes this load another than the one asked for"] = ()
+    flags: Annotated[tuple[str, ...], "what makes this load another than the one asked for"] = ()
     latency_over_target: Annotated[
-        Figure[Mapping[str, Mapping[str, float | None]]], "", "latencies over target-only's; below 1 is faster"
+        Figure[Mapping[str, Mapping[str, float | None]]], "latencies over target-only's; below 1 is faster"
     ] = NOTHING
-    failed: Annotated[FailedPart, "", "requests that failed"] = FailedPart()
-    goodput: Annotated[GoodputPart, "", "requests that met every objective"] = GoodputPart()
-    sweep: Annotated[SweepPart, "", "rates from low to high"] = SweepPart()
+    failed: Annotated[FailedPart, "requests that failed"] = FailedPart()
+    goodput: Annotated[GoodputPart, "requests that met every objective"] = GoodputPart()
+    sweep: Annotated[SweepPart, "rates from low to high"] = SweepPart()
 
 
 class GpuPart(Part):
     """One GPU as NVML names it."""
 
-    uuid: Annotated[str, "", "its own"]
-    name: Annotated[str, "", "its model"]
-    index: Annotated[int, "", "its number on the machine"]
+    uuid: Annotated[str, "its own"]
+    name: Annotated[str, "its model"]
+    index: Annotated[int, "its number on the machine"]
 
 
 class HardwarePart(Part):
     """The machine."""
 
-    gpus: Annotated[tuple[GpuPart, ...], "", "those that are visible"] = ()
-    driver: Annotated[str | None, "", "NVIDIA's"] = None
-    processor: Annotated[str | None, "", "its name"] = None
-    cores: Annotated[int | None, "", "that this process may use"] = None
+    gpus: Annotated[tuple[GpuPart, ...], "those that are visible"] = ()
+    driver: Annotated[str | None, "NVIDIA's"] = None
+    processor: Annotated[str | None, "its name"] = None
+    cores: Annotated[int | None, "that this process may use"] = None
 
 
 class ChangePart(Part):
     """A figure now and then; relative changes are now over then, less 1."""
 
-    metric: Annotated[str, "", "its name"]
-    outcome: Annotated[str, "", "better or same, worse, inconclusive, missing, shown"]
-    threshold: Annotated[str, "", "the most that it may be worse, as written; empty if nobody set one"] = ""
-    now: Annotated[float | None, "", "this run's"] = None
-    then: Annotated[float | None, "", "the baseline run's, or the mean of several"] = None
-    change: Annotated[float | None, "", "relative"] = None
-    low: Annotated[float | None, "", "lower bound of it, by the rounds"] = None
-    high: Annotated[float | None, "", "upper bound of it, by the rounds"] = None
+    metric: Annotated[str, "its name"]
+    outcome: Annotated[str, "better or same, worse, inconclusive, missing, shown"]
+    threshold: Annotated[str, "the most that it may be worse, as written; empty if nobody set one"] = ""
+    now: Annotated[float | None, "this run's"] = None
+    then: Annotated[float | None, "the baseline run's, or the mean of several"] = None
+    change: Annotated[float | None, "relative"] = None
+    low: Annotated[float | None, "lower bound of it, by the rounds"] = None
+    high: Annotated[float | None, "upper bound of it, by the rounds"] = None
     rounds: Annotated[int | None, "rounds", "of the run with fewer"] = None
     wanted: Annotated[int | None, "rounds", "a side that would decide, if these do not"] = None
     sessions: Annotated[int | None, "runs", "whose mean is the baseline's figure"] = None
     sessions_differ: Annotated[
-        float | None, "", "the share that 99 of 100 sessions of the same code differ by, at most"
+        float | None, "the share that 99 of 100 sessions of the same code differ by, at most"
     ] = None
-    why: Annotated[str, "", "why there is no interval or no figure"] = ""
-    level: Annotated[float, "", "of the interval"] = 0.95
+    why: Annotated[str, "why there is no interval or no figure"] = ""
+    level: Annotated[float, "of the interval"] = 0.95
 
 
 class BaselinePart(Part):
     """The saved run that this one was held against; see history.md."""
 
-    run: Annotated[str | None, "", "its id; null where there is none"] = None
-    path: Annotated[str | None, "", "its file"] = None
-    test: Annotated[str | None, "", "the test then"] = None
-    reason: Annotated[str | None, "", "why there is none"] = None
-    passed_over: Annotated[tuple[str, ...], "", "newer runs that were refused, and why"] = ()
-    circumstances: Annotated[tuple[str, ...], "", "versions, driver and options that changed"] = ()
-    changes: Annotated[tuple[ChangePart, ...], "", "figure by figure"] = ()
-    failures: Annotated[tuple[str, ...], "", "what fails the test"] = ()
+    run: Annotated[str | None, "its id; null where there is none"] = None
+    path: Annotated[str | None, "its file"] = None
+    test: Annotated[str | None, "the test then"] = None
+    reason: Annotated[str | None, "why there is none"] = None
+    passed_over: Annotated[tuple[str, ...], "newer runs that were refused, and why"] = ()
+    circumstances: Annotated[tuple[str, ...], "versions, driver and options that changed"] = ()
+    changes: Annotated[tuple[ChangePart, ...], "figure by figure"] = ()
+    failures: Annotated[tuple[str, ...], "what fails the test"] = ()

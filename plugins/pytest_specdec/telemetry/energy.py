@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_specdec.hardware import Gpu, open_nvml, present_gpus, visible_gpus
+from pytest_specdec.record import part_from
 from pytest_specdec.record.parts import EnergyPart
-from pytest_specdec.record.record import part_from
 from pytest_specdec.telemetry.meter import (
     POWERCAP,
     RAPL,

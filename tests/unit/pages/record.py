@@ -10,8 +10,7 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from pytest_specdec.record.figure import Figure, Spread
-from pytest_specdec.record.record import MOVED, Record, hints, inner, plain
+from pytest_specdec.record import MOVED, Figure, Record, Spread, hints, inner, plain
 
 PAGE = Path(__file__).parents[3] / "docs" / "record.md"
 HEAD = """# The record
@@ -32,7 +31,7 @@ included; the plan of later runs adds these up.
 OLD = """
 ## Schema 1
 
-Saved runs of schema 1, one flat object, are read as before: `record/record.py` converts them. Where its keys went:
+Saved runs of schema 1, one flat object, are read as before: `record/__init__.py` converts them. Where its keys went:
 
 | schema 1 | schema 2 |
 |---|---|
@@ -63,19 +62,14 @@ def _table(rows: Iterator[tuple[str, str, str]]) -> str:
 def _rows(part: type[Any], prefix: str) -> Iterator[tuple[str, str, str]]:
     """A row for each field, those of its parts after it."""
     for name, hint in hints(part).items():
-        (_, unit, meaning), inside = _describe(hint), _inside(hint)
+        inside = _inside(hint)
         nested = is_dataclass(inside) and inside is not Spread
         if not (nested and part is Record):
+            _, *unit, meaning = get_args(hint)
             kind = "f: " if inner(hint) is Figure else "spread: " if inside is Spread else ""
-            yield f"{prefix}{name}{'[]' if inner(hint) is tuple and nested else ''}", unit, kind + meaning
+            yield f"{prefix}{name}{'[]' if inner(hint) is tuple and nested else ''}", "".join(unit), kind + meaning
         if nested and part is not Record:
             yield from _rows(inside, f"{prefix}{name}{'[]' if inner(hint) is tuple else ''}.")
-
-
-def _describe(hint: Any) -> tuple[Any, str, str]:
-    """Type, unit and meaning."""
-    told: tuple[Any, str, str] = get_args(hint)
-    return told
 
 
 def _inside(hint: Any) -> Any:

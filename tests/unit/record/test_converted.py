@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_specdec.record import Figure, Record, from_json, to_json
-from pytest_specdec.record.record import MOVED, REASONS
+from pytest_specdec.record import MOVED, REASONS, Figure, Record, from_json, to_json
 
 RESULTS = Path(__file__).parents[3] / "docs" / "evidence" / "results"
 SAVED = sorted(RESULTS.glob("*.json"))
