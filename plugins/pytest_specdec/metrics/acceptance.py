@@ -11,13 +11,13 @@ are refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 from pytest_specdec.generation import Generation, Speculation, count_steps
-from pytest_specdec.metrics.rounds import Contradiction, Rounds
+from pytest_specdec.metrics.rounds import NO_STEPS, Contradiction, Rounds
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import AcceptancePart, CategoryPart
 
@@ -25,7 +25,6 @@ NO_SPECULATION = "the engine does not speculate"
 NOTHING_DRAFTED = "nothing was drafted"
 NO_POSITIONS = "the engine does not count by position"
 NOT_BY_REQUEST = "the engine counts over all requests together"
-NO_STEPS = "the engine does not tell in which steps tokens came"
 SEVERAL_STEPS = "more tokens came than accepted ones and one a chunk: a chunk carried several steps"
 COUNTERS = ("drafts", "draft_tokens", "accepted_tokens", "accepted_per_position")
 RATES = ("rate", "mean_accepted_length", "mean_accepted_length_without_bonus", "marginal", "conditional")
@@ -56,7 +55,8 @@ def acceptance_part(rounds: Rounds, gamma: int | None, categories: Sequence[str 
 
 def _rates(drafted: Speculation) -> dict[str, Any]:
     length = 1 + drafted.accepted_tokens / drafted.drafts
-    marginal = tuple(accepted / drafts for accepted, drafts in _by_position(drafted, drafted.drafted))
+    accepted = zip(drafted.accepted_per_position, drafted.drafted, strict=False)
+    marginal = tuple(count / drafts for count, drafts in accepted)
     return {
         "rate": Figure(drafted.accepted_tokens / drafted.draft_tokens),
         "mean_accepted_length": Figure(length),
@@ -68,13 +68,8 @@ def _rates(drafted: Speculation) -> dict[str, Any]:
 
 def conditional(counted: Speculation) -> tuple[float | None, ...]:
     """For each position the share accepted among drafts accepted up to it; None where there were none such."""
-    tried = _by_position(counted, counted.tried)
-    return tuple(accepted / drafts if drafts else None for accepted, drafts in tried)
-
-
-def _by_position(counted: Speculation, drafts: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Acceptances at each position that was drafted, and their drafts."""
-    return zip(counted.accepted_per_position, drafts, strict=False)
+    accepted = zip(counted.accepted_per_position, counted.tried, strict=False)
+    return tuple(count / drafts if drafts else None for count, drafts in accepted)
 
 
 def per_token(counted: Speculation | None) -> float | None:

@@ -15,7 +15,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_specdec.engines.engine import Description
-from pytest_specdec.metrics.rounds import STEADY_SHARE, Drift, Interval, Rounds, bounds_of, ratio_interval
+from pytest_specdec.metrics.rounds import (
+    IS_BASELINE,
+    STEADY_SHARE,
+    Drift,
+    Interval,
+    Rounds,
+    bounds_of,
+    ratio_interval,
+)
 from pytest_specdec.metrics.speed import latency_part
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import EnergyPart, TargetAlonePart
@@ -23,7 +31,6 @@ from pytest_specdec.record.parts import EnergyPart, TargetAlonePart
 ALTERNATED = "alternated"
 BEFORE = "before"
 FEW_FOR_DRIFT = "fewer than three timed rounds of target-only beside these, so its drift is not known"
-IS_BASELINE = "this is the target-only baseline"
 TARGET_NOT_TIMED = "target-only was not timed"
 UNCOUNTED = "target-only tells no counters of drafts, so that it did not speculate is not proven"
 LONGEST_TOLD = 60
@@ -145,8 +152,7 @@ def with_ratio(ours: Rounds, base: Rounds) -> EnergyPart:
 def ratio_over(ours: Rounds, base: Rounds) -> Interval | None:
     """The interval of the ratio, also while the meters run; None for too few rounds, or where none is measured."""
     theirs = _each_round(base)
-    drift = Drift.of(theirs)
-    return ratio_interval(_each_round(ours), theirs, drift.moved if drift is not None else 0.0)
+    return ratio_interval(_each_round(ours), theirs, Drift.of(theirs))
 
 
 def without_ratio(energy: EnergyPart, reason: str | None) -> EnergyPart:

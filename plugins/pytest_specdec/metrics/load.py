@@ -16,13 +16,13 @@ docs/measurements.md.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_specdec.generation import Generation, Run
-from pytest_specdec.metrics.rounds import NOT_TIMED, Rounds
+from pytest_specdec.metrics.rounds import IS_BASELINE, NOT_TIMED, Rounds
 from pytest_specdec.metrics.speed import (
     LATENCY_OF,
     NO_START,
@@ -31,12 +31,12 @@ from pytest_specdec.metrics.speed import (
     completed_answers,
     e2e_s,
     held_up_s,
+    latency_part,
     percentile,
     queue_s,
-    spread,
     ttft_s,
 )
-from pytest_specdec.record import Figure, Spread, missing
+from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import FailedPart, GoodputPart, LoadPart, SendLag
 
 if TYPE_CHECKING:
@@ -50,7 +50,6 @@ SUSTAINED_SHARE = 0.95
 RATE_TOLERANCE = 0.01
 LAG_TOLERANCE_S = 0.005
 NO_MOMENTS = "this load sets no moments at which requests are due"
-IS_BASELINE = "this is the target-only baseline"
 RATE_BOUND = (
     "the load's rate, not the engine, sets tokens/s below saturation: compare latencies, or measure a closed load"
 )
@@ -275,18 +274,11 @@ def _over_target(rounds: Rounds, base: Rounds | None, flow: Flow) -> Figure[Mapp
     """Latencies of this arm over those of the target under the same load, by percentile; below 1 is faster."""
     if not flow.is_open or base is None:
         return Figure(None, NO_MOMENTS if not flow.is_open else IS_BASELINE)
-    ours, theirs = ({name: _spread(each, figure) for name, figure in LATENCY_OF.items()} for each in (rounds, base))
+    ours, theirs = latency_part(rounds), latency_part(base)
+    pairs = {f"{name}_s": [getattr(each, f"{name}_s") for each in (ours, theirs)] for name in LATENCY_OF}
     return Figure(
-        {
-            f"{name}_s": {at: _ratio(ours[name].at(at), theirs[name].at(at)) for at in ("p50", "p99")}
-            for name in LATENCY_OF
-        }
+        {name: {at: _ratio(mine.at(at), its.at(at)) for at in ("p50", "p99")} for name, (mine, its) in pairs.items()}
     )
-
-
-def _spread(rounds: Rounds, figure: Callable[[Generation], float | None]) -> Spread:
-    told = [value for run in rounds.runs for answer in completed_answers(run) if (value := figure(answer)) is not None]
-    return spread(told, 0, NO_TIMES)
 
 
 def _ratio(ours: float | None, theirs: float | None) -> float | None:

@@ -38,6 +38,9 @@ WORTH = 19
 MOST_SESSIONS = 8
 SURE = 0.99
 DETERMINED = ("acceptance_rate", "mean_accepted_length")
+IS_BASELINE = "this is the target-only baseline"
+NO_STEPS = "the engine does not tell in which steps tokens came"
+FEW_BESIDE = "fewer than two timed rounds beside the target's"
 NOT_TIMED = "pytest-benchmark is disabled (--benchmark-disable, or pytest-xdist), so nothing was timed"
 NO_ENERGY = missing(EnergyPart, NOT_TIMED)
 BY_NUMBER = "number of rounds"
@@ -84,10 +87,10 @@ def mean_interval(values: Sequence[float], fitted: int = 1) -> Interval | None:
     return Interval(middle - half, middle, middle + half)
 
 
-def ratio_interval(ours: Sequence[float], base: Sequence[float], moved: float = 0.0) -> Interval | None:
+def ratio_interval(ours: Sequence[float], base: Sequence[float], drift: Drift | None = None) -> Interval | None:
     """The interval of ours over base, pair by pair. None with fewer than two pairs, or a value that is not positive.
 
-    `moved`: how far, as a logarithm, a drift of the machine may have moved the ratio beside the scatter of the pairs.
+    `drift`: of the base, which may have moved the ratio beside the scatter of the pairs.
     """
     if len(ours) != len(base) or len(ours) < 2 or min(*ours, *base) <= 0:
         return None
@@ -95,6 +98,7 @@ def ratio_interval(ours: Sequence[float], base: Sequence[float], moved: float = 
     differs = mean_interval(_without_order(pairs), fitted=2) if len(pairs) >= LEAST_FOR_ORDER else mean_interval(pairs)
     if differs is None:
         return None
+    moved = drift.moved if drift is not None else 0.0
     return Interval(math.exp(differs.low - moved), math.exp(differs.middle), math.exp(differs.high + moved))
 
 

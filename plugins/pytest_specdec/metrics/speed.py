@@ -19,9 +19,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 from pytest_specdec.generation import Generation, Run
-from pytest_specdec.metrics.rounds import NOT_TIMED, Contradiction, Rounds, bounds_of, ratio_interval
+from pytest_specdec.metrics.rounds import FEW_BESIDE, NOT_TIMED, Contradiction, Rounds, bounds_of, ratio_interval
 from pytest_specdec.record import Figure, Spread
 from pytest_specdec.record.parts import LatencyPart, PerRoundPart, SpeedupPart, ThroughputPart
 
@@ -232,13 +233,13 @@ FEW_ROUNDS = "fewer than two timed rounds"
 NO_HITS_TOLD = "the engine does not tell what its prefix cache held"
 OPEN = "an open load has no number of places"
 NO_WINDOW = "in no part of some round was every place known to be taken"
-FEW_BESIDE = "fewer than two timed rounds beside the target's"
 
 
-def throughput_part(rounds: Rounds) -> ThroughputPart:
-    """The record's throughput."""
-    known = rounds.interval
-    few = NOT_TIMED if not rounds.measured else FEW_ROUNDS
+def throughput_part(rounds: Rounds, places: int | None = None) -> ThroughputPart:
+    """The record's throughput. `places`: how many requests may be under way at once; None for an open load."""
+    known, windows = rounds.interval, steady_windows(rounds, places) if places else []
+    few, no_window = FEW_ROUNDS if rounds.measured else NOT_TIMED, NO_WINDOW if places else OPEN
+    steady_s = sum(each.seconds for each in windows)
     return ThroughputPart(
         rounds=len(rounds.runs),
         rounds_ended_by=rounds.ended_by,
@@ -249,6 +250,8 @@ def throughput_part(rounds: Rounds) -> ThroughputPart:
         tokens_per_second=Figure(rounds.tokens_per_second, NOT_TIMED),
         tokens_per_second_interval=bounds_of(known, few),
         tokens_per_second_interval_share=Figure(known.share if known else None, few),
+        steady_tokens_per_second=Figure(_rate(windows) or None, no_window),
+        steady_share=Figure(steady_s / sum(rounds.seconds) if windows else None, no_window),
         prefix_cache_hits=Figure(rounds.prefix_cache_hits, NO_HITS_TOLD),
         per_round=per_round_part(rounds),
     )
@@ -261,15 +264,13 @@ def per_round_part(rounds: Rounds) -> PerRoundPart:
     one line of text a round.
     """
     counted = [run.speculation for run in rounds.runs if run.speculation is not None]
-    speculates = len(counted) == len(rounds.runs)
-    lines = {f"{name}_us": _lines(rounds.runs, figure) for name, figure in LATENCY_OF.items()}
+    names = ("drafts", "draft_tokens", "accepted_tokens") if len(counted) == len(rounds.runs) else ()
+    told: dict[str, Any] = {name: tuple(getattr(each, name) for each in counted) for name in names}
+    told |= {f"{name}_us": _lines(rounds.runs, figure) for name, figure in LATENCY_OF.items()}
     return PerRoundPart(
         tokens=tuple(run.tokens for run in rounds.runs),
         seconds=tuple(rounds.seconds) if rounds.measured else None,
-        drafts=tuple(each.drafts for each in counted) if speculates else None,
-        draft_tokens=tuple(each.draft_tokens for each in counted) if speculates else None,
-        accepted_tokens=tuple(each.accepted_tokens for each in counted) if speculates else None,
-        **lines,
+        **told,
     )
 
 
@@ -310,18 +311,6 @@ def steady_windows(rounds: Rounds, places: int) -> list[Window]:
     """One of each round; none at all where a round has none."""
     windows = [window for run in rounds.runs if (window := Window.of(run, places)) is not None]
     return windows if rounds.measured and len(windows) == len(rounds.runs) else []
-
-
-def with_steady_rate(part: ThroughputPart, rounds: Rounds, places: int | None) -> ThroughputPart:
-    """The throughput with its rate while every place was taken. `places`: None for an open load."""
-    windows = steady_windows(rounds, places) if places else []
-    seconds = sum(each.seconds for each in windows)
-    why = NO_WINDOW if places else OPEN
-    return replace(
-        part,
-        steady_tokens_per_second=Figure(_rate(windows) or None, why),
-        steady_share=Figure(seconds / sum(rounds.seconds) if windows else None, why),
-    )
 
 
 def with_steady_ratio(part: SpeedupPart, ours: Rounds, base: Rounds, places: int | None) -> SpeedupPart:

@@ -24,9 +24,12 @@ from typing import Any
 
 from pytest_specdec.generation import Run, count_steps
 from pytest_specdec.metrics.acceptance import per_token
-from pytest_specdec.metrics.base import IS_BASELINE, TARGET_NOT_TIMED, with_ratio, without_ratio
+from pytest_specdec.metrics.base import TARGET_NOT_TIMED, with_ratio, without_ratio
 from pytest_specdec.metrics.load import rate_bound
 from pytest_specdec.metrics.rounds import (
+    FEW_BESIDE,
+    IS_BASELINE,
+    NO_STEPS,
     NOT_TIMED,
     Contradiction,
     Drift,
@@ -46,10 +49,8 @@ NO_ALPHA = "the engine does not count accepted drafts by position"
 NO_STEP = "no answer came in more than one chunk, so a step's time is not known"
 NOISY_FIT = "by the γ sweep a step would cost nothing or less: noise is larger than the effect, so measure more rounds"
 NO_ENERGY = "energy was not measured at two γ and for the target alone"
-FEW_ROUNDS = "fewer than two timed rounds beside the target's"
 NO_BREAK_EVEN = "no acceptance pays for this γ"
 OF_ONE_GAMMA = ("acceptance_per_token", "expected_tokens_per_step", "target_step_s", "step_s")  # known without a sweep
-NO_CHUNKS = "the engine does not tell in which steps tokens came"
 
 
 @dataclass(frozen=True)
@@ -208,15 +209,15 @@ def speedup_part(arm: Arm, target: Arm | None, sweep: Sequence[Arm] = (), drift:
         return missing(SpeedupPart, differ)
     ours, theirs = arm.rounds.tokens_per_second, target.rounds.tokens_per_second
     ratio = Figure(ours / theirs if ours and theirs else None, TARGET_NOT_TIMED if ours else NOT_TIMED)
-    known = ratio_interval(arm.rounds.rates, target.rounds.rates, drift.moved if drift is not None else 0.0)
+    known = ratio_interval(arm.rounds.rates, target.rounds.rates, drift)
     before, after = Pace.of(target.rounds), Pace.of(arm.rounds)
     others = [other for other in sweep if other is not arm and other.gamma != arm.gamma]
     fitted = [arm, *(other for other in others if speeds_differ(other, target) is None)]
     return SpeedupPart(
         ratio=ratio,
-        interval=bounds_of(known, FEW_ROUNDS) if ratio.value else Figure(None, ratio.reason),
+        interval=bounds_of(known, FEW_BESIDE) if ratio.value else Figure(None, ratio.reason),
         model=_model(arm, target, fitted, ratio.value),
-        decomposition=Figure(decompose(before, after) if before and after else None, NO_CHUNKS),
+        decomposition=Figure(decompose(before, after) if before and after else None, NO_STEPS),
     )
 
 

@@ -29,7 +29,6 @@ from pytest_specdec.metrics.speed import (
     percentile,
     refuse_contradictions,
     throughput_part,
-    with_steady_rate,
     with_steady_ratio,
 )
 from pytest_specdec.metrics.speedup import Arm, over_target, speedup_part
@@ -76,7 +75,7 @@ def _whole(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: 
         engine=parts.EnginePart(versions=dict(about.versions), device=about.device, **told),
         verdict=judgement.part,
         coverage=replace(coverage_part(measured.arms.known, rounds.runs[0].generations), exercised=exercised),
-        throughput=replace(with_steady_rate(throughput_part(rounds), rounds, places), waited_for_cores=measured.waited),
+        throughput=replace(throughput_part(rounds, places), waited_for_cores=measured.waited),
         latency=latency_part(rounds),
         acceptance=acceptance_part(rounds, spec.most_drafted, workload.categories),
         target_alone=target_alone_part(base),

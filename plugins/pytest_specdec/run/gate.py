@@ -185,8 +185,7 @@ def with_question(plan: Plan, session: Session, arms: Arms, scenario: Scenario, 
     def decided(rounds: Rounds, beside: Rounds | None) -> bool:
         """By the intervals that the record will have: a drift of the target makes them wider."""
         if beside is not None:
-            drift = Drift.of(beside.rates)
-            rates = ratio_interval(rounds.rates, beside.rates, drift.moved if drift is not None else 0.0)
+            rates = ratio_interval(rounds.rates, beside.rates, Drift.of(beside.rates))
             for known, limit in zip((rates, ratio_over(rounds, beside)), limits, strict=True):
                 if known is not None and limit is not None and known.low < limit < known.high:
                     return False

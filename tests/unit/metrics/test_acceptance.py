@@ -9,14 +9,13 @@ import pytest
 from pytest_specdec.generation import Chunk, Generation, Run, Speculation
 from pytest_specdec.metrics.acceptance import (
     NO_SPECULATION,
-    NO_STEPS,
     NOT_BY_REQUEST,
     NOTHING_DRAFTED,
     acceptance_part,
     conditional,
     per_token,
 )
-from pytest_specdec.metrics.rounds import Contradiction, Rounds
+from pytest_specdec.metrics.rounds import NO_STEPS, Contradiction, Rounds
 from pytest_specdec.record import Figure
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pytest_specdec.generation import Chunk, Generation, Run
-from pytest_specdec.metrics.load import IS_BASELINE, NO_MOMENTS, RATE_BOUND, Flow, load_part, paces
-from pytest_specdec.metrics.rounds import Contradiction, Rounds
+from pytest_specdec.metrics.load import NO_MOMENTS, RATE_BOUND, Flow, load_part, paces
+from pytest_specdec.metrics.rounds import IS_BASELINE, Contradiction, Rounds
 from pytest_specdec.metrics.speed import NO_TIMES, held_up_s, latency_part, queue_s, refuse_contradictions, ttft_s
 from pytest_specdec.metrics.speedup import Arm, speedup_part
 from pytest_specdec.record import Figure

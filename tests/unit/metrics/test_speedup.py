@@ -9,12 +9,11 @@ import pytest
 from pytest_specdec.engines.fake import FakeEngine, clock
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.generation import Chunk, Generation, Run, Speculation
-from pytest_specdec.metrics.base import IS_BASELINE, TARGET_NOT_TIMED
-from pytest_specdec.metrics.rounds import NOT_TIMED, Contradiction, Plan, Rounds
+from pytest_specdec.metrics.base import TARGET_NOT_TIMED
+from pytest_specdec.metrics.rounds import IS_BASELINE, NO_STEPS, NOT_TIMED, Contradiction, Plan, Rounds
 from pytest_specdec.metrics.speed import latency_part
 from pytest_specdec.metrics.speedup import (
     NO_ALPHA,
-    NO_CHUNKS,
     NO_ENERGY,
     NO_STEP,
     NOISY_FIT,
@@ -248,7 +247,7 @@ def test_what_cannot_be_predicted_says_why(case: tuple[Arm, Arm, list[Arm], str]
 def test_an_engine_that_does_not_stream_has_no_decomposition() -> None:
     silent = Rounds((Run((Generation((7,), (1, 2), "length"),), None, 1.0),), (1.0,))
     part = speedup_part(Arm(silent, 2, "bfloat16"), Arm(silent, 0, "bfloat16"))
-    assert part.decomposition == Figure(None, NO_CHUNKS)
+    assert part.decomposition == Figure(None, NO_STEPS)
 
 
 def test_advice_names_the_gammas_that_would_be_better() -> None:

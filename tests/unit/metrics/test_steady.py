@@ -6,14 +6,7 @@ import pytest
 
 from pytest_specdec.generation import Chunk, Generation, Run
 from pytest_specdec.metrics.rounds import Rounds
-from pytest_specdec.metrics.speed import (
-    NO_WINDOW,
-    OPEN,
-    Window,
-    throughput_part,
-    with_steady_rate,
-    with_steady_ratio,
-)
+from pytest_specdec.metrics.speed import NO_WINDOW, OPEN, Window, throughput_part, with_steady_ratio
 from pytest_specdec.metrics.speedup import Arm, speedup_part
 
 
@@ -43,7 +36,7 @@ def test_as_many_requests_as_places_are_at_once_until_the_first_ends() -> None:
 def test_the_steady_rate_stands_beside_the_whole() -> None:
     """12 tokens in 8 s, of which 8 in the first 4 s."""
     whole = rounds(*TWO_AT_ONCE)
-    part = with_steady_rate(throughput_part(whole), whole, 2)
+    part = throughput_part(whole, 2)
     assert (part.tokens_per_second.value, part.steady_tokens_per_second.value, part.steady_share.value) == (1.5, 2, 0.5)
 
 
@@ -61,6 +54,6 @@ def test_the_steady_speedup_is_of_both_windows() -> None:
 def test_no_window_has_its_reason(places: int | None, why: str) -> None:
     """An open load, and an engine that tells no times."""
     silent = rounds(Generation((7,), (1, 2), "length"))
-    assert with_steady_rate(throughput_part(silent), silent, places).steady_share.reason == why
+    assert throughput_part(silent, places).steady_share.reason == why
     part = speedup_part(Arm(silent, 3, "b"), Arm(silent, 0, "b"))
     assert with_steady_ratio(part, silent, silent, places).steady_ratio.reason == why
