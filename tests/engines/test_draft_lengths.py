@@ -16,7 +16,7 @@ from pytest_specdec.metrics.acceptance import acceptance_part
 from pytest_specdec.metrics.rounds import Rounds
 from pytest_specdec.models import expected_assistance, expected_continuation, follower, parse
 from pytest_specdec.run.session import Session
-from pytest_specdec.verdict.exercised import Drafting
+from pytest_specdec.verdict.coverage import Drafting
 from pytest_specdec.workloads.workload import Request, Workload
 
 PROMPTS = random_prompts([REACH + 1] * 2)

@@ -13,7 +13,7 @@ from pytest_specdec.metrics.acceptance import acceptance_part
 from pytest_specdec.metrics.rounds import Rounds
 from pytest_specdec.models import expected_continuation
 from pytest_specdec.run.session import Session
-from pytest_specdec.verdict.exercised import Drafting
+from pytest_specdec.verdict.coverage import Drafting
 from pytest_specdec.workloads.workload import Request, Workload
 
 GAMMAS = {BY_BATCH_SIZE: [[1, 2, 4], [3, 4, 2], [5, 8, 0]]}

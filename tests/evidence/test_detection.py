@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scipy.stats import binomtest
 from tests.engines.faulty_worker import OPTIONS, PROMPT, FaultyWorker
 
 from pytest_specdec.engines.engine import one_pass
@@ -32,8 +33,8 @@ from pytest_specdec.generation import Generation, Run, Score
 from pytest_specdec.hardware import cores, processor
 from pytest_specdec.models import SmolLM2Recipe, parse
 from pytest_specdec.run.session import Session
-from pytest_specdec.verdict import detection
-from pytest_specdec.verdict.detection import SOUND
+from pytest_specdec.verdict import coverage
+from pytest_specdec.verdict.coverage import LEVEL, MEMORY, ONCE, PLAIN, SOUND, TEXT
 from pytest_specdec.verdict.equivalence import Calibration, Certified, Outcome, judge
 from pytest_specdec.verdict.reference import Reference, Sample, calibrate
 from pytest_specdec.workloads.scenario import load_scenario
@@ -41,7 +42,7 @@ from pytest_specdec.workloads.workload import Request, Workload
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "detection.md"
-DATA = Path(detection.__file__).with_name("detection.json")
+DATA = Path(coverage.__file__).with_name("detection.json")
 PROSE = ROOT / "scenarios" / "prose.toml"
 TOGETHER = '''
 
@@ -154,17 +155,17 @@ PAGED = (
 
 
 SUBJECTS = {
-    detection.MEMORY: Subject("constructed:tiny?memory=24", "constructed:tiny:draft?memory=24", 100),
-    detection.ONCE: Subject("constructed:tiny?memory=24&readers=2", "constructed:tiny:draft?memory=24", 60, (16, 64)),
-    detection.PLAIN: Subject("constructed:tiny", "constructed:tiny:draft", 24),
-    detection.TEXT: Subject("smollm2", "smollm2?layers=4", 20, assisted_tokens=16, calibration=2),
+    MEMORY: Subject("constructed:tiny?memory=24", "constructed:tiny:draft?memory=24", 100),
+    ONCE: Subject("constructed:tiny?memory=24&readers=2", "constructed:tiny:draft?memory=24", 60, (16, 64)),
+    PLAIN: Subject("constructed:tiny", "constructed:tiny:draft", 24),
+    TEXT: Subject("smollm2", "smollm2?layers=4", 20, assisted_tokens=16, calibration=2),
 }
 TABLES = {
     **{f"transformers {name}": subject for name, subject in SUBJECTS.items()},
-    f"vllm {detection.MEMORY}": replace(SUBJECTS[detection.MEMORY], tokens=(16, 64)),
-    f"vllm {detection.PLAIN}": replace(SUBJECTS[detection.PLAIN], answers=32, tokens=(16, 64)),
+    f"vllm {MEMORY}": replace(SUBJECTS[MEMORY], tokens=(16, 64)),
+    f"vllm {PLAIN}": replace(SUBJECTS[PLAIN], answers=32, tokens=(16, 64)),
 }
-LEAST = {detection.MEMORY: 0.95}  # share of each fault of entries that is seen within 64 tokens
+LEAST = {MEMORY: 0.95}  # share of each fault of entries that is seen within 64 tokens
 
 
 def start(session: Session, backend: str, subject: Subject, **drafting: Any) -> FaultyWorker:
@@ -287,11 +288,17 @@ def counted(plantings: Sequence[list[tuple[str, ...]]], tokens: Sequence[int]) -
     return [one_count(count, [each[at] for each in plantings]) for at, count in enumerate(tokens)]
 
 
+def exact_interval(red: int, of: int) -> tuple[float, float]:
+    """The 95 % interval of a share by Clopper and Pearson (Biometrika 26, 1934)."""
+    found = binomtest(red, of).proportion_ci(LEVEL, "exact")
+    return float(found.low), float(found.high)
+
+
 def one_count(tokens: int, plantings: Sequence[tuple[str, ...]]) -> Mapping[str, Any]:
     """A planting is red where any verdict on it is."""
     names = [{name for name in each if not Outcome(name).passes} for each in plantings]
     red = [each for each in names if each]
-    low, high = detection.exact_interval(len(red), len(names))
+    low, high = exact_interval(len(red), len(names))
     told = Counter(name for each in red for name in each)
     return {"tokens": tokens, "red": len(red), "of": len(names), "interval": [low, high], "names": dict(told)}
 
@@ -335,7 +342,7 @@ def is_as_demanded(name: str, seen: Seen) -> None:
     assert [each["red"] for each in seen[SOUND]] == [0] * len(seen[SOUND])
     one_entry = {told: each["red"] / each["of"] for told in ENTRY if told in seen for each in seen[told][1:2]}
     assert {told: share for told, share in one_entry.items() if share < LEAST.get(name, 0)} == {}
-    if name == detection.PLAIN:
+    if name == PLAIN:
         assert set(one_entry.values()) == {0.0}
 
 

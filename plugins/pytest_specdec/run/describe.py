@@ -36,8 +36,7 @@ from pytest_specdec.record import Figure, Record, missing, parts, to_json
 from pytest_specdec.run.judge import Judgement
 from pytest_specdec.run.measure import Measured, Sweep
 from pytest_specdec.run.session import Arms
-from pytest_specdec.verdict.detection import coverage_part, kind_of, would_have_seen
-from pytest_specdec.verdict.exercised import exercised_part
+from pytest_specdec.verdict.coverage import coverage_part, exercised_part, kind_of, would_have_seen
 from pytest_specdec.workloads.workload import Workload
 
 if TYPE_CHECKING:

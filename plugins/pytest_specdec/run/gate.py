@@ -31,8 +31,8 @@ from pytest_specdec.run.measure import measure, sweep_rates
 from pytest_specdec.run.repro import write_bug_report
 from pytest_specdec.run.resume import BATCH_INVARIANT, settings_digest
 from pytest_specdec.run.session import Arms, Session
+from pytest_specdec.verdict.coverage import Drafting, unmet
 from pytest_specdec.verdict.equivalence import Outcome
-from pytest_specdec.verdict.exercised import Drafting, unmet
 
 if TYPE_CHECKING:
     from pytest_specdec.workloads.scenario import Scenario

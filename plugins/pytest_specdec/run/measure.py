@@ -28,7 +28,7 @@ from pytest_specdec.run.judge import Judgement, judge_rounds
 from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.telemetry.monitor import core_wait_of, peak_memory_of, watch
 from pytest_specdec.telemetry.timing import DECODE, benchmark_rounds
-from pytest_specdec.verdict.exercised import Drafting
+from pytest_specdec.verdict.coverage import Drafting
 
 if TYPE_CHECKING:
     from pytest_specdec.workloads.scenario import Scenario

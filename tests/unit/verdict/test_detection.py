@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.evidence import test_detection as evidence
+from tests.evidence.test_detection import exact_interval
 
 from pytest_specdec.generation import Generation
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import CoveragePart, DetectionPart, ReadSharesPart
-from pytest_specdec.verdict import detection
-from pytest_specdec.verdict.detection import (
+from pytest_specdec.verdict.coverage import (
     MEMORY,
     NO_MEMORY,
     NONE_READ,
@@ -24,12 +22,10 @@ from pytest_specdec.verdict.detection import (
     SOUND,
     TEXT,
     coverage_part,
-    exact_interval,
     kind_of,
     would_have_seen,
 )
 
-ROOT = Path(__file__).parents[3]
 STALE = "a stale entry of one layer"
 FP8 = "keys in fp8 (e4m3) from a token on"
 KINDS = {
@@ -98,7 +94,7 @@ def test_the_interval_is_exact() -> None:
 
 def table() -> Any:
     """What the package has."""
-    return json.loads(Path(detection.__file__).with_name("detection.json").read_text("utf-8"))
+    return json.loads(evidence.DATA.read_text("utf-8"))
 
 
 def test_each_interval_is_that_of_its_counts() -> None:
@@ -108,14 +104,8 @@ def test_each_interval_is_that_of_its_counts() -> None:
     assert told == [pytest.approx(list(exact_interval(row["red"], row["of"]))) for row in rows]
 
 
-def test_the_page_shows_all_that_the_package_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_shows_all_that_the_package_has() -> None:
     """Both are written by one run; a page that was changed by hand is stale, and no fault has a name of its own."""
-    spec = importlib.util.spec_from_file_location("evidence", ROOT / "tests" / "evidence" / "test_detection.py")
-    assert spec is not None
-    assert spec.loader is not None
-    evidence = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "evidence", evidence)
-    spec.loader.exec_module(evidence)
     faults = {fault for told in table().values() for fault in told["faults"]}
     assert (table().keys() - evidence.TABLES.keys(), faults - evidence.KINDS.keys()) == (set(), set())
     assert evidence.PAGE.read_text("utf-8") == evidence.page(table())

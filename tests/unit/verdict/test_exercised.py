@@ -11,7 +11,7 @@ import pytest
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.generation import Chunk, Generation, Run, Speculation
 from pytest_specdec.record import Figure
-from pytest_specdec.verdict.exercised import DEMANDS, NO_SIZE, UNTOLD, Drafting, exercised_part, unmet
+from pytest_specdec.verdict.coverage import DEMANDS, NO_SIZE, UNTOLD, Drafting, exercised_part, unmet
 from pytest_specdec.workloads.scenario import Demand
 from pytest_specdec.workloads.workload import Request
 
