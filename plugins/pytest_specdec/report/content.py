@@ -16,7 +16,7 @@ from pytest_specdec.record.parts import FindingPart
 from pytest_specdec.report.curves import curves, history, power, where_it_pays
 from pytest_specdec.report.decision import Decision, decide, headline, in_words
 from pytest_specdec.report.drawing import Figure, readable
-from pytest_specdec.report.gates import Gate, gates_of, grouped, newest, with_predictions
+from pytest_specdec.report.gates import Gate, gates_of, group_by, newest, with_predictions
 from pytest_specdec.verdict.words import place_of
 
 DASH = "–"
@@ -85,7 +85,7 @@ def rows(gates: Sequence[Gate]) -> list[Row]:
 def _row(gate: Gate) -> Row:
     record, verdict, figures = gate.record, gate.record.verdict, _figures(gate)
     findings = verdict.findings if gate.red else ()
-    alike = grouped(findings, lambda finding: f"{finding.request} {finding.position} {finding.detail}")
+    alike = group_by(findings, lambda finding: f"{finding.request} {finding.position} {finding.detail}")
     return Row(
         place=gate.place,
         group=gate.group,
@@ -236,12 +236,12 @@ class Content:
     @property
     def rows_by_place(self) -> dict[str, list[Row]]:
         """The rows of each table."""
-        return grouped(self.rows, lambda row: row.place)
+        return group_by(self.rows, lambda row: row.place)
 
     @property
     def figures_by_group(self) -> dict[str, list[Figure]]:
         """The figures of what may be compared, together."""
-        return grouped(self.figures, lambda figure: figure.group)
+        return group_by(self.figures, lambda figure: figure.group)
 
     @property
     def summary(self) -> str:
@@ -259,9 +259,9 @@ def gather(runs: Sequence[SavedRun]) -> Content:
     shown = with_predictions(newest(every))
     over_runs = history(ordered, every)
     figures: list[Figure] = []
-    for place, members in grouped((gate for gate in shown if gate.swept), lambda gate: gate.place).items():
+    for place, members in group_by((gate for gate in shown if gate.swept), lambda gate: gate.place).items():
         figures += where_it_pays(place, members)
-    for group, members in grouped(shown, lambda gate: gate.group).items():
+    for group, members in group_by(shown, lambda gate: gate.group).items():
         figures += [*curves(group, members), power(group, members)]
         figures += [figure for figure in over_runs if figure.group == group]
     decisions = tuple(decide(shown))

@@ -21,7 +21,7 @@ from pytest_specdec.record import Record
 from pytest_specdec.record.parts import PointPart
 from pytest_specdec.report.decision import BY
 from pytest_specdec.report.drawing import Figure, Line
-from pytest_specdec.report.gates import TARGET_ONLY, Gate, grouped
+from pytest_specdec.report.gates import TARGET_ONLY, Gate, group_by
 from pytest_specdec.report.table import milliseconds
 from pytest_specdec.thresholds import METRICS as KNOWN
 
@@ -106,7 +106,7 @@ def energy(group: str, gates: Sequence[Gate]) -> Figure:
 def _against_gamma(gates: Sequence[Gate], derived: str, both: Both) -> tuple[Line, ...]:
     """For each method its measured line, and beside it the derived one."""
     lines: list[Line] = []
-    for family, members in grouped(sorted(gates, key=lambda gate: gate.gamma), lambda gate: gate.family).items():
+    for family, members in group_by(sorted(gates, key=lambda gate: gate.gamma), lambda gate: gate.family).items():
         x = tuple(float(gate.gamma) for gate in members)
         measured, modelled = (
             tuple(each.value for each in y) for y in zip(*(both(gate.record) for gate in members), strict=True)
@@ -118,7 +118,7 @@ def _against_gamma(gates: Sequence[Gate], derived: str, both: Both) -> tuple[Lin
 def where_it_pays(place: str, gates: Sequence[Gate]) -> list[Figure]:
     """Speed-up, and J/token over the target's, over concurrency: a line for each γ, and where it breaks even."""
     ordered = sorted((gate for gate in gates if not gate.red), key=lambda gate: gate.concurrency)
-    by_label = grouped(ordered, lambda gate: gate.label)
+    by_label = group_by(ordered, lambda gate: gate.label)
     return [
         _over_concurrency("Speed-up over concurrency", place, "speed-up (×)", _gains(by_label, "throughput")),
         _over_concurrency("J/token over concurrency", place, ENERGY, _gains(by_label, "energy")),
@@ -224,7 +224,7 @@ def history(runs: Sequence[SavedRun], gates: Sequence[Gate]) -> list[Figure]:
     """One figure for each metric and group that two runs or more have. `runs`: the oldest first."""
     numbers = {run.path: float(number) for number, run in enumerate(runs, 1)}
     green = [gate for gate in gates if not gate.red]
-    groups = grouped(green, lambda gate: gate.group)
+    groups = group_by(green, lambda gate: gate.group)
     return [
         Figure(kind, group, "run (1 is the oldest)", label, _over_runs(metric, members, numbers), marks=marks)
         for group, members in groups.items()

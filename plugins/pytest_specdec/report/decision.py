@@ -21,7 +21,7 @@ from pytest_specdec.metrics.speedup import BreakEven, Gain, break_even_concurren
 from pytest_specdec.progress import count
 from pytest_specdec.record import PASSING, Record
 from pytest_specdec.record.parts import LatencyPart
-from pytest_specdec.report.gates import Gate, grouped
+from pytest_specdec.report.gates import Gate, group_by
 from pytest_specdec.report.table import name_few
 from pytest_specdec.thresholds import METRICS, Metric, Threshold, shown
 
@@ -124,7 +124,7 @@ def decide(gates: Sequence[Gate], by: str = "throughput", limits: Sequence[Limit
     What was measured and not judged is no candidate.
     """
     gates = [gate for gate in gates if gate.record.asked.unjudged is None]
-    places = grouped(gates, lambda gate: gate.place).items()
+    places = group_by(gates, lambda gate: gate.place).items()
     decisions = (each for place, members in places for each in _decide_place(place, members, by, limits))
     return [each for each in decisions if each is not None]
 
@@ -134,7 +134,7 @@ def _decide_place(place: str, gates: Sequence[Gate], by: str, limits: Sequence[L
     if any(gate.swept for gate in gates):
         yield _decide_sweep(place, gates, by, limits)
         return
-    named = grouped(gates, lambda gate: gate.record.workload.digest)
+    named = group_by(gates, lambda gate: gate.record.workload.digest)
     failed = named.pop("", []) if len(named) > 1 else []
     for at, (digest, members) in enumerate(named.items()):
         name = f"{place} · workload {digest[:6]}" if len(named) > 1 else place

@@ -161,11 +161,11 @@ def _x_ticks(figure: Figure, low: float, high: float) -> tuple[tuple[float, str]
     if figure.x_names:
         return tuple(enumerate(figure.x_names))
     if figure.x_log:
-        return _apart(sorted({x for line in figure.lines for x in line.x}), (high - low) * LETTER / WIDTH)
+        return _space_out(sorted({x for line in figure.lines for x in line.x}), (high - low) * LETTER / WIDTH)
     return _ticks(low, high, 8, NICE_WHOLE if figure.x_whole else NICE, int(figure.x_whole))
 
 
-def _apart(values: Sequence[float], letter: float) -> tuple[tuple[float, str], ...]:
+def _space_out(values: Sequence[float], letter: float) -> tuple[tuple[float, str], ...]:
     """Those whose text does not run into the one before, as far as they lie apart in doublings."""
     told: list[tuple[float, str]] = []
     for each in values:
@@ -202,20 +202,20 @@ def _frame(figure: Figure, x: _Axis, y: _Axis) -> Iterator[str]:
 def _marks(figure: Figure, x: _Axis) -> Iterator[str]:
     """Events as upright lines, numbered as the page lists them while there is room for numbers."""
     for number, (value, _) in enumerate(figure.marks, 1):
-        yield _dotted(f"M{x.at(value):g} {ABOVE:g}v{PLOT_HEIGHT:g}")
+        yield _draw_dotted(f"M{x.at(value):g} {ABOVE:g}v{PLOT_HEIGHT:g}")
         if len(figure.marks) <= MOST_NUMBERED_MARKS:
             yield _text(x.at(value), ABOVE - 2, str(number), more=' font-size="7"')
 
 
 def _lines(figure: Figure, x: _Axis, y: _Axis) -> Iterator[str]:
     if figure.level is not None:
-        yield _dotted(f"M{x.start:g} {y.at(figure.level):g}H{x.end:g}")
+        yield _draw_dotted(f"M{x.start:g} {y.at(figure.level):g}H{x.end:g}")
     for hue, line in zip(_hues(figure.lines), figure.lines, strict=True):
         points = [
             None if value is None else f"{x.at(place):g} {y.at(value):g}"
             for place, value in zip(line.x, line.y, strict=True)
         ]
-        yield _drawn(hue, line.modelled, points, max(1, len(points) // MOST_MARKERS))
+        yield _draw_line(hue, line.modelled, points, max(1, len(points) // MOST_MARKERS))
 
 
 def _hues(lines: Sequence[Line]) -> list[int]:
@@ -224,7 +224,7 @@ def _hues(lines: Sequence[Line]) -> list[int]:
     return [names.index(line.beside or line.name) % len(MARKERS) for line in lines]
 
 
-def _drawn(hue: int, modelled: bool, points: Sequence[str | None], every: int = 1) -> str:
+def _draw_line(hue: int, modelled: bool, points: Sequence[str | None], every: int = 1) -> str:
     """A line through the points, broken where one is None, with a marker in every so many of them."""
     ours = f"var(--line-{hue + 1})"
     path = "".join(f"{'L' if last else 'M'}{at}" for last, at in zip((None, *points), points, strict=False) if at)
@@ -251,11 +251,11 @@ def _legend(lines: Sequence[Line], columns: int, rows: int) -> Iterator[str]:
     left = max(4.0, (WIDTH - columns * wide) / 2)
     for number, (hue, line) in enumerate(zip(_hues(lines), lines, strict=True) if rows else ()):
         x, y = round(left + number // rows * wide, 1), round(LEGEND + ROW * (number % rows), 1)
-        yield _drawn(hue, line.modelled, [f"{x:g} {y:g}", f"{x + 9:g} {y:g}", f"{x + 18:g} {y:g}"], every=2)
+        yield _draw_line(hue, line.modelled, [f"{x:g} {y:g}", f"{x + 9:g} {y:g}", f"{x + 18:g} {y:g}"], every=2)
         yield _text(x + 24, y + 3, line.name, "start", ' font-size="8"')
 
 
-def _dotted(path: str) -> str:
+def _draw_dotted(path: str) -> str:
     return f'<path d="{path}" fill="none" stroke="currentColor" stroke-width=".9" stroke-dasharray=".9 1.8"/>'
 
 

@@ -21,7 +21,7 @@ from pytest_specdec.record import GREEN, UNJUDGED, Record
 from pytest_specdec.record.parts import BaselinePart, ChangePart
 from pytest_specdec.report.decision import Decision, Limit, decide, headline
 from pytest_specdec.report.gates import gates_of, newest, with_predictions
-from pytest_specdec.report.table import DASH, rows, together
+from pytest_specdec.report.table import DASH, join_alike, rows
 from pytest_specdec.thresholds import METRICS, Metric
 
 
@@ -196,7 +196,7 @@ def comparison(parts: Compared, every: bool) -> Iterator[str]:
         for change in part.changes
         if change.outcome == Outcome.SHOWN.value and change.change is None
     ]
-    yield from together([*around, *refused, *unmeasured])
+    yield from join_alike([*around, *refused, *unmeasured])
 
 
 def verdict_of(change: ChangePart) -> str:

@@ -1,4 +1,4 @@
-"""The gates that a report shows: of every configuration its newest records, grouped by what may be compared."""
+"""The gates that a report shows: of every configuration its newest records, group_by by what may be compared."""
 
 from __future__ import annotations
 
@@ -168,14 +168,14 @@ def with_predictions(gates: Sequence[Gate]) -> list[Gate]:
     """
     versions = [f"{sorted(each.record.engine.versions.items())} {each.record.hardware.driver}" for each in gates]
     told = list(gates)
-    for places in grouped(range(len(gates)), versions.__getitem__).values():
+    for places in group_by(range(len(gates)), versions.__getitem__).values():
         records = explain_in_hindsight([gates[at].record for at in places])
         for at, record in zip(places, records, strict=True):
             told[at] = replace(gates[at], record=record)
     return told
 
 
-def grouped(items: Iterable[Item], key: Callable[[Item], str]) -> dict[str, list[Item]]:
+def group_by(items: Iterable[Item], key: Callable[[Item], str]) -> dict[str, list[Item]]:
     """The items by what `key` says of each, in their order."""
     groups: dict[str, list[Item]] = {}
     for item in items:

@@ -234,17 +234,17 @@ def footnotes(records: Sequence[Record], shown: Sequence[str], decided: str = ""
     by_category = ((record, record.acceptance) for record in ordered if record.acceptance.by_category)
     return [
         *_meanings(records, shown),
-        *together(note for note in unjudged if note[2]),
+        *join_alike(note for note in unjudged if note[2]),
         *sorted(f"J/token: {reason}" for reason in reasons if reason),
-        *together(warned),
+        *join_alike(warned),
         *sorted({note for record in records if (note := _versions_note(record))}),
         *_cost_notes(records, judged),
-        *together(note for record in ordered for note in _load_notes(record)),
+        *join_alike(note for record in ordered for note in _load_notes(record)),
         *(f"accepted by category: {_on(record)}: {part.categories_in_words}" for record, part in by_category),
         *(f"tie: {_label(record)}: {record.verdict.tie_in_words}" for record in ties),
-        *together(note for note in drafting if note[2]),
+        *join_alike(note for note in drafting if note[2]),
         *_truth_note(judged),
-        *together(("coverage", who, words) for who, words in coverage if words),
+        *join_alike(("coverage", who, words) for who, words in coverage if words),
     ]
 
 
@@ -265,7 +265,7 @@ def _cost_notes(records: Sequence[Record], judged: Sequence[Record]) -> list[str
     return [*notes, f"rescoring took {span} of the time of decoding"] if costs else notes
 
 
-def together(notes: Iterable[tuple[str, str, str]]) -> list[str]:
+def join_alike(notes: Iterable[tuple[str, str, str]]) -> list[str]:
     """(kind, of what, words): what several gates say in the same words is one line that names them."""
     told: dict[tuple[str, str], dict[str, None]] = {}
     for kind, who, words in notes:

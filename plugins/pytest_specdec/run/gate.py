@@ -78,7 +78,7 @@ class Gate:
         record = replace(record, asked=asked)
         doubts = doubtful_goodput(record.load.goodput, scenario.min_goodput, scenario.path)
         record = replace(record, warnings=(*record.warnings, *doubts, *trial.drafting.warnings, *judgement.warnings))
-        record, undecided = _demanded(record, scenario)
+        record, undecided = _hold_demands(record, scenario)
         if record.passes and spec.speculates:
             session.keep_arm(arms, trial.rounds)
         failures = undecided + sweep.words + failures_of(record, judgement, scenario, trial.drafting)
@@ -103,7 +103,7 @@ class Gate:
         return record
 
 
-def _demanded(record: Record, scenario: Scenario) -> tuple[Record, list[str]]:
+def _hold_demands(record: Record, scenario: Scenario) -> tuple[Record, list[str]]:
     """Undecidable, and why, where something that the scenario demands did not happen in this arm."""
     missed = unmet(scenario.demand, record.coverage.exercised) if record.asked.speculates and record.holds else []
     if not missed:
@@ -201,13 +201,13 @@ def undecided_limits(record: Record, scenario: Scenario) -> list[str]:
     speedup, energy, rounds = record.speedup, record.energy, record.throughput.rounds
     over, most = (energy.over_target, energy.over_target_interval), scenario.max_energy_ratio
     found = (
-        _undecided(speedup.ratio, speedup.interval, "min_speedup", scenario.min_speedup, rounds),
-        _undecided(*over, "max_energy_ratio", most, rounds),
+        _say_undecided(speedup.ratio, speedup.interval, "min_speedup", scenario.min_speedup, rounds),
+        _say_undecided(*over, "max_energy_ratio", most, rounds),
     )
     return [f"inconclusive: {words} of {scenario.path}" for words in found if words]
 
 
-def _undecided(figure: Figure[float], known: Figure[Bounds], key: str, bound: float | None, rounds: int) -> str:
+def _say_undecided(figure: Figure[float], known: Figure[Bounds], key: str, bound: float | None, rounds: int) -> str:
     """Why it is, in words; empty where it is decided, or missed."""
     value, (side, _, name) = figure.value, key.partition("_")
     if value is None or bound is None or (value < bound if side == "min" else value > bound):

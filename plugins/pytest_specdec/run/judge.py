@@ -120,7 +120,7 @@ def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Descrip
         rank = partial(session.rank, arms)
         verdict, untried = rating.judge_logprobs(verdict, workload, rounds.judged, rank, about.vocabulary)
     part = replace(outcome_part(verdict, reference), known_truth=known, foretold=foretold)
-    verdict = _numbered(verdict, rounds)
+    verdict = _renumber_rounds(verdict, rounds)
     ties = verdict.counts.get(Outcome.TIE.value, 0) / sum(verdict.counts.values())
     if verdict.passes:
         warnings = *without_effect(workload, reference.calibration), *untried
@@ -167,7 +167,7 @@ def without_effect(workload: Workload, calibration: Calibration) -> tuple[str, .
     return (f"{', '.join(fields)} had no effect on this workload: every token is what the target chooses without",)
 
 
-def _numbered(verdict: Verdict, rounds: Rounds) -> Verdict:
+def _renumber_rounds(verdict: Verdict, rounds: Rounds) -> Verdict:
     """The verdict with rounds from 0, warm-up rounds below."""
     warmups = rounds.warmup.rounds
     return replace(verdict, findings=tuple(replace(each, round=each.round - warmups) for each in verdict.findings))
@@ -196,7 +196,7 @@ def judge_target(session: Session, arms: Arms, rounds: Iterable[Rounds]) -> list
     rescore = partial(session.rescore, alone)
     judged = ((each, judge(arms.workload, calibration, each.judged, rescore)) for each in rounds)
     return [
-        f"{TARGET_UNSTABLE}: {describe_verdict(_numbered(verdict, each), arms.workload.name)}"
+        f"{TARGET_UNSTABLE}: {describe_verdict(_renumber_rounds(verdict, each), arms.workload.name)}"
         for each, verdict in judged
         if not (verdict.passes or verdict.by_number_alone)
     ]

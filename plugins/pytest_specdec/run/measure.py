@@ -27,7 +27,7 @@ from pytest_specdec.record.parts import MemoryPart, PointPart, SweepPart
 from pytest_specdec.run.judge import Judgement, judge_rounds
 from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.telemetry.monitor import core_wait_of, peak_memory_of, watch
-from pytest_specdec.telemetry.timing import DECODE, benchmark_rounds
+from pytest_specdec.telemetry.timing import DECODE, time_rounds
 from pytest_specdec.verdict.coverage import Drafting
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def measure(session: Session, benchmark: Any, arms: Arms, plan: Plan) -> Measure
         watching = watch(engine, session.settings.monitor, session.series_file(arms))
         during = session.progress.during(what, lambda: timed.told)
         with watching as series, during, session.spent.on(DECODE):
-            rounds = benchmark_rounds(benchmark, timed, plan, beside)
+            rounds = time_rounds(timed, plan, beside, benchmark)
         about, memory, waited = engine.description, peaks.stop(engine.description.details), waits.share()
     if first is None:
         session.keep_target_rounds(arms, rounds)

@@ -1,6 +1,6 @@
 """A red verdict hands over a bug report: the first red request, made small, as a script and as an issue's text.
 
-`Look` runs both arms on one request at batch 1 and says whether the fault shows, `shrunk` makes the request smaller
+`Look` runs both arms on one request at batch 1 and says whether the fault shows, `shrink` makes the request smaller
 while it does (the output first, since that makes every later look cheaper), `script` writes it down on the engine's
 public API alone (of the fake engine, on this package's), and `write_bug_report` is what a gate calls.
 """
@@ -95,16 +95,16 @@ Shows = Callable[[Request], "Fault | None"]
 InTime = Callable[[], bool]
 
 
-def shrunk(fault: Fault, shows: Shows, in_time: InTime) -> Fault:
+def shrink(fault: Fault, shows: Shows, in_time: InTime) -> Fault:
     """The smallest fault found; no look is begun once `in_time` says no."""
     before = None
     while before != fault.request and in_time():
         before = fault.request
-        fault = shorter_prompt(shorter_output(fault, shows, in_time), shows, in_time)
+        fault = shorten_prompt(shorten_output(fault, shows, in_time), shows, in_time)
     return fault
 
 
-def shorter_output(fault: Fault, shows: Shows, in_time: InTime) -> Fault:
+def shorten_output(fault: Fault, shows: Shows, in_time: InTime) -> Fault:
     """End soon after the wrong token. Near an end a step drafts less, so the end moves away until the fault shows."""
     request = fault.request
     step, tokens = 1, fault.position + 1
@@ -116,7 +116,7 @@ def shorter_output(fault: Fault, shows: Shows, in_time: InTime) -> Fault:
     return fault
 
 
-def shorter_prompt(fault: Fault, shows: Shows, in_time: InTime) -> Fault:
+def shorten_prompt(fault: Fault, shows: Shows, in_time: InTime) -> Fault:
     """Leave out pieces of the prompt, large ones first; at least one token stays."""
     size = len(fault.request.prompt_ids) // 2
     while size:
@@ -260,7 +260,7 @@ def _smallest(session: Session, spec: EngineSpec, workload: Workload, verdict: V
         if fault is None:
             alone = f"request {request} alone at batch 1 does not show the fault"
             raise SpecdecError(f"{alone}: it depends on its neighbours")
-        fault = shrunk(fault, look, lambda: time.monotonic() < until)
+        fault = shrink(fault, look, lambda: time.monotonic() < until)
     size = f"{len(fault.request.prompt_ids)} prompt and {fault.request.max_tokens} output tokens"
     session.progress.announce(f"{spec.label}: the fault shows with {size}, after {look.runs} runs")
     return fault

@@ -22,7 +22,8 @@ from pytest_specdec.metrics.rounds import Plan, Rounds
 from pytest_specdec.metrics.speedup import Arm
 from pytest_specdec.settings import Settings
 from pytest_specdec.telemetry.energy import meter_for
-from pytest_specdec.telemetry.timing import DECODE, LOAD, RATE, Clock, Spent, Timed, time_rounds
+from pytest_specdec.telemetry.meter import Clock
+from pytest_specdec.telemetry.timing import DECODE, LOAD, RATE, Spent, Timed, time_rounds
 from pytest_specdec.verdict.noise import level_of_gate
 from pytest_specdec.verdict.rated import MOST
 from pytest_specdec.verdict.reference import Reference, Sample, calibrate, verify_itself

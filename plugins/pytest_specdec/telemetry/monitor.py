@@ -132,7 +132,7 @@ class CoreWait:
         if self._group is None:
             return {}
         files = (file for pid in self._proc.iterdir() if pid.name.isdigit() for file in self._threads(pid))
-        return {str(file): told for file in files if (told := _scheduled(file))}
+        return {str(file): told for file in files if (told := _read_schedule(file))}
 
     def _threads(self, process: Path) -> list[Path]:
         """Of a process of the group; none of one that ends while it is looked at."""
@@ -143,7 +143,7 @@ class CoreWait:
         return []
 
 
-def _scheduled(file: Path) -> tuple[int, int] | None:
+def _read_schedule(file: Path) -> tuple[int, int] | None:
     try:
         ran, waited, *_ = map(int, file.read_text("utf-8").split())
     except (OSError, ValueError):

@@ -22,10 +22,9 @@ from pytest_specdec.metrics.load import paces
 from pytest_specdec.metrics.rounds import BY_BUDGET, BY_INTERVAL, NO_ENERGY, STEADY_SHARE, Plan, Rounds, Warmup
 from pytest_specdec.record import Figure
 from pytest_specdec.record.parts import TimesPart
-from pytest_specdec.telemetry.meter import Meter, NoMeter
+from pytest_specdec.telemetry.meter import Clock, Meter, NoMeter
 from pytest_specdec.workloads.workload import Workload
 
-Clock = Callable[[], float]
 MORE_WARMUP = 5
 NEXT_LOOK = 1.5
 NOT_METERED = NoMeter("these rounds are timed, not metered")
@@ -42,7 +41,7 @@ WHY_NONE = {
 class Spent:
     """Seconds since `begin`, by name. A second look counts as such with all that it does but loading."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._seconds: dict[str, float] = {}
         self._names: list[str] = []
@@ -231,19 +230,14 @@ class Turns:
         )
 
 
-def benchmark_rounds(benchmark: Any, timed: Timed, plan: Plan, beside: Timed | None) -> Rounds:
+def time_rounds(timed: Timed, plan: Plan, beside: Timed | None = None, benchmark: Any = None) -> Rounds:
     """Let pytest-benchmark time the rounds after untimed ones. One untimed round if it is disabled.
 
-    `beside`: the engine that takes turns with this one. Rounds past the fewest are timed by the clock of `timed`, which
-    is to be pytest-benchmark's own.
+    `beside`: the engine that takes turns with this one. Rounds past the fewest, and all without `benchmark`, are timed
+    by the clock of `timed`, which is to be pytest-benchmark's own.
     """
-    if benchmark.disabled:
+    if benchmark is not None and benchmark.disabled:
         return timed.decode_untimed(plan)
-    return time_rounds(timed, plan, beside, benchmark)
-
-
-def time_rounds(timed: Timed, plan: Plan, beside: Timed | None = None, benchmark: Any = None) -> Rounds:
-    """The same; without `benchmark` by the clock of `timed` alone."""
     warmup, turns = timed.warm_up(plan), Turns(timed, beside)
     with timed.metered(), beside.metered() if beside is not None else nullcontext():
         if benchmark is not None:

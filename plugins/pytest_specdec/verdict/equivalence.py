@@ -26,8 +26,8 @@ from pytest_specdec.verdict.limits import (
     decode_answers,
     missed_eos,
     no_tokenizer,
+    quote,
     reshaping_fields,
-    shown,
     with_any_end,
     with_end,
     without_missed_eos,
@@ -312,7 +312,7 @@ class Case:
             return None
         mine, theirs = dict(self.seen.channels or ()), dict(alone)
         name = next(each for each in sorted({*mine, *theirs}) if mine.get(each) != theirs.get(each))
-        told = f"same tokens, but {name} is {shown(mine.get(name))}, by the target alone {shown(theirs.get(name))}"
+        told = f"same tokens, but {name} is {quote(mine.get(name))}, by the target alone {quote(theirs.get(name))}"
         return self.finding(Outcome.TEXT, told)
 
     def judge_scores(self, rows: Sequence[Score]) -> Finding:

@@ -241,10 +241,10 @@ def broken_structure(request: Request, generation: Generation, decoded: Decoded,
         return None
     text = _right_texts(request, generation, decoded, facts)[0]
     if "choice" in asked and text.strip() not in map(str.strip, asked["choice"]):
-        return f"{shown(text)} is none of the choices"
+        return f"{quote(text)} is none of the choices"
     if "regex" in asked and not _matches(asked["regex"], text):
-        return f"{shown(text)} does not match {asked['regex']!r}"
-    return f"{shown(text)} is no JSON" if "json" in asked and not _is_json(text) else None
+        return f"{quote(text)} does not match {asked['regex']!r}"
+    return f"{quote(text)} is no JSON" if "json" in asked and not _is_json(text) else None
 
 
 def _matches(pattern: str, text: str) -> bool:
@@ -278,6 +278,6 @@ def _from(text: str, at: int) -> str:
     return repr(text[at : at + SHOWN]) if at < len(text) else "its end"
 
 
-def shown(text: str | None) -> str:
+def quote(text: str | None) -> str:
     """A text that fits into a sentence, by its end."""
     return "nothing" if text is None else repr(text) if len(text) <= SHOWN else f"…{text[-SHOWN:]!r}"

@@ -161,7 +161,7 @@ def rate(place: Place, ranking: Ranking, sampling: Mapping[str, Any], dtype: str
     sane = SANE_ULPS.get(dtype, SANE_ULPS["bfloat16"])  # in ULPs, how far rounding may move one logit against another
     temperature, noise = float(sampling["temperature"]), sane * (ulp(abs(logits[0]), dtype) or 0.0)
     scaled = (logits[numpy.isfinite(logits)] - logits[0]) / temperature
-    sure, possible = permitted(scaled, sampling, SINGLE * noise / temperature, ranking.whole)
+    sure, possible = count_passing(scaled, sampling, SINGLE * noise / temperature, ranking.whole)
     if ranking.place is None or ranking.place >= sure:
         beyond = possible < len(scaled) or ranking.whole
         return Unrated(place, impossible=beyond and (ranking.place is None or ranking.place >= possible))
@@ -172,7 +172,7 @@ def rate(place: Place, ranking: Ranking, sampling: Mapping[str, Any], dtype: str
     return Rated(place, tuple(mass.tolist()), int(cells[ranking.place]), SYSTEMATIC * noise / temperature)
 
 
-def permitted(scaled: Floats, sampling: Mapping[str, Any], slack: float, whole: bool) -> tuple[int, int]:
+def count_passing(scaled: Floats, sampling: Mapping[str, Any], slack: float, whole: bool) -> tuple[int, int]:
     """How many of the likeliest tokens pass the filters for sure, and how many may, where rounding moves logits.
 
     `scaled`: logits over temperature, from high to low, the highest 0. The order of the filters is the engine's own:
@@ -187,11 +187,11 @@ def permitted(scaled: Floats, sampling: Mapping[str, Any], slack: float, whole: 
         sure = min(sure, int((scaled > math.log(least) + slack).sum()))
     sure = max(sure, 1)
     if (most := float(sampling.get("top_p") or 1.0)) < 1.0:
-        before = _moved(_before(_softmax(scaled[:sure])), slack)
+        before = _move_odds(_before(_softmax(scaled[:sure])), slack)
         sure = int((before < most - FLOAT32_SUM).sum())
         sure = int((scaled > scaled[sure] + slack).sum()) if sure < len(scaled) else sure
         if whole or possible < len(scaled):
-            passes = int((_moved(_before(likely), -slack) < most + FLOAT32_SUM).sum())
+            passes = int((_move_odds(_before(likely), -slack) < most + FLOAT32_SUM).sum())
             possible = int((scaled[:possible] >= scaled[passes - 1] - slack).sum())
     if least:
         possible = min(possible, int((scaled >= math.log(least) - slack).sum()))
@@ -205,7 +205,7 @@ def _before(shares: Floats) -> Floats:
     return numpy.cumsum(shares) - shares
 
 
-def _moved(shares: Floats, slack: float) -> Floats:
+def _move_odds(shares: Floats, slack: float) -> Floats:
     """Probabilities whose odds were moved by this much."""
     return shares * math.exp(slack) / (1 - shares + shares * math.exp(slack))
 

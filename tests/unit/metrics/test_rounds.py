@@ -33,7 +33,7 @@ from pytest_specdec.metrics.rounds import (
 )
 from pytest_specdec.record import Figure
 from pytest_specdec.telemetry.meter import NoMeter
-from pytest_specdec.telemetry.timing import Timed, Turns, benchmark_rounds, time_rounds
+from pytest_specdec.telemetry.timing import Timed, Turns, time_rounds
 from pytest_specdec.workloads.workload import Request, Workload
 
 WORKLOAD = Workload("x", (Request((1,), 10),), 1)
@@ -204,7 +204,7 @@ def test_the_arms_take_turns_and_each_goes_first_in_turn() -> None:
     time = Time()
     beside = Timed(time.engine("t", lambda _: 2.0), WORKLOAD, time)
     timed = Timed(time.engine("d", lambda _: 1.0), WORKLOAD, time)
-    benchmark_rounds(Stopwatch(time), timed, Plan(3, 0, 0.05, 0.0), beside)
+    time_rounds(timed, Plan(3, 0, 0.05, 0.0), beside, Stopwatch(time))
     assert "".join(time.log) == "tddttd"
     assert (beside.so_far.seconds, timed.so_far.seconds) == ((2.0,) * 3, (1.0,) * 3)
 
@@ -214,7 +214,7 @@ def test_rounds_past_the_fewest_reach_pytest_benchmark() -> None:
     time = Time()
     stopwatch = Stopwatch(time)
     timed = Timed(time.engine("d", lambda i: 1.0 + i % 2), WORKLOAD, time)
-    rounds = benchmark_rounds(stopwatch, timed, Plan(2, 0, 0.01, 9.0), None)
+    rounds = time_rounds(timed, Plan(2, 0, 0.01, 9.0), None, stopwatch)
     assert stopwatch.data == list(rounds.seconds) == [1.0, 2.0, 1.0, 2.0, 1.0, 2.0]
 
 
@@ -227,7 +227,7 @@ def test_alternated_arms_cancel_a_drift_that_separate_ones_report_as_a_speed_up(
 
     first = time_rounds(Timed(time.engine("t", slower), WORKLOAD, time), Plan(4, 0))
     beside = Timed(time.engine("t", slower), WORKLOAD, time)
-    ours = benchmark_rounds(Stopwatch(time), Timed(time.engine("d", slower), WORKLOAD, time), Plan(4, 0), beside)
+    ours = time_rounds(Timed(time.engine("d", slower), WORKLOAD, time), Plan(4, 0), beside, Stopwatch(time))
     assert rate(ours) / rate(first) < 0.75
     assert rate(ours) / rate(base_of(first, beside.so_far).rounds) == pytest.approx(1, abs=0.01)
     assert base_of(first, beside.so_far).drift.ratio == pytest.approx(1.05**-7, rel=0.03)  # type: ignore[union-attr]
@@ -252,7 +252,7 @@ def test_an_arm_that_sleeps_is_woken_for_its_turn_and_its_first_pass_is_not_time
     beside = Timed(engines["t"], WORKLOAD, time, wake=lambda: wake("t"))
     timed = Timed(engines["d"], WORKLOAD, time, wake=lambda: wake("d"))
     awake[0] = "d"
-    benchmark_rounds(Stopwatch(time), timed, Plan(4, 0), beside)
+    time_rounds(timed, Plan(4, 0), beside, Stopwatch(time))
     assert "".join(time.log) == "tt ddd ttt ddd tt".replace(" ", "")
     assert (beside.so_far.seconds, timed.so_far.seconds) == ((1.0,) * 4,) * 2
     assert (beside.waking_s, timed.waking_s) == (3 * 1006.0, 2 * 1006.0)

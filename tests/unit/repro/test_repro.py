@@ -18,7 +18,7 @@ from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.progress import Progress
 from pytest_specdec.record import Figure
 from pytest_specdec.record.parts import CalibrationPart, FindingPart, VerdictPart
-from pytest_specdec.run.repro import Fault, Look, header, script, shrunk, unwritable, write_bug_report
+from pytest_specdec.run.repro import Fault, Look, header, script, shrink, unwritable, write_bug_report
 from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.settings import Settings
 from pytest_specdec.workloads.workload import Request, Workload
@@ -81,7 +81,7 @@ def test_the_prompt_shrinks_to_the_tokens_that_matter() -> None:
     look = shows_where(lambda request: {7, 40} <= set(request.prompt_ids))
     start = look(Request(tuple(range(64)), 32))
     assert start is not None
-    assert shrunk(start, look, always).request.prompt_ids == (7, 40)
+    assert shrink(start, look, always).request.prompt_ids == (7, 40)
 
 
 def test_the_output_ends_as_soon_as_the_fault_shows() -> None:
@@ -89,14 +89,14 @@ def test_the_output_ends_as_soon_as_the_fault_shows() -> None:
     look = shows_where(lambda request: request.max_tokens >= 8)
     start = look(Request((5,), 100))
     assert start is not None
-    assert shrunk(start, look, always).request.max_tokens == 8
+    assert shrink(start, look, always).request.max_tokens == 8
 
 
 def test_a_prompt_never_shrinks_to_nothing() -> None:
     """An engine cannot decode from no token."""
     start = shows_where(lambda request: True)(REQUEST)
     assert start is not None
-    assert len(shrunk(start, shows_where(lambda request: True), always).request.prompt_ids) == 1
+    assert len(shrink(start, shows_where(lambda request: True), always).request.prompt_ids) == 1
 
 
 def test_when_time_is_up_nothing_more_is_tried() -> None:
@@ -108,7 +108,7 @@ def test_when_time_is_up_nothing_more_is_tried() -> None:
         looks.append(request)
         return replace(start, request=request)
 
-    found = shrunk(start, look, lambda: len(looks) < 2)
+    found = shrink(start, look, lambda: len(looks) < 2)
     assert len(looks) == 2
     assert found.request == looks[-1]
 

@@ -24,7 +24,7 @@ from pytest_specdec.verdict.rated import (
     Rated,
     Unrated,
     can_be_rated,
-    permitted,
+    count_passing,
     rate,
     rate_answer,
     rate_rounds,
@@ -74,7 +74,7 @@ def test_the_temperature_is_the_requests_own() -> None:
 )
 def test_filters_leave_the_likeliest_tokens(sampling: dict[str, float], expected: tuple[int, int]) -> None:
     """The same as vLLM and Transformers do; where their order of filters matters, a token is not sure."""
-    assert permitted(np.array(LOGITS) - LOGITS[0], sampling, slack=1e-4, whole=True) == expected
+    assert count_passing(np.array(LOGITS) - LOGITS[0], sampling, slack=1e-4, whole=True) == expected
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_filters_leave_the_likeliest_tokens(sampling: dict[str, float], expected
 def test_what_rounding_may_let_pass_is_not_sure(sampling: dict[str, float], expected: tuple[int, int]) -> None:
     """The second and third token are as likely but for rounding, and lie at the filter's edge."""
     scaled = np.array([0.0, -1.0, -1.01, -3.0])
-    assert permitted(scaled, sampling, slack=0.1, whole=True) == expected
+    assert count_passing(scaled, sampling, slack=0.1, whole=True) == expected
 
 
 def test_tokens_at_the_edge_of_a_filter_are_left_out_and_those_beyond_are_impossible() -> None:

@@ -140,12 +140,12 @@ class Evidence:
         """Whether enough planted samples are found; no more are drawn than settle it."""
         import numpy
 
-        edges, random = self._shifted(total_variation).cumsum(axis=1), numpy.random.default_rng(0)
+        edges, random = self._shift(total_variation).cumsum(axis=1), numpy.random.default_rng(0)
         drawn = ((random.random((len(edges), 1)) * edges[:, -1:] >= edges[:, :-1]).sum(axis=1) for _ in range(PLANTED))
         missed = (cells for cells in drawn if self._log_e(cells) < -log(LEVEL))
         return next(islice(missed, MAY_BE_MISSED, None), None) is None
 
-    def _shifted(self, total_variation: float) -> Array:
+    def _shift(self, total_variation: float) -> Array:
         """The cells' probabilities with that much less on the likeliest token, on average."""
         import numpy
 
@@ -163,7 +163,7 @@ class Evidence:
         import numpy
 
         worst = self._mass[:, 0] / (self._mass[:, 0] + (1 - self._mass[:, 0]) * numpy.exp(self._slack))
-        return bool(self.tokens) and bool(self._shifted(total_variation)[:, 0].mean() >= worst.mean())
+        return bool(self.tokens) and bool(self._shift(total_variation)[:, 0].mean() >= worst.mean())
 
     def tokens_for(self, total_variation: float) -> int | None:
         """About how many tokens in all would show so little; None where these would show nothing, so none can tell."""
