@@ -22,8 +22,7 @@ from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.models import resolve
 from pytest_specdec.run.session import Session
 from pytest_specdec.verdict.rated import MOST, rate_rounds
-from pytest_specdec.verdict.sampling.evidence import RatedVerdict
-from pytest_specdec.verdict.sampling.judgement import (
+from pytest_specdec.verdict.sampling import (
     Drawing,
     KnownTarget,
     SamplingOutcome,
@@ -31,7 +30,8 @@ from pytest_specdec.verdict.sampling.judgement import (
     judge_sampling,
     rescore,
 )
-from pytest_specdec.verdict.sampling.statistics import SamplingPlan
+from pytest_specdec.verdict.sampling_evidence import RatedVerdict
+from pytest_specdec.verdict.sampling_statistics import SamplingPlan
 from pytest_specdec.workloads.workload import Request, Workload
 
 VOCABULARY = 64

@@ -15,7 +15,7 @@ from tests.mutants.trial import RED
 from pytest_specdec.engines.fake import FAULTS
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.verdict.equivalence import Outcome
-from pytest_specdec.verdict.sampling.judgement import SamplingOutcome
+from pytest_specdec.verdict.sampling import SamplingOutcome
 
 DIVERGENT, LENGTH, TEXT = Outcome.DIVERGENT.value, Outcome.LENGTH.value, Outcome.TEXT.value
 LOGPROBS = Outcome.LOGPROBS.value

@@ -14,7 +14,7 @@ from pytest_specdec.progress import Progress
 from pytest_specdec.run.session import Session
 from pytest_specdec.settings import Settings
 from pytest_specdec.verdict.noise import level_of_gate
-from pytest_specdec.verdict.sampling.statistics import SamplingPlan
+from pytest_specdec.verdict.sampling_statistics import SamplingPlan
 
 
 @pytest.fixture(autouse=True)

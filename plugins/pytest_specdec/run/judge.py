@@ -25,13 +25,13 @@ from pytest_specdec.record.parts import ForetoldPart, KnownTruthPart, VerdictPar
 from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.telemetry.timing import LOOK_AGAIN
 from pytest_specdec.verdict import rated as rating
+from pytest_specdec.verdict import sampling
 from pytest_specdec.verdict.equivalence import Calibration, Case, Finding, Outcome, Verdict, confirm, judge, judge_texts
 from pytest_specdec.verdict.limits import Facts, reshaping_fields
 from pytest_specdec.verdict.noise import Sensitivity, noise_floor, resolve_dtype, too_few_tokens
 from pytest_specdec.verdict.reference import Reference, dtype_of
-from pytest_specdec.verdict.sampling import judgement as sampling
-from pytest_specdec.verdict.sampling.evidence import LEVEL, RatedVerdict
-from pytest_specdec.verdict.sampling.statistics import SamplingPlan
+from pytest_specdec.verdict.sampling_evidence import LEVEL, RatedVerdict
+from pytest_specdec.verdict.sampling_statistics import SamplingPlan
 from pytest_specdec.verdict.truth import claim, foretell, foretold_part, judge_drafts, judge_truth, truth_of, truth_part
 from pytest_specdec.verdict.words import (
     ADVICE,

@@ -20,8 +20,8 @@ from pytest_specdec.verdict.equivalence import THIS_ENGINE, Finding, Outcome, Ve
 from pytest_specdec.verdict.limits import Facts, agreement, reshaping_fields
 from pytest_specdec.verdict.noise import NearTies, NoiseFloor, ulp
 from pytest_specdec.verdict.reference import Reference
-from pytest_specdec.verdict.sampling.evidence import RatedVerdict
-from pytest_specdec.verdict.sampling.judgement import SamplingVerdict
+from pytest_specdec.verdict.sampling import SamplingVerdict
+from pytest_specdec.verdict.sampling_evidence import RatedVerdict
 from pytest_specdec.workloads.workload import Request, Workload
 
 MAX_FINDINGS = 3

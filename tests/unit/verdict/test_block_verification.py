@@ -18,8 +18,8 @@ from tests.unit.verdict.test_sampling_evidence import DECIDED, HERE, ranking
 from tests.unit.verdict.test_sampling_verdict import DRAFTER, PROMPT_END, TARGET
 
 from pytest_specdec.verdict.rated import Place, Rated, rate
-from pytest_specdec.verdict.sampling.evidence import RatedVerdict
-from pytest_specdec.verdict.sampling.judgement import SamplingOutcome
+from pytest_specdec.verdict.sampling import SamplingOutcome
+from pytest_specdec.verdict.sampling_evidence import RatedVerdict
 
 GAMMA, TEMPERATURE = 4, 1.2
 BURSTS, ANSWERS = 4, 48

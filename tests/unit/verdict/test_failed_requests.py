@@ -14,7 +14,7 @@ from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Generation, Run
 from pytest_specdec.verdict.equivalence import Calibration, Outcome, Verdict, judge
 from pytest_specdec.verdict.reference import Sample, calibrate
-from pytest_specdec.verdict.sampling.judgement import Drawing
+from pytest_specdec.verdict.sampling import Drawing
 from pytest_specdec.verdict.words import describe_verdict
 from pytest_specdec.workloads.workload import Request, Workload
 

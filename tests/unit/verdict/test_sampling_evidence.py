@@ -29,8 +29,8 @@ from pytest_specdec.verdict.rated import (
     rate_answer,
     rate_rounds,
 )
-from pytest_specdec.verdict.sampling.evidence import FAMILIES, LEVEL, Evidence, RatedVerdict
-from pytest_specdec.verdict.sampling.judgement import SamplingOutcome
+from pytest_specdec.verdict.sampling import SamplingOutcome
+from pytest_specdec.verdict.sampling_evidence import FAMILIES, LEVEL, Evidence, RatedVerdict
 from pytest_specdec.workloads.workload import Request
 
 HERE = Place(round=0, request=0, token=0, burst=0)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy.stats import binom, chi2, chi2_contingency, false_discovery_control, ncx2, power_divergence
 
 from pytest_specdec.errors import ConfigurationError, EngineError
-from pytest_specdec.verdict.sampling.judgement import KnownTarget, SampledTarget, frequent_prefixes, holm
-from pytest_specdec.verdict.sampling.statistics import (
+from pytest_specdec.verdict.sampling import KnownTarget, SampledTarget, frequent_prefixes, holm
+from pytest_specdec.verdict.sampling_statistics import (
     Comparison,
     SamplingPlan,
     Tally,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from pytest_specdec.record import to_json
-from pytest_specdec.verdict.sampling.judgement import (
+from pytest_specdec.verdict.sampling import (
     KnownTarget,
     SampledTarget,
     SamplingOutcome,
@@ -24,7 +24,7 @@ from pytest_specdec.verdict.sampling.judgement import (
     Target,
     judge_sampling,
 )
-from pytest_specdec.verdict.sampling.statistics import Draw, SamplingPlan
+from pytest_specdec.verdict.sampling_statistics import Draw, SamplingPlan
 from pytest_specdec.verdict.words import sampling_part
 
 GAMMA = 2

@@ -18,7 +18,7 @@ from math import exp, log, sqrt
 from typing import TYPE_CHECKING, Any
 
 from pytest_specdec.verdict.rated import CELLS, Place, Rated, Unrated
-from pytest_specdec.verdict.sampling.judgement import SamplingOutcome
+from pytest_specdec.verdict.sampling import SamplingOutcome
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

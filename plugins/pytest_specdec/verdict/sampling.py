@@ -1,7 +1,14 @@
-"""The judgement: draw a batch, compare it with the target, and stop as soon as the question is settled either way.
+"""The verdict for sampling: at a temperature above 0, is the output distributed as the target's own samples are?
 
-What an engine's samples are compared with is the target's distribution itself, or samples of the target alone. Which
-prefixes are looked at is settled by the target's side only, and before any of the engine's samples is read.
+Speculative sampling promises more than similar text: every token has exactly the target's distribution, given the
+tokens before it. Two things test that. Every token that was measured is rated by the target (`rated`), and all of them
+together are held against what the target lets expect (`sampling_evidence`). And here one prompt is sampled again and
+again, each time with a seed of its own: at each position that a step can reach, the tokens that followed the most
+frequent prefixes are compared with the target's by a G-test (`sampling_statistics`).
+
+A batch is drawn and compared, until the question is settled either way. What an engine's samples are compared with is
+the target's distribution itself, or samples of the target alone. Which prefixes are looked at is settled by the
+target's side only, and before any of the engine's samples is read.
 
 At each look every position is tested over its prefixes together, and the p-values are corrected over the positions
 (Holm). One that falls below the look's share of the level settles it: different. If none does, and each position would
@@ -24,7 +31,7 @@ from pytest_specdec.engines.engine import Engine, one_pass
 from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Speculation
 from pytest_specdec.verdict.rated import MOST
-from pytest_specdec.verdict.sampling.statistics import (
+from pytest_specdec.verdict.sampling_statistics import (
     Comparison,
     Draw,
     Prefix,
