@@ -7,28 +7,16 @@ import os
 import platform
 import subprocess
 import sys
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
+from tests.unit.saved_runs import made
 
 from pytest_specdec import hardware
 from pytest_specdec.cli import main
 from pytest_specdec.history import saved
 
-
-def _make() -> Any:
-    found = spec_from_file_location("made", Path(__file__).parents[1] / "saved_runs" / "made.py")
-    assert found is not None
-    assert found.loader is not None
-    module = module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
-
-
-made = _make()
 SLOW = [1.25, 1.26, 1.24, 1.25, 1.25, 1.26]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from made import figure, record, seconds, timed
+from tests.unit.saved_runs.made import figure, record, seconds, timed
 
 from pytest_specdec.history.compare import (
     ALARM_LEVEL,

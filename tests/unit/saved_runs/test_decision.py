@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from made import figure, merge, record
+from tests.unit.saved_runs.made import figure, merge, record
 
 from pytest_specdec.history.saved import SavedRun
 from pytest_specdec.record import Record, from_json, to_json
 from pytest_specdec.report.content import gather
-from pytest_specdec.report.decision import Limit, headline, write_lines
+from pytest_specdec.report.decision import Decision, Limit, headline, write_lines
 from pytest_specdec.report.findings import decisions_on, markdown
 from pytest_specdec.report.table import footnotes
 
@@ -31,11 +30,19 @@ def arm(gamma: int, ratio: float, low: float, high: float, **changes: Any) -> Re
     return record(speedup=told, asked={"gamma": gamma, "engine_key": f"key{gamma}"}, **changes)
 
 
+def run(*records: Record, number: int = 1, time: str = "") -> SavedRun:
+    """With these gates."""
+    return SavedRun(f"{number:04}", Path(f"{number:04}_x.json"), time, {}, {}, records)
+
+
+def decision(*records: Record, by: str = "throughput", limits: tuple[Limit, ...] = ()) -> Decision:
+    """The only one on these."""
+    (found,) = decisions_on([run(*records)], by, limits)
+    return found
+
+
 def words(*records: Record, by: str = "throughput", limits: tuple[Limit, ...] = ()) -> str:
-    """The only decision on these."""
-    run = SavedRun("0001", Path("0001_x.json"), "", {}, {}, records)
-    (decision,) = decisions_on([run], by, limits)
-    return decision.words
+    return decision(*records, by=by, limits=limits).words
 
 
 def test_the_best_that_is_sure_is_named_with_its_price() -> None:
@@ -68,11 +75,7 @@ def test_latencies_are_held_against_the_targets_in_the_same_rounds() -> None:
     older = arm(4, 2.0, 1.9, 2.1, latency=told)
     assert "p95 ITL 6.6 ms against 4 ms;" in words(target(), beside)
     assert "p95 ITL 6.6 ms against 5.3 ms;" in words(target(), older)
-    runs = [
-        SavedRun(number, Path(f"{number}_x.json"), "", {}, {}, (gate,))
-        for number, gate in (("0001", older), ("0002", target()))
-    ]
-    assert "p95 ITL 6.6 ms; exact" in decisions_on(runs)[0].words
+    assert "p95 ITL 6.6 ms; exact" in decisions_on([run(older), run(target(), number=2)])[0].words
 
 
 def test_a_decision_by_latency_takes_no_other_runs_target() -> None:
@@ -85,11 +88,7 @@ def test_a_decision_by_latency_takes_no_other_runs_target() -> None:
     told = []
     for gate in (beside, older):
         alone = record(asked=TARGET, latency={"e2e_s": {"p95": 9.0, "n": 9}})
-        runs = [
-            SavedRun(number, Path(f"{number}_x.json"), "", {}, {}, (each,))
-            for number, each in (("0001", gate), ("0002", alone))
-        ]
-        told.append(decisions_on(runs, "latency")[0].words)
+        told.append(decisions_on([run(gate), run(alone, number=2)], "latency")[0].words)
     assert told[0].startswith("not decided: γ = 4 (draft_model d): p95 of a whole request 0.50×, without an interval")
     assert told[1] == "not decided: the latencies of the target alone were not measured beside it"
 
@@ -150,8 +149,7 @@ def test_older_runs_are_read_with_a_word_on_their_intervals() -> None:
     assert f"[1.90, 2.10]; {word}; exact" in words(target(), older)
     assert f"older run: short, t bfloat16 vllm draft_model: {word}" in footnotes([older], [])
     assert not any(word in note for note in footnotes([older], [], words(target(), older)))
-    run = SavedRun("0001", Path("0001_x.json"), "", {}, {}, (target(), older, slower))
-    assert [note for note in gather([run]).notes if "drift" in note] == [
+    assert [note for note in gather([run(target(), older, slower)]).notes if "drift" in note] == [
         f"draft_model d γ=2: {word.replace('+2.8%', '+9.9%')}"
     ]
     assert "drift" not in words(target(), arm(4, 2.0, 1.9, 2.1, target_alone={"rounds": "alternated"}))
@@ -187,96 +185,83 @@ def swept() -> list[SavedRun]:
     ]
     times = [f"2026-11-2{number}T00:00:00" for number in range(5)]
     return [
-        SavedRun(f"{number:04}", Path(f"{number:04}_x.json"), time, {}, {}, tuple(records))
+        run(*records, number=number, time=time)
         for number, (time, records) in enumerate(zip(times, told, strict=True), 1)
     ]
 
 
 def test_a_sweep_of_concurrency_has_one_decision() -> None:
     """Up to how many requests speculation pays, in energy too, and the best γ at each, by the newest of all runs."""
-    (decision,) = decisions_on(swept())
-    assert decision.words == (
+    (found,) = decisions_on(swept())
+    assert found.words == (
         "draft_model d: pays up to 64 requests (γ = 2), break-even between 64 and 128, at about 87; "
         "J/token: pays up to 64 requests (γ = 2), break-even between 64 and 128, at about 94; "
         "at 128: γ = 4 is red: identical, but it fails otherwise"
     )
-    assert decision.at_each == [
+    assert found.at_each == [
         "at 1: γ = 4: 2.40× [2.30, 2.50], J/token 0.40× [0.38, 0.42]",
         "at 16: γ = 4: 2.00× [1.90, 2.10], J/token 0.50× [0.48, 0.52]",
         "at 64: γ = 2: 1.20× [1.10, 1.30], J/token 0.80× [0.78, 0.82], not told apart from γ = 4",
         "at 128: γ = 2: 0.80× [0.75, 0.85], J/token 1.20× [1.18, 1.22], which does not pay",
     ]
-    assert decision.outcome == "use"
-    assert decision.break_even["throughput"].pays_up_to == 64
-    assert ("  at 16: γ = 4: 2.00× [1.90, 2.10], J/token 0.50× [0.48, 0.52]", "use") in write_lines([decision], 80)
-    assert "\n  - at 16: γ = 4: 2.00×" in markdown([target()], [decision])
+    assert found.outcome == "use"
+    assert found.break_even["throughput"].pays_up_to == 64
+    assert ("  at 16: γ = 4: 2.00× [1.90, 2.10], J/token 0.50× [0.48, 0.52]", "use") in write_lines([found], 80)
+    assert "\n  - at 16: γ = 4: 2.00×" in markdown([target()], [found])
 
 
 def test_a_sweep_that_never_breaks_even_says_up_to_where_it_was_measured() -> None:
     """And one in which nothing pays is a decision not to speculate."""
-    (decision,) = decisions_on(swept()[:4])
-    assert decision.words.startswith(
-        "draft_model d: pays at every concurrency measured, up to 64; J/token: pays at every"
-    )
-    losing = [*at(1, target(), arm(2, 0.9, 0.8, 0.95)), *at(4, target(), arm(2, 0.8, 0.7, 0.9))]
-    (decision,) = decisions_on([SavedRun("0001", Path("0001_x.json"), "", {}, {}, tuple(losing))])
-    assert decision.words == "draft_model d: pays at no concurrency measured, from 1 to 4"
-    assert decision.at_each[0].startswith("at 1: γ = 2: 0.90×")
-    assert decision.outcome == "do not speculate"
+    (found,) = decisions_on(swept()[:4])
+    assert found.words.startswith("draft_model d: pays at every concurrency measured, up to 64; J/token: pays at every")
+    losing = decision(*at(1, target(), arm(2, 0.9, 0.8, 0.95)), *at(4, target(), arm(2, 0.8, 0.7, 0.9)))
+    assert losing.words == "draft_model d: pays at no concurrency measured, from 1 to 4"
+    assert losing.at_each[0].startswith("at 1: γ = 2: 0.90×")
+    assert losing.outcome == "do not speculate"
 
 
 def test_what_is_wrong_at_one_concurrency_is_advised_at_none() -> None:
     """A fault that depends on the batch comes back whenever as many requests are under way."""
     wrong = at(4, target(), arm(2, 1.7, 1.6, 1.8, gate="red", verdict={"outcome": "divergent"}))
-    run = SavedRun("0001", Path("0001_x.json"), "", {}, {}, (*swept()[1].records, *swept()[2].records, *wrong))
-    (decision,) = decisions_on([run])
-    assert decision.at_each[0].startswith("at 1: γ = 4: ")
-    assert decision.at_each[1].startswith("at 4: do not speculate here: no gate that speculates is green")
-    assert not any("γ = 2: 1" in line for line in decision.at_each)
-    assert decision.words.startswith(
-        "draft_model d: pays at every concurrency measured, up to 16, and nothing is advised at 4; "
-    )
+    gates = (*swept()[1].records, *swept()[2].records, *wrong)
+    found = decision(*gates)
+    assert found.at_each[0].startswith("at 1: γ = 4: ")
+    assert found.at_each[1].startswith("at 4: do not speculate here: no gate that speculates is green")
+    assert not any("γ = 2: 1" in line for line in found.at_each)
+    pays = "draft_model d: pays at every concurrency measured, up to 16, and nothing is advised at 4; "
+    assert found.words.startswith(pays)
     green = at(8, target(), arm(2, 1.7, 1.6, 1.8))
-    (decision,) = decisions_on([replace(run, records=(*run.records, *green))])
-    assert "at 8: do not speculate here: wrong at another concurrency: γ = 2" in decision.at_each
+    assert "at 8: do not speculate here: wrong at another concurrency: γ = 2" in decision(*gates, *green).at_each
 
 
 @pytest.mark.parametrize("outcome", ["undecidable", "engine error"])
 def test_what_says_nothing_of_the_tokens_condemns_no_other_concurrency(outcome: str) -> None:
     """Too few prompts to decide at one, or out of memory at another."""
     lost = at(4, target(), arm(2, 1.7, 1.6, 1.8, gate="red", verdict={"outcome": outcome}))
-    told = [*at(1, target(), arm(2, 1.9, 1.8, 2.0)), *lost]
-    (decision,) = decisions_on([SavedRun("0001", Path("0001_x.json"), "", {}, {}, tuple(told))])
-    assert "at 1: γ = 2: 1.90× [1.80, 2.00]" in decision.at_each
+    assert "at 1: γ = 2: 1.90× [1.80, 2.00]" in decision(*at(1, target(), arm(2, 1.9, 1.8, 2.0)), *lost).at_each
 
 
-def test_what_loses_between_is_named() -> None:
-    """Up to 16 requests, and not at 4."""
-    told = [*at(1, target(), arm(2, 1.2, 1.1, 1.3)), *at(4, target(), arm(2, 0.9, 0.8, 0.95))]
+BETWEEN = {
+    "loses": (arm(2, 0.9, 0.8, 0.95), "but not at 4"),
+    "open": (arm(2, 1.1, 0.4, 3.5), "not decided at 4"),  # its interval holds 1
+}
+
+
+@pytest.mark.parametrize(("between", "said"), BETWEEN.values(), ids=BETWEEN)
+def test_what_does_not_surely_pay_between_is_named(between: Record, said: str) -> None:
+    """Up to 16 requests, and at 4 it loses, or nobody knows."""
+    told = [*at(1, target(), arm(2, 1.2, 1.1, 1.3)), *at(4, target(), between)]
     told += [*at(16, target(), arm(2, 1.3, 1.2, 1.4)), *at(64, target(), arm(2, 0.8, 0.7, 0.9))]
-    (decision,) = decisions_on([SavedRun("0001", Path("0001_x.json"), "", {}, {}, tuple(told))])
-    assert decision.words == (
-        "draft_model d: pays up to 16 requests (γ = 2), but not at 4, break-even between 16 and 64, at about 34"
+    assert words(*told) == (
+        f"draft_model d: pays up to 16 requests (γ = 2), {said}, break-even between 16 and 64, at about 34"
     )
 
 
-def test_what_is_open_between_is_no_loss() -> None:
-    """At 4 the interval holds 1."""
-    told = [*at(1, target(), arm(2, 1.2, 1.1, 1.3)), *at(4, target(), arm(2, 1.1, 0.4, 3.5))]
-    told += [*at(16, target(), arm(2, 1.3, 1.2, 1.4)), *at(64, target(), arm(2, 0.8, 0.7, 0.9))]
-    (decision,) = decisions_on([SavedRun("0001", Path("0001_x.json"), "", {}, {}, tuple(told))])
-    assert decision.words.startswith("draft_model d: pays up to 16 requests (γ = 2), not decided at 4, break-even")
-
-
-def test_an_engine_that_decodes_one_by_one_is_not_swept(tmp_path: Path) -> None:
+def test_an_engine_that_decodes_one_by_one_is_not_swept() -> None:
     """Whatever it is asked: each workload has its own decision, and nothing is said of concurrency."""
     alone = {"details": {"concurrency": 1}}
-    gates = [
-        *at(1, target(), arm(2, 1.5, 1.4, 1.6)),
-        *at(4, target(), arm(2, 1.5, 1.4, 1.6)),
-    ]
-    told = [from_json(merge(to_json(gate), {"engine": alone})) for gate in gates]
-    decisions = decisions_on([SavedRun("0001", tmp_path / "0001_x.json", "", {}, {}, tuple(told))])
+    gates = [gate for requests in (1, 4) for gate in at(requests, target(), arm(2, 1.5, 1.4, 1.6))]
+    decisions = decisions_on([run(*(from_json(merge(to_json(gate), {"engine": alone})) for gate in gates))])
     assert [each.words.partition(":")[0] for each in decisions] == ["use γ = 2 (draft_model d)"] * 2
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made import TEST, file_text, record, save, seconds
+from tests.unit.saved_runs.made import TEST, file_text, record, save, seconds
 
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.history import history as searching

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from made import record, save
+from tests.unit.saved_runs.made import record, save
 
 from pytest_specdec.cli import main
 from pytest_specdec.report.write import MARKED, table_of

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made import figure, merge, save
+from tests.unit.saved_runs.made import figure, merge, save
 
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.history import saved

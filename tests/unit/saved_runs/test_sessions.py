@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 import pytest
-from made import figure, record, seconds, timed
+from tests.unit.saved_runs.made import figure, record, seconds, timed
 
 from pytest_specdec.history.compare import LOAD_SETS, Outcome, compare_figure, in_words
 from pytest_specdec.metrics.rounds import sessions_differ

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made import TEST, figure, record
+from tests.unit.saved_runs.made import TEST, figure, record
 
 from pytest_specdec.history.history import Found, RegressionGate
 from pytest_specdec.history.saved import SavedRun
