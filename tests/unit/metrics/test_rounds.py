@@ -1,4 +1,4 @@
-"""Rounds: how many are timed and why they end, how the two arms take turns, and what is said of their drift."""
+"""Rounds: how many are timed and why they end, how the two arms take turns, and what else time was spent on."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from pytest_specdec.metrics.rounds import (
 )
 from pytest_specdec.record import Figure
 from pytest_specdec.telemetry.meter import NoMeter
-from pytest_specdec.telemetry.timing import Timed, Turns, time_rounds
+from pytest_specdec.telemetry.timing import DECODE, LOAD, LOOK_AGAIN, RATE, WARM_UP, Spent, Timed, Turns, time_rounds
 from pytest_specdec.workloads.workload import Request, Workload
 
 WORKLOAD = Workload("x", (Request((1,), 10),), 1)
@@ -385,3 +385,25 @@ def test_what_an_arm_brings_along_is_no_warning() -> None:
     settings = {"cache.num_gpu_blocks": (1820, 2048), "model.max_logprobs": (20, -1), "cache.dtype": ("fp8", "auto")}
     (told,) = warn_of_differences(settings)
     assert told.startswith("cache.dtype is fp8 here and auto for target-only")
+
+
+def test_each_second_counts_once_for_the_innermost_block() -> None:
+    """Outside of all blocks for none, in a second look for that alone but for loading; what was not done is null."""
+    time = Time()
+    spent = Spent(time)
+    time.now += 100
+    with spent.on(DECODE):
+        time.now += 1
+        with spent.on(WARM_UP):
+            time.now += 10
+        time.now += 2
+    time.now += 100
+    with spent.on(LOOK_AGAIN), spent.on(RATE):
+        time.now += 20
+        with spent.on(LOAD):
+            time.now += 5
+    told = spent.part
+    assert [told.decode_s.value, told.warmup_s.value, told.second_look_s.value, told.load_s.value] == [3, 10, 20, 5]
+    assert told.rating_s.value is None
+    spent.begin()
+    assert spent.part.decode_s == Figure(None, "nothing was decoded")

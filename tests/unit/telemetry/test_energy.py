@@ -160,11 +160,6 @@ class TestCounter:
         assert found.flags == ("counter reset",)
         assert "went back" in found.joules_per_token.reason
 
-    def test_a_counter_that_stands_still_gives_no_energy(self, clock: Any) -> None:
-        found = energy(clock, card(stuck=True))
-        assert found.joules.value is None
-        assert "GPU-a did not move within 2 s" in found.joules_per_token.reason
-
     def test_a_gpu_lost_on_the_way_gives_no_energy(self, clock: Any) -> None:
         gpu = card()
         used = meter(clock, gpu)
@@ -177,10 +172,7 @@ class TestCounter:
     def test_several_gpus_out_of_step_add_up(self, clock: Any) -> None:
         found = energy(clock, card("GPU-a"), card("GPU-b", phase=0.05), seconds=2.0)
         assert found.joules.value == pytest.approx(2 * 1000, rel=0.01)
-        assert found.scope == (
-            "GPU-a",
-            "GPU-b",
-        )
+        assert found.scope == ("GPU-a", "GPU-b")
 
     def test_no_token_has_no_energy_per_token(self, clock: Any) -> None:
         used = meter(clock, gpu := card())
@@ -215,9 +207,6 @@ class TestInstantPower:
     def test_power_between_samples_is_taken_to_be_straight(self) -> None:
         assert integral([(0.0, 100.0), (1.0, 300.0), (3.0, 300.0)]) == 200 + 600
 
-    def test_a_short_window_is_null(self, clock: Any) -> None:
-        assert energy(clock, card(has_counter=False), seconds=0.1).joules_per_token.reason.startswith("too short")
-
     def test_a_gpu_lost_on_the_way_gives_no_energy(self, clock: Any) -> None:
         gpu = card(has_counter=False)
         used = meter(clock, gpu)
@@ -226,14 +215,6 @@ class TestInstantPower:
         gpu.lost = True
         used.end_round()
         assert used.stop(1).joules_per_token.reason == "NVML lost the instant power of GPU-a"
-
-    def test_neither_counter_nor_power_is_null_with_the_reason(self, clock: Any) -> None:
-        found = energy(clock, card(has_counter=False, has_instant=False))
-        assert found.joules.value is None
-        assert (
-            found.joules_per_token.reason
-            == "NVML gives neither an energy counter nor instant power for the engine's GPUs"
-        )
 
     def test_one_card_without_a_counter_makes_all_an_estimate(self, clock: Any) -> None:
         """Methods are not mixed within one figure either."""
@@ -272,19 +253,6 @@ class TestWhichGpus:
         found = energy(clock, *cards, given={"CUDA_VISIBLE_DEVICES": "1"}, CUDA_VISIBLE_DEVICES="0")
         assert found.scope == ("GPU-b",)
 
-    @pytest.mark.parametrize("listed", ["", "7", "-1"])
-    def test_none_visible_is_null(self, clock: Any, listed: str) -> None:
-        found = energy(clock, card(processes={}), CUDA_VISIBLE_DEVICES=listed)
-        assert found.joules_per_token.reason == "1 GPU(s) wanted, 0 of 1 visible to the engine"
-
-    def test_a_listed_slice_has_no_energy(self, clock: Any) -> None:
-        found = energy(clock, card(mig=True), CUDA_VISIBLE_DEVICES="MIG-8f2")
-        assert found.joules.value is None
-        assert "slice of a GPU (MIG)" in found.joules_per_token.reason
-
-    def test_a_sliced_gpu_is_never_charged_whole(self, clock: Any) -> None:
-        assert "MIG is on" in energy(clock, card(mig=True)).joules_per_token.reason
-
     def test_a_gpu_that_knows_no_slices_is_whole(self, clock: Any) -> None:
         assert energy(clock, card(mig=None)).joules.value is not None
 
@@ -305,6 +273,33 @@ class TestWhichGpus:
     )
     def test_unlike_cards_in_a_known_order_are_told_apart(self, environment: dict[str, str], uuid: str) -> None:
         assert [gpu.uuid for gpu in first_visible(self.UNLIKE, 1, environment)] == [uuid]
+
+
+NONE_VISIBLE = "1 GPU(s) wanted, 0 of 1 visible to the engine"
+NO_ENERGY: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "a counter that stands still": ({"stuck": True}, {}, "the energy counter of GPU-a did not move within 2 s"),
+    "a short window of power": ({"has_counter": False}, {"seconds": 0.1}, "too short to measure: "),
+    "neither counter nor power": (
+        {"has_counter": False, "has_instant": False},
+        {},
+        "NVML gives neither an energy counter nor instant power for the engine's GPUs",
+    ),
+    "none listed": ({"processes": {}}, {"CUDA_VISIBLE_DEVICES": ""}, NONE_VISIBLE),
+    "another listed": ({"processes": {}}, {"CUDA_VISIBLE_DEVICES": "7"}, NONE_VISIBLE),
+    "no number listed": ({"processes": {}}, {"CUDA_VISIBLE_DEVICES": "-1"}, NONE_VISIBLE),
+    "a listed slice": ({"mig": True}, {"CUDA_VISIBLE_DEVICES": "MIG-8f2"}, "the engine has a slice of a GPU (MIG)"),
+    "a sliced GPU": ({"mig": True}, {}, "the engine's GPU is sliced (MIG is on)"),
+}
+
+
+@pytest.mark.parametrize(("traits", "how", "reason"), NO_ENERGY.values(), ids=NO_ENERGY)
+def test_what_cannot_be_measured_is_null_with_the_reason(
+    clock: Any, traits: dict[str, Any], how: dict[str, Any], reason: str
+) -> None:
+    """A slice is never charged with the whole card."""
+    found = energy(clock, card(**traits), **how)
+    assert found.joules.value is None
+    assert found.joules_per_token.reason.startswith(reason)
 
 
 class TestValidity:
@@ -445,11 +440,8 @@ class TestAnotherHost:
         assert found.scope or found.joules_per_token.reason == here.stop(10).joules_per_token.reason
 
     def test_an_engine_there_without_a_process_is_said_there(self) -> None:
-        assert (
-            meter_for(engine_at("popen", sys.executable, None))
-            .stop(1)
-            .joules_per_token.reason.startswith("the engine has no process")
-        )
+        found = meter_for(engine_at("popen", sys.executable, None)).stop(1)
+        assert found.joules_per_token.reason.startswith("the engine has no process")
 
     def test_a_host_that_cannot_be_reached_leaves_null_with_the_reason(self) -> None:
         used = meter_for(engine_at("popen", "/no/such/python", OURS))

@@ -24,7 +24,6 @@ from pytest_specdec.verdict.noise import (
     find_limits,
     level_of_gate,
     noise_floor,
-    resolve_dtype,
     too_few_tokens,
     ulp,
 )
@@ -110,10 +109,6 @@ def test_a_dtype_without_an_ulp_is_told_and_no_tie_is_called_a_fault(name: str) 
     floor = floor_of(row(0, 400), name)
     assert not floor.is_beyond(TIE)
     assert floor.unknown == (f"the dtype {name!r} has no known ULP: that of bfloat16 is taken",)
-
-
-def test_torch_names_are_resolved() -> None:
-    assert resolve_dtype("torch.bfloat16") == ("bfloat16", ())
 
 
 def test_without_logits_a_tie_is_a_tie_and_what_is_not_known_is_said() -> None:
