@@ -1,4 +1,4 @@
-"""What makes a gate red beside its verdict, and what a red verdict leaves of a record."""
+"""What makes a gate red beside its verdict: limits missed or not decided; what a red verdict leaves of a record."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pytest_specdec.record.parts import (
     VerdictPart,
 )
 from pytest_specdec.run.describe import withhold_speed
-from pytest_specdec.run.gate import check_invariance, check_limits
+from pytest_specdec.run.gate import check_invariance, check_limits, undecided_limits
 from pytest_specdec.workloads.scenario import Scenario, load_scenario
 
 MEASURED = Record(
@@ -36,7 +36,7 @@ MEASURED = Record(
     acceptance=AcceptancePart(drafts=Figure(3), rate=Figure(0.5), mean_accepted_length=Figure(2.5)),
     latency=LatencyPart(ttft_s=Spread(p50=1.0, n=1)),
     target_alone=TargetAlonePart(joules_per_token=Figure(2.0), energy_flags=("short window",)),
-    speedup=SpeedupPart(ratio=Figure(1.5)),
+    speedup=SpeedupPart(ratio=Figure(1.1)),
     energy=EnergyPart(joules_per_token=Figure(3.0), over_target=Figure(1.5)),
     load=LoadPart(completed_per_second=Figure(1.0), goodput=GoodputPart(share=Figure(1.0), slo={"ttft_ms": 5.0})),
 )
@@ -45,7 +45,7 @@ MEASURED = Record(
 @pytest.fixture
 def scenario(tmp_path: Path) -> Scenario:
     """One that asks for everything that can be asked."""
-    limits = "min_speedup = 2\nmax_energy_ratio = 0.9\nmin_acceptance_rate = 0.6\nmin_mean_accepted_length = 3.0\n"
+    limits = "min_speedup = 1.2\nmax_energy_ratio = 0.9\nmin_acceptance_rate = 0.6\nmin_mean_accepted_length = 3.0\n"
     path = tmp_path / "x.toml"
     path.write_text(f'source = {{ format = "random", length = 4 }}\ncount = 2\nmax_tokens = 4\n{limits}')
     return load_scenario(path)
@@ -55,7 +55,7 @@ def test_each_limit_that_is_missed_is_said(scenario: Scenario) -> None:
     """With the figure, the limit and the file; energy also with what speaks against it."""
     words = check_limits(MEASURED, scenario)
     file = scenario.path
-    assert words[0].startswith(f"speedup 1.5× is below min_speedup = 2 of {file}; the model gives no advice: ")
+    assert words[0].startswith(f"speedup 1.1× is below min_speedup = 1.2 of {file}; the model gives no advice: ")
     assert words[1:] == [
         f"acceptance_rate 0.5 is below min_acceptance_rate = 0.6 of {file}",
         f"mean_accepted_length 2.5 tokens is below min_mean_accepted_length = 3 of {file}",
@@ -69,16 +69,58 @@ def test_a_limit_that_is_just_reached_is_kept(scenario: Scenario) -> None:
     kept = replace(
         MEASURED,
         acceptance=AcceptancePart(drafts=Figure(3), rate=Figure(0.6), mean_accepted_length=Figure(3.0)),
-        speedup=SpeedupPart(ratio=Figure(2.0)),
+        speedup=SpeedupPart(ratio=Figure(1.2)),
         energy=EnergyPart(over_target=Figure(0.9)),
     )
     assert check_limits(kept, scenario) == []
     unknown = replace(kept, speedup=SpeedupPart(), energy=EnergyPart(over_target=Figure(None, "no counter")))
     assert check_limits(unknown, scenario) == [
-        f"min_speedup = 2 of {scenario.path} cannot be shown to be kept: not measured",
+        f"min_speedup = 1.2 of {scenario.path} cannot be shown to be kept: not measured",
         f"max_energy_ratio = 0.9 of {scenario.path} cannot be shown to be kept: no counter",
     ]
     assert check_limits(replace(unknown, throughput=ThroughputPart(tokens=9)), scenario) == []
+
+
+KEPT = Record(
+    throughput=ThroughputPart(rounds=4),
+    acceptance=AcceptancePart(drafts=Figure(3)),
+    speedup=SpeedupPart(ratio=Figure(1.25), interval=Figure((1.21, 1.29))),
+    energy=EnergyPart(over_target=Figure(0.8), over_target_interval=Figure((0.76, 0.84))),
+)
+
+
+def test_limits_that_the_whole_interval_keeps_are_decided(scenario: Scenario) -> None:
+    """Both of them."""
+    assert undecided_limits(KEPT, scenario) == []
+
+
+def test_an_interval_that_crosses_its_limit_fails_with_the_rounds_that_would_decide(scenario: Scenario) -> None:
+    """Half of 1.15 to 1.36 is 0.084 in logarithms, and 1.25 is 0.041 from 1.2: 4 · (0.084 / 0.041)² rounds."""
+    wide = replace(
+        KEPT,
+        speedup=SpeedupPart(ratio=Figure(1.25), interval=Figure((1.15, 1.36))),
+        energy=EnergyPart(over_target=Figure(0.8), over_target_interval=Figure((0.7, 0.91))),
+    )
+    file = scenario.path
+    assert undecided_limits(wide, scenario) == [
+        f"inconclusive: speedup 1.25 [1.15, 1.36], 4 rounds; about 17 rounds would decide min_speedup = 1.2 of {file}",
+        "inconclusive: energy_ratio 0.8 [0.7, 0.91], 4 rounds; about 5 rounds would decide max_energy_ratio = 0.9 of "
+        f"{file}",
+    ]
+
+
+def test_a_figure_without_an_interval_decides_nothing(scenario: Scenario) -> None:
+    """One round."""
+    one = replace(KEPT, speedup=SpeedupPart(ratio=Figure(1.25)))
+    (words,) = undecided_limits(one, scenario)
+    assert words.startswith("inconclusive: speedup 1.25 has no interval, and at least 4 rounds are needed to decide")
+
+
+def test_a_limit_that_is_missed_is_said_elsewhere(scenario: Scenario) -> None:
+    """And a figure that was not measured misses none."""
+    missed = replace(KEPT, speedup=SpeedupPart(ratio=Figure(1.1), interval=Figure((0.9, 1.3))))
+    assert undecided_limits(missed, scenario) == []
+    assert undecided_limits(replace(KEPT, speedup=SpeedupPart()), scenario) == []
 
 
 @pytest.mark.parametrize(("mode", "failures"), [("1", 2), ("0", 0)])
