@@ -171,12 +171,7 @@ LEAST = {MEMORY: 0.95}  # share of each fault of entries that is seen within 64 
 def start(session: Session, backend: str, subject: Subject, **drafting: Any) -> FaultyWorker:
     """A worker with the subject; Transformers decodes all of a batch together, unless there is a drafter."""
     spec = EngineSpec(
-        backend=backend,
-        target=subject.target,
-        dtype="float32",
-        max_model_len=512,
-        options=OPTIONS[backend],
-        **drafting,
+        backend=backend, target=subject.target, dtype="float32", max_model_len=512, options=OPTIONS[backend], **drafting
     )
     return FaultyWorker(spec, session.settings, TOGETHER if backend == "transformers" else "")
 

@@ -119,9 +119,7 @@ def test_intervals_hold_the_truth_as_often_as_the_page_says() -> None:
 
 
 def coverage_table(
-    rows: dict[int, list[tuple[float, float]]],
-    drifts: dict[int, tuple[float, float]],
-    ended: list[tuple[float, float]],
+    rows: dict[int, list[tuple[float, float]]], drifts: dict[int, tuple[float, float]], ended: list[tuple[float, float]]
 ) -> str:
     """Percentages; in brackets what plain Student's would hold."""
     lines = [

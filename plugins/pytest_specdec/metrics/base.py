@@ -15,15 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_specdec.engines.engine import Description
-from pytest_specdec.metrics.rounds import (
-    IS_BASELINE,
-    STEADY_SHARE,
-    Drift,
-    Interval,
-    Rounds,
-    bounds_of,
-    ratio_interval,
-)
+from pytest_specdec.metrics.rounds import IS_BASELINE, STEADY_SHARE, Drift, Interval, Rounds, bounds_of, ratio_interval
 from pytest_specdec.metrics.speed import latency_part
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import EnergyPart, TargetAlonePart

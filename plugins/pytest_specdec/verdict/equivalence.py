@@ -161,11 +161,7 @@ class Verdict:
 
 
 def judge(
-    workload: Workload,
-    calibration: Calibration,
-    runs: Sequence[Run],
-    rescore: Rescore,
-    decode: Decode = no_tokenizer,
+    workload: Workload, calibration: Calibration, runs: Sequence[Run], rescore: Rescore, decode: Decode = no_tokenizer
 ) -> Verdict:
     """Judge every generation of every round. `rescore` is called at most once, with all outputs that differ."""
     outputs = {(index, each.token_ids) for run in runs for index, each in enumerate(run.generations)}
@@ -224,11 +220,7 @@ def _distinct(cases: Sequence[Case]) -> Iterable[Case]:
 
 
 def verdict_of(
-    judged: int,
-    findings: Sequence[Finding],
-    near_ties: NearTies,
-    limits: Sensitivity,
-    needs_calibration: bool = True,
+    judged: int, findings: Sequence[Finding], near_ties: NearTies, limits: Sensitivity, needs_calibration: bool = True
 ) -> Verdict:
     """The worst outcome of these findings among `judged` answers; one that needs the calibration is none without it."""
     counts = Counter(finding.outcome.value for finding in findings)

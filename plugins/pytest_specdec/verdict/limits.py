@@ -161,11 +161,7 @@ def without_missed_eos(
 
 
 def missed_eos(
-    request: Request,
-    generation: Generation,
-    scores: Sequence[Score],
-    facts: Facts,
-    is_beyond: Callable[[Score], bool],
+    request: Request, generation: Generation, scores: Sequence[Score], facts: Facts, is_beyond: Callable[[Score], bool]
 ) -> str | None:
     """Where the target wanted to end, beyond noise, and the engine, though permitted, did not; None if nowhere."""
     stop_tokens = facts.stop_tokens(request)

@@ -11,6 +11,7 @@ from pytest_specdec.metrics.acceptance import (
     NO_SPECULATION,
     NOT_BY_REQUEST,
     NOTHING_DRAFTED,
+    SEVERAL_STEPS,
     acceptance_part,
     conditional,
     per_token,
@@ -121,10 +122,7 @@ def test_tokens_are_counted_for_each_request_of_all_rounds() -> None:
 
 def test_merged_steps_leave_no_count_of_discarded_tokens() -> None:
     part = acceptance_part(rounds_of((12,), counted=Speculation(3, 12, 9, (3, 2, 2, 2))), 4)
-    assert part.discarded_tokens.value is None
-    assert part.discarded_tokens.reason == "more tokens came than accepted ones and one a chunk: " + (
-        "a chunk carried several steps"
-    )
+    assert part.discarded_tokens == Figure(None, SEVERAL_STEPS)
 
 
 def test_token_ids_are_counted_and_not_their_text() -> None:
@@ -144,7 +142,7 @@ def test_the_target_alone_has_no_rates_and_says_why() -> None:
 def test_an_engine_that_does_not_stream_has_no_steps() -> None:
     silent = Rounds((Run((Generation((7,), (1, 2), "length"),), None, 1.0),), (1.0,))
     part = acceptance_part(silent, None)
-    assert (part.delivered_tokens_per_step.value, part.delivered_tokens_per_step.reason) == (None, NO_STEPS)
+    assert part.delivered_tokens_per_step == Figure(None, NO_STEPS)
 
 
 def count_requests(*pairs: tuple[int | None, int | None], accepted: int) -> Rounds:
@@ -167,12 +165,8 @@ def test_what_is_accepted_in_each_kind_of_question_is_told_over_all_rounds() -> 
     twice = Rounds(counted.runs * 2, (1.0, 1.0))
     coding, none = acceptance_part(twice, 2, ("coding", None, "coding")).by_category
     assert (coding.name, coding.requests, coding.rate.value) == ("coding", 2, 3 / 14)
-    assert (none.name, none.requests, none.rate.value, none.delivered_tokens_per_step.reason) == (
-        "none",
-        1,
-        1.0,
-        NO_STEPS,
-    )
+    assert (none.name, none.requests, none.rate.value) == ("none", 1, 1.0)
+    assert none.delivered_tokens_per_step == Figure(None, NO_STEPS)
     (with_a_hole,) = acceptance_part(count_requests((8, 2), (None, None), accepted=6), 2, ("a", "a")).by_category
     assert with_a_hole.rate == Figure(None, NOT_BY_REQUEST)
     (undrafted,) = acceptance_part(count_requests((0, 0), accepted=0), 2, ("a",)).by_category
@@ -195,8 +189,7 @@ def test_steps_tell_the_length_by_category_where_no_request_is_counted() -> None
 def test_requests_that_are_not_counted_leave_the_rate_null() -> None:
     """One that is not counted is enough: the others would be compared with a hole."""
     part = acceptance_part(count_requests((8, 2), (None, None), accepted=6), 2)
-    assert part.rate_per_request.value is None
-    assert part.rate_per_request.reason == NOT_BY_REQUEST
+    assert part.rate_per_request == Figure(None, NOT_BY_REQUEST)
 
 
 def test_more_accepted_by_request_than_in_all_is_refused() -> None:

@@ -276,20 +276,15 @@ def test_one_arm_beside_the_other_runs_in_turn_only() -> None:
     assert "".join(time.log) == "td"
 
 
+NOT_RESET = "came from a prefix cache that could not be reset: repeated prompts cost less than a user's"
+
+
 @pytest.mark.parametrize(
     ("ours", "base", "keeps", "said"),
     [
         (96, 0, False, ["the prefix cache was warm in one arm only: it held 96 prompt tokens here, 0 for target-only"]),
         (0, 96, True, ["the prefix cache was warm in one arm only: it held 0 prompt tokens here, 96 for target-only"]),
-        (
-            96,
-            90,
-            False,
-            [
-                "96 prompt tokens here and 90 for target-only came from a prefix cache that could not be reset: "
-                "repeated prompts cost less than a user's"
-            ],
-        ),
+        (96, 90, False, [f"96 prompt tokens here and 90 for target-only {NOT_RESET}"]),
         (96, 90, True, []),
         (0, 0, False, []),
     ],

@@ -171,11 +171,7 @@ UNEQUAL: dict[str, tuple[Arm, Arm, str]] = {
     "dtype": (replace(arm(5, gamma=2), dtype="float32"), arm(5), "float32, and bfloat16 for target-only"),
     "tokens": (arm(5, 4, gamma=2), arm(5, 5), "different numbers of tokens to the same requests: 9, and 10 a round"),
     "tokens swapped": (arm(5, 4, gamma=2), arm(4, 5), "different numbers of tokens to the same requests"),
-    "untimed": (
-        replace(arm(5, gamma=2), rounds=Rounds(arm(5, gamma=2).rounds.runs, ())),
-        arm(5),
-        NOT_TIMED,
-    ),
+    "untimed": (replace(arm(5, gamma=2), rounds=Rounds(arm(5, gamma=2).rounds.runs, ())), arm(5), NOT_TIMED),
     "target untimed": (arm(5, gamma=2), replace(arm(5), rounds=Rounds(arm(5).rounds.runs, ())), TARGET_NOT_TIMED),
 }
 
@@ -286,10 +282,7 @@ def test_what_an_interval_leaves_open_does_not_narrow_the_bracket() -> None:
             "pays at every concurrency measured, up to 256, not surely at 256",
         ),
         ([(1, 0.9, 0.8, 0.95), (8, 0.7, 0.6, 0.8)], "pays at no concurrency measured, from 1 to 8"),
-        (
-            [(1, 0.9, 0.8, 1.1), (8, 0.7, 0.6, 0.8)],
-            "pays at no concurrency measured, from 1 to 8, not surely at 1",
-        ),
+        ([(1, 0.9, 0.8, 1.1), (8, 0.7, 0.6, 0.8)], "pays at no concurrency measured, from 1 to 8, not surely at 1"),
         ([(1, 0.9, 0.8, 0.95), (8, 1.7, 1.6, 1.8)], "pays from 8 on at every concurrency measured, up to 8"),
         (
             [(1, 1.2, 1.1, 1.3), (4, 0.9, 0.8, 0.95), (16, 1.3, 1.2, 1.4)],

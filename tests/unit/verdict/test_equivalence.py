@@ -128,10 +128,8 @@ def test_going_on_past_the_end_is_a_length_fault_that_says_where() -> None:
 def test_another_finish_reason_is_a_length_fault() -> None:
     asked = Request(PROMPT, max_tokens=3, ignore_eos=False)
     verdict = verdict_on(generation([1, 2, 3], "stop"), generation([1, 2, 3]), request=asked)
-    assert (verdict.outcome, verdict.findings[0].detail) == (
-        Outcome.LENGTH,
-        "same tokens, but finished by 'stop', not 'length'",
-    )
+    assert verdict.outcome is Outcome.LENGTH
+    assert verdict.findings[0].detail == "same tokens, but finished by 'stop', not 'length'"
 
 
 @pytest.mark.parametrize("seen", [PROMPT[:-1], (*PROMPT, 8), (0, *PROMPT), (*PROMPT[:-1], PROMPT[-1] + 1)])
@@ -171,10 +169,8 @@ def test_the_same_ids_with_another_text_are_not_identical(text: str | None, outc
 def test_a_tie_does_not_excuse_a_text_that_is_not_that_of_its_ids() -> None:
     seen = Generation(PROMPT, (1, 9, 3), "length", text="bcd")
     verdict = verdict_on(seen, generation([1, 2, 3]), gaps(0.0, 0.1, 0.0))
-    assert (verdict.outcome, verdict.findings[0].detail) == (
-        Outcome.TEXT,
-        "text differs from that of its ids at character 1: 'cd', not 'jd'",
-    )
+    assert verdict.outcome is Outcome.TEXT
+    assert verdict.findings[0].detail == "text differs from that of its ids at character 1: 'cd', not 'jd'"
 
 
 @pytest.mark.parametrize(
@@ -263,12 +259,8 @@ def test_more_near_ties_than_the_calibration_has_are_divergent_although_each_is_
 def test_repeated_rounds_are_one_observation_of_near_ties() -> None:
     ids, changed = generation([1, 2, 3]), generation([1, 9, 3])
     workload = Workload("w", (request_for([1, 2, 3]),), 1)
-    verdict = judge(
-        workload,
-        calibration_of([ids]),
-        [Run((changed,), None, 0.0)] * 9,
-        lambda r, o: [[Score(0.0, 1.0, 1)] * 2 + [Score(0.1, 1.0, 1)]] * 9,
-    )
+    row = [Score(0.0, 1.0, 1), Score(0.0, 1.0, 1), Score(0.1, 1.0, 1)]
+    verdict = judge(workload, calibration_of([ids]), [Run((changed,), None, 0.0)] * 9, lambda *_: [row] * 9)
     assert (verdict.near_ties.judged, verdict.near_ties.judged_tokens) == (1, 3)
 
 

@@ -140,10 +140,7 @@ def test_a_fault_of_speculation_is_told_as_before() -> None:
 def test_no_tie_excuses_a_token_that_is_known_to_be_wrong() -> None:
     """The pair has no near-ties."""
     found = first(judged(changed(TRUE), TRUE, gap=0.0))
-    assert (found.outcome, found.detail.split(":")[0]) == (
-        Outcome.DIVERGENT,
-        "from the known truth, this arm alone",
-    )
+    assert (found.outcome, found.detail.split(":")[0]) == (Outcome.DIVERGENT, "from the known truth, this arm alone")
 
 
 def test_the_target_alone_is_held_against_the_truth() -> None:
@@ -278,7 +275,7 @@ NO_CLAIM = {
     "drafts that are looked up": (LOWERED, {"spec": replace(SPEC, method="ngram")}, "cannot be foretold"),
     "a drafter that is not constructed": (
         LOWERED,
-        {"spec": EngineSpec(backend="vllm", target=TARGET, draft="d", method="draft_model", gamma=GAMMA)},
+        {"spec": replace(SPEC, draft="d")},
         "d is not a constructed model",
     ),
     "the end of the context": (LOWERED, {"about": described(draft_context=24)}, "the end of the context of 24"),
@@ -286,11 +283,7 @@ NO_CLAIM = {
     "drafts cut short": (CUT, {}, "some drafts were cut short"),
     "a smaller drafter": (
         LOWERED,
-        {
-            "spec": EngineSpec(
-                backend="vllm", target=TARGET, draft=f"{DRAFT}&vocab=900", method="draft_model", gamma=GAMMA
-            )
-        },
+        {"spec": replace(SPEC, draft=f"{DRAFT}&vocab=900")},
         "tiny-draft has 900 tokens, fewer than the target's 1024",
     ),
     "no speculation": (LOWERED, {"spec": SPEC.target_only()}, "the engine does not speculate"),

@@ -159,11 +159,8 @@ def test_steps_of_verification_are_the_null_where_there_are_any() -> None:
 def test_a_second_look_that_finds_nothing_clears_the_first() -> None:
     floor = noise_floor([row(0, 6400)], "bfloat16")
     first, second = compare_near_ties(floor, 60, 6400), compare_near_ties(floor, 1, 6400)
-    assert (first.too_many, replace(first, again=second).too_many, replace(first, again=first).too_many) == (
-        True,
-        False,
-        True,
-    )
+    looks = [first, replace(first, again=second), replace(first, again=first)]
+    assert [each.too_many for each in looks] == [True, False, True]
 
 
 def test_the_p_value_is_that_of_the_conditional_binomial() -> None:

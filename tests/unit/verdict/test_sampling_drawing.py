@@ -11,14 +11,7 @@ import pytest
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Generation, Ranking, Run, Speculation
-from pytest_specdec.verdict.sampling import (
-    Drawing,
-    KnownTarget,
-    is_sampled,
-    knows_exactly,
-    probabilities,
-    rescore,
-)
+from pytest_specdec.verdict.sampling import Drawing, KnownTarget, is_sampled, knows_exactly, probabilities, rescore
 from pytest_specdec.workloads.workload import Request, Workload
 
 REQUEST = Request(
