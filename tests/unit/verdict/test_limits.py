@@ -21,6 +21,8 @@ PROMPT = (5, 6)
 EOS = 99
 FACTS = Facts(vocabulary=100, eos_token_ids=frozenset({EOS}), context=8)
 GRAMMAR = {"structured_outputs": {"choice": ["a"]}}
+MAY_END = Request(PROMPT, 4, ignore_eos=False)
+PADDING = "and the vocabulary has 100 tokens (padding is never an answer)"
 LEAVES_OUT = Facts(vocabulary=100, eos_token_ids=frozenset({EOS, 98}), keeps_ends=False)
 
 
@@ -34,29 +36,14 @@ def generation(tokens: list[int], finish: str | None) -> Generation:
         (Request(PROMPT, 4), [1, 2, 3, 4, 5], "length", "5 tokens delivered, more than max_tokens = 4"),
         (Request(PROMPT, 9, 4, False), [1, 99], "stop", "2 tokens delivered, fewer than min_tokens = 4"),
         (Request(PROMPT, 4), [1, 2], "stop", "2 tokens delivered where 4 were asked for and no end was allowed"),
-        (Request(PROMPT, 4, 0, False), [], "stop", "no token was delivered"),
-        (
-            Request(PROMPT, 4, 0, False),
-            [1, 2],
-            "length",
-            "finished by 'length' after 2 tokens, not after max_tokens = 4",
-        ),
-        (Request(PROMPT, 4, 0, False), [1, 2], "stop", "finished by 'stop' on token 2, which is no stop token"),
-        (Request(PROMPT, 4, 0, False), [1, 99, 3, 4], "length", "continued past EOS at 1 (token 99)"),
+        (MAY_END, [], "stop", "no token was delivered"),
+        (MAY_END, [1, 2], "length", "finished by 'length' after 2 tokens, not after max_tokens = 4"),
+        (MAY_END, [1, 2], "stop", "finished by 'stop' on token 2, which is no stop token"),
+        (MAY_END, [1, 99, 3, 4], "length", "continued past EOS at 1 (token 99)"),
         (Request(PROMPT, 4, stop_token_ids=(7,)), [7, 1, 1, 1], "length", "continued past stop token at 0 (token 7)"),
-        (
-            Request(PROMPT, 2),
-            [1, 100],
-            "length",
-            "token 1 is 100, and the vocabulary has 100 tokens (padding is never an answer)",
-        ),
-        (
-            Request(PROMPT, 2),
-            [1, -1],
-            "length",
-            "token 1 is -1, and the vocabulary has 100 tokens (padding is never an answer)",
-        ),
-        (Request(PROMPT, 4, 0, False), [1, 99], "stop", None),
+        (Request(PROMPT, 2), [1, 100], "length", f"token 1 is 100, {PADDING}"),
+        (Request(PROMPT, 2), [1, -1], "length", f"token 1 is -1, {PADDING}"),
+        (MAY_END, [1, 99], "stop", None),
         (Request(PROMPT, 4, 3, False), [1, 2, 3, 99], "stop", None),
         (Request(PROMPT, 4, 3, False), [1, 2, 99], "stop", "EOS at 2 (token 99), where min_tokens = 3 forbids it"),
         (Request(PROMPT, 4, 3, False), [1, 99, 2, 3], "length", "EOS at 1 (token 99), where min_tokens = 3 forbids it"),
@@ -125,15 +112,15 @@ def test_a_field_that_cannot_change_a_greedy_choice_reshapes_nothing() -> None:
 @pytest.mark.parametrize(
     ("request_", "seen", "alone", "facts", "whole"),
     [
-        (Request(PROMPT, 4, 0, False), generation([1, 2], "stop"), [(1, 2, EOS)], LEAVES_OUT, (1, 2, EOS)),
-        (Request(PROMPT, 4, 0, False), generation([1, 2], "stop"), [(1, 2, 3, EOS), ()], LEAVES_OUT, (1, 2, 98)),
-        (Request(PROMPT, 4, 0, False), generation([], "stop"), [(EOS,)], LEAVES_OUT, (EOS,)),
+        (MAY_END, generation([1, 2], "stop"), [(1, 2, EOS)], LEAVES_OUT, (1, 2, EOS)),
+        (MAY_END, generation([1, 2], "stop"), [(1, 2, 3, EOS), ()], LEAVES_OUT, (1, 2, 98)),
+        (MAY_END, generation([], "stop"), [(EOS,)], LEAVES_OUT, (EOS,)),
         (Request(PROMPT, 2, 0, False), generation([1, 2], "length"), [(1, 2)], LEAVES_OUT, (1, 2)),
-        (Request(PROMPT, 4, 0, False), generation([1, EOS], "stop"), [], LEAVES_OUT, (1, EOS)),
+        (MAY_END, generation([1, EOS], "stop"), [], LEAVES_OUT, (1, EOS)),
         (Request(PROMPT, 4, stop=("x",)), generation([1, 2], "stop"), [], LEAVES_OUT, (1, 2)),
         (Request(PROMPT, 4, 0, False, stop=("x",)), generation([1, 2], "stop"), [(1, 2)], LEAVES_OUT, (1, 2)),
         (Request(PROMPT, 4, 0, False, stop=("x",)), generation([1, 2], "stop"), [(1, 2, EOS)], LEAVES_OUT, (1, 2, EOS)),
-        (Request(PROMPT, 4, 0, False), generation([1, 2], "stop"), [(1, 2, EOS)], FACTS, (1, 2)),
+        (MAY_END, generation([1, 2], "stop"), [(1, 2, EOS)], FACTS, (1, 2)),
     ],
 )
 def test_an_end_that_the_engine_leaves_out_is_put_back(
@@ -151,5 +138,5 @@ def test_an_end_that_was_put_back_is_as_good_as_the_one_that_the_target_wants(
 ) -> None:
     """Which of two it was is not known; where the target wants no end, none is right."""
     scores = (Score(5.0, 10.0, EOS), Score(5.0, 10.0, argmax))
-    rated = with_any_end(Request(PROMPT, 4, 0, False), (1, 98), scores, facts)
+    rated = with_any_end(MAY_END, (1, 98), scores, facts)
     assert [score.gap for score in rated] == [5.0, gap]

@@ -1,4 +1,4 @@
-"""The noise floor: what the calibration's scores say in ULPs, what a gate may spend, and what it would have found."""
+"""The noise floor: what the calibration's scores say in ULPs, what a gate may spend, and what it finds."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+from tests.evidence.greedy_simulation import FAULTS, Engine, rounding, share_red
 
 from pytest_specdec.generation import Score
 from pytest_specdec.verdict.noise import (
     LEVEL,
     PLAIN,
+    ROWS,
     VERIFYING,
     NoiseFloor,
     Null,
@@ -259,3 +261,24 @@ def test_too_few_tokens_say_how_many_more_it_takes() -> None:
 
 def test_enough_tokens_say_nothing() -> None:
     assert too_few_tokens(limits_of(sample()), {"near_ties": 0.01, "lossy": 0.001}) == []
+
+
+SOUND = Engine(rounding(), rounding())
+
+
+@pytest.mark.parametrize("gate", [1, 50])
+def test_simulated_gates_of_sound_twins_are_green(gate: int) -> None:
+    assert share_red(SOUND, 6400, 1000, level_of_gate(gate)) == 0.0
+
+
+def test_simulated_verification_that_rounds_twice_as_often_is_green() -> None:
+    """At 100,000 tokens, where an exact test would tell any difference."""
+    assert share_red(Engine(rounding(), rounding(2.0), shape=ROWS), 100_000, 300, level_of_gate(1)) == 0.0
+
+
+@pytest.mark.parametrize("fault", ["lossy acceptance", "fp8 cache in one arm"])
+def test_simulated_faults_that_reach_further_than_rounding_are_red(fault: str) -> None:
+    """Late in a session as well."""
+    engine = Engine(rounding(), rounding(), FAULTS[fault])
+    assert share_red(engine, 6400, 200, level_of_gate(1)) == 1.0
+    assert share_red(engine, 6400, 200, level_of_gate(200)) > 0.95
