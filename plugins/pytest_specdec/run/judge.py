@@ -141,14 +141,14 @@ def _look(session: Session, arms: Arms, rounds: Rounds, about: Description, leve
 
 def _look_again(session: Session, arms: Arms, rounds: Rounds, about: Description, level: float) -> Verdict:
     """What is seen at fresh prompts, each a prompt and its answer, decoded by both arms."""
-    fresh = Arms(arms.spec, _continued(arms.workload, rounds.runs[0], about.context))
+    fresh = Arms(arms.spec, _continue_answers(arms.workload, rounds.runs[0], about.context))
     session.rate_all(fresh)
     calibration = session.reference(fresh).calibration.beside(Facts.of(about), level)
     run = session.decode_once(fresh)
     return judge(fresh.workload, calibration, [run], partial(session.rescore, fresh))
 
 
-def _continued(workload: Workload, run: Run, context: int) -> Workload:
+def _continue_answers(workload: Workload, run: Run, context: int) -> Workload:
     """Each request after its own answer, as much of both as the context has room for."""
     requests = [
         replace(each, prompt_ids=(*each.prompt_ids, *answer.token_ids)[-max(context - each.max_tokens, 1) :])

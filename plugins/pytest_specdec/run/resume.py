@@ -81,14 +81,14 @@ def _same_versions(record: Record, spec: EngineSpec) -> bool:
     """Of the engine, and of the target alone, which may run elsewhere."""
     for told, where in ((record.engine.versions, spec), (record.verdict.reference_versions, spec.target_only())):
         in_worker = where.backend in IN_WORKERS and where.gateway is None
-        here = VERSIONS if where.backend == "fake" else _installed(where.python or sys.executable) if in_worker else {}
+        here = VERSIONS if where.backend == "fake" else _packages(where.python or sys.executable) if in_worker else {}
         if any(_public(here.get(name, "")) != _public(version) for name, version in told.items()):
             return False
     return bool(record.engine.versions)
 
 
 @lru_cache
-def _installed(python: str) -> Mapping[str, str]:
+def _packages(python: str) -> Mapping[str, str]:
     """The packages of this interpreter; none where it does not tell."""
     try:
         told = subprocess.run([python, "-c", TELL_VERSIONS], check=True, capture_output=True, text=True).stdout

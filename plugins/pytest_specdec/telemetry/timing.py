@@ -165,7 +165,7 @@ class Timed:
         return Rounds((last,), (), warmup=Warmup(tuple(before)))
 
     @contextmanager
-    def metered(self) -> Iterator[None]:
+    def metering(self) -> Iterator[None]:
         """Start the meter; it stops also where a round fails."""
         self.rouse()
         self.meter.start()
@@ -239,7 +239,7 @@ def time_rounds(timed: Timed, plan: Plan, beside: Timed | None = None, benchmark
     if benchmark is not None and benchmark.disabled:
         return timed.decode_untimed(plan)
     warmup, turns = timed.warm_up(plan), Turns(timed, beside)
-    with timed.metered(), beside.metered() if beside is not None else nullcontext():
+    with timed.metering(), beside.metering() if beside is not None else nullcontext():
         if benchmark is not None:
             _fewest(benchmark, timed, turns, plan.rounds)
         while (ended_by := turns.ended_by(plan)) is None:

@@ -183,7 +183,7 @@ def judge(
     pairs, facts = zip(differing, rows, strict=True), calibration.facts
     scores = {id(case): with_any_end(case.request, case.seen.token_ids, row, facts) for case, row in pairs}
     findings = [*settled.values(), *(case.judge_scores(scores[id(case)]) for case in differing)]
-    rated = _rated(left, scores)
+    rated = _scores_of(left, scores)
     own = (case.certificate for case in _distinct(left))  # of those not drawn no token counts as a near-tie
     tokens = len(rated) + sum(len(each.generation.token_ids) for each in own if each is not None and not each.rated)
     near_ties = compare_near_ties(floor, count_near_ties(rated), tokens)
@@ -204,7 +204,7 @@ def judge_texts(cases: Sequence[Case], decode: Decode) -> dict[int, Finding]:
     return {case: finding for case, finding in findings.items() if finding is not None}
 
 
-def _rated(cases: Sequence[Case], scores: Mapping[int, Sequence[Score]]) -> list[Score]:
+def _scores_of(cases: Sequence[Case], scores: Mapping[int, Sequence[Score]]) -> list[Score]:
     """The scores of the distinct outputs of each request."""
     found: list[Score] = []
     for case in _distinct(cases):

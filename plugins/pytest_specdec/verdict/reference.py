@@ -36,7 +36,7 @@ class Sample:
     prompts: int
     tokens: int | None = None
 
-    def drawn(self, requests: Sequence[Request], answers: Sequence[Generation]) -> set[int]:
+    def draw(self, requests: Sequence[Request], answers: Sequence[Generation]) -> set[int]:
         """Which answers are rated."""
         if self.tokens is None:
             return set(range(len(requests)))
@@ -70,7 +70,7 @@ def calibrate(
 ) -> Reference:
     """Decode the first requests one at a time as well, rescore a sample of both outputs, and take the floor."""
     began, prompts = clock(), sample.prompts
-    drawn = sample.drawn(workload.requests, together.generations)
+    drawn = sample.draw(workload.requests, together.generations)
     made = _certify(engine, workload.requests, together.generations, drawn)
     certified = [[each] if each else [] for each in made]
     spent = clock() - began

@@ -128,8 +128,8 @@ def test_a_sample_is_spread_over_all_requests_and_has_those_that_are_reshaped() 
     """The first prompts are in it, since they are decoded one at a time as well."""
     requests = [Request((at,), 10, sampling={"frequency_penalty": 1.0} if at == 77 else {}) for at in range(100)]
     answers = [Generation(each.prompt_ids, (5,) * 10, "length") for each in requests]
-    drawn = Sample(2, 200).drawn(requests, answers)
+    drawn = Sample(2, 200).draw(requests, answers)
     assert {0, 1, 77} <= drawn
     assert len(drawn) == 20
     assert [sum(start <= at < start + 25 for at in drawn) for start in (0, 25, 50, 75)] == [5, 5, 5, 5]
-    assert Sample(2).drawn(requests, answers) == set(range(100))
+    assert Sample(2).draw(requests, answers) == set(range(100))
