@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tests.mutants.trial import RED
@@ -23,6 +24,7 @@ INPUTS, ERROR = Outcome.INPUTS_DIFFER.value, Outcome.ENGINE_ERROR.value
 UNDECIDABLE = Outcome.UNDECIDABLE.value
 DIFFERENT, MEASURED = SamplingOutcome.DIFFERENT.value, "measured tokens are not distributed as the target's"
 SPECULATION, BOTH_ARMS = "speculation", "both arms"
+STATES = Path(__file__).parents[2] / "scenarios" / "states"
 ENDING, EXACT, SMALL = {"eos_rate": 0.04}, {"near_tie_rate": 0.0}, {"vocabulary": 31}
 BINADES = {"binades": 4}
 AT_TEMPERATURE = "at a temperature"
@@ -33,6 +35,11 @@ STOPPED, NEVER_STOPPED = {**PLAIN, "stop": ["7>"]}, {**PLAIN, "stop": ["none of 
 LOGGED = {**PLAIN, "sampling": {"logprobs": 1}}
 MIXED = {**PLAIN, "sampling_in_turn": [{"repetition_penalty": 2.0}, {}]}
 TURNS = {**PLAIN, "follow_ups": [[5]]}
+OWN_LENGTHS = {
+    "source": {"format": "mooncake", "path": str(STATES / "lengths.jsonl"), "block_size": 64},
+    **PLAIN,
+    "output_length": "source",
+}
 TEN_THOUSAND = {**PLAIN, "count": 40, "max_tokens": 250, "rounds": 1}
 FIVE_THOUSAND = {**TEN_THOUSAND, "max_tokens": 128}
 SAMPLED = {**PLAIN, "count": 16, "max_tokens": 64, "sampling": {"temperature": 1.0}}
@@ -82,8 +89,8 @@ class Case:
 
     def toml(self) -> str:
         """The scenario file."""
-        lines = [f"{key} = {_toml(value)}" for key, value in self.scenario.items()]
-        return "\n".join(['source = { format = "random", length = 8 }', *lines, ""])
+        asked = {"source": {"format": "random", "length": 8}, **self.scenario}
+        return "\n".join([*(f"{key} = {_toml(value)}" for key, value in asked.items()), ""])
 
 
 def _toml(value: Any) -> str:
@@ -193,6 +200,7 @@ CASES = (
     Case("wrong in company", DIVERGENT, "first difference at token 9"),
     Case("wrong on a new prompt", DIVERGENT, "warm-up round -1: divergent", WARMED),
     Case("fields of a neighbour", DIVERGENT, "tokens are beyond the floor", MIXED, options=EXACT),
+    Case("max_tokens of a neighbour", LENGTH, "9 tokens delivered, more than max_tokens = 5", OWN_LENGTHS),
     Case("stale prefix cache", DIVERGENT, "round 1: divergent"),
     Case("rejected drafts read in the next turn", DIVERGENT, "tokens are beyond the floor", TURNS),
     Case("wrong past position 256", DIVERGENT, "tokens are beyond the floor", LONG),

@@ -89,7 +89,13 @@ def test_each_scenario_of_a_state_is_needed() -> None:
 
 
 def _particular(scenario: Scenario) -> set[str]:
-    return {*scenario.demand, *scenario.sampling, scenario.load.kind, *map(str, scenario.stop_token_ids)}
+    return {
+        *scenario.demand,
+        *scenario.sampling,
+        scenario.load.kind,
+        scenario.output_length,
+        *map(str, scenario.stop_token_ids),
+    }
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

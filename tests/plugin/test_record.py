@@ -166,3 +166,17 @@ def test_sampling_fields_that_changed_nothing_are_told(project: Project, penalty
     project.tests(both_arms())
     words = project.records()[SPECULATIVE].warnings
     assert any(word.startswith("frequency_penalty had no effect on this workload") for word in words) == told
+
+
+@pytest.mark.parametrize("ignores", [False, True])
+def test_answers_that_go_on_past_their_end_and_in_circles_are_told(project: Project, ignores: bool) -> None:
+    """A model of few tokens ends often and repeats itself; where ends count, nothing comes after them."""
+    project.scenario(
+        'source = { format = "random", length = 8 }\ncount = 8\nmax_tokens = 64\nrounds = 2\n'
+        f"ignore_eos = {str(ignores).lower()}\n"
+    )
+    project.tests(gate("test_it", gamma=3, options={"model": "context", "vocabulary": 8, "eos_rate": 0.1}))
+    (record,) = project.records().values()
+    assert record.answers.repeated_share.value is not None
+    assert bool(record.answers.past_end.value) == ignores
+    assert any("after an end that ignore_eos passes over" in word for word in record.warnings) == ignores

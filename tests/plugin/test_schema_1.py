@@ -26,6 +26,7 @@ NEW = (
     "target_alone.tokens_per_second",
     "coverage.exercised",
     "acceptance.rate_per_request",
+    "answers.",
     "target_alone.drift",
     "target_alone.latency.",
     "throughput.steady_",
@@ -56,8 +57,9 @@ REWORDED = (
 MORE_ROUNDS: dict[str, Callable[[Any], Any]] = {
     "verdict.counts": lambda told: set(told or ()),
     "verdict.findings": lambda told: {(each["request"], each["outcome"], each.get("position")) for each in told or ()},
+    "warnings": lambda told: [each for each in told or () if "go in circles" not in each],
 }
-"""What has warm-up rounds in it since: each is compared in what more rounds do not change."""
+"""What has warm-up rounds, or loops, in it since: each is compared in what these do not change."""
 
 
 def differences(then: Any, now: Any, place: str = "") -> Iterator[str]:

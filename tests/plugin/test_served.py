@@ -301,6 +301,19 @@ def test_a_command_that_drafts_without_its_speculation_is_no_baseline(project: P
     result.stdout.fnmatch_lines(["*the baseline drafted*"])
 
 
+@pytest.mark.parametrize("drafts", [False, True])
+def test_a_reference_at_a_url_must_not_draft(project: Project, start: Start, drafts: bool) -> None:
+    """The one server that is named answers for the target alone: nothing is compared with it, if it drafts itself."""
+    reference = {"url": start(alone=not drafts).url, "vocabulary": 103, "context": 512}
+    project.tests(SOUND_TEST, header=MARK.replace("server=", f"reference={reference!r}, server="))
+    result = project.run("--benchmark-timer=time.perf_counter", *AT_ONCE)
+    result.assert_outcomes(**{"failed" if drafts else "passed": 1})
+    if drafts:
+        result.stdout.fnmatch_lines(
+            ["the baseline drafted * tokens: *the server at its url", "* served *engine error*"]
+        )
+
+
 @pytest.mark.usefixtures("watched_to_its_end")
 def test_a_server_that_dies_is_red_and_the_rest_of_the_session_runs(project: Project) -> None:
     """The other test has a server of its own."""
@@ -336,6 +349,7 @@ def _what_is_told_of(fault: str, printed: str) -> str:
         ({"command": "serve"}, "server['command'] is 'serve': 'str' instances are not allowed"),
         ({"protocol": "sglang", "endpoint": "chat"}, "sglang streams no token ids by chat"),
         ({"stream": False, "endpoint": "chat"}, "a server is asked by chat in streams only"),
+        ({"prompt": "messages"}, "say server['endpoint'] = \"chat\" too"),
     ],
 )
 def test_a_wrong_mark_is_refused_when_tests_are_collected(

@@ -21,6 +21,7 @@ from pytest_specdec.record.figure import Spread as Spread
 from pytest_specdec.record.figure import missing as missing
 from pytest_specdec.record.parts import (
     AcceptancePart,
+    AnswersPart,
     AskedPart,
     BaselinePart,
     CoveragePart,
@@ -75,6 +76,7 @@ class Record(Part):
     throughput: ThroughputPart = ThroughputPart()
     latency: LatencyPart = LatencyPart()
     acceptance: AcceptancePart = AcceptancePart()
+    answers: AnswersPart = AnswersPart()
     target_alone: TargetAlonePart = TargetAlonePart()
     speedup: SpeedupPart = SpeedupPart()
     roofline: RooflinePart = RooflinePart()

@@ -250,7 +250,10 @@ class ExercisedPart(Part):
         NOTHING
     )
     preemptions: Annotated[Figure[int], "requests that gave up their place in the cache"] = NOTHING
-    fields: Annotated[tuple[str, ...], "of requests: sampling fields, stop, min_tokens, eos"] = ()
+    fields: Annotated[
+        tuple[str, ...],
+        "of requests: sampling fields, stop, min_tokens, eos, chat_template_kwargs; max_tokens where they differ",
+    ] = ()
 
 
 class CoveragePart(Part):
@@ -353,6 +356,19 @@ class AcceptancePart(Part):
         """What is accepted in each kind of question, the longest steps first: for these it pays most."""
         ordered = sorted(self.by_category, key=lambda each: -(each.delivered_tokens_per_step.value or 0.0))
         return "; ".join(map(str, ordered))
+
+
+class AnswersPart(Part):
+    """Whether the answers are a user's, or loops and what comes after an end, which drafters guess at little cost."""
+
+    repeated_share: Annotated[
+        Figure[float], "of their runs of eight tokens, those that stood in the same answer before"
+    ] = NOTHING
+    past_end: Annotated[Figure[int], "tokens", "after an EOS that `ignore_eos` passes over"] = NOTHING
+    tokens_per_step_to_end: Annotated[
+        Figure[float], "tokens", "of the steps of answers that went on past their end: those that began up to it"
+    ] = NOTHING
+    tokens_per_step_past_end: Annotated[Figure[float], "tokens", "those that began past it"] = NOTHING
 
 
 class TargetAlonePart(Part):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.hardware import cores, gpus, processor
 from pytest_specdec.metrics.acceptance import acceptance_part
+from pytest_specdec.metrics.answers import answers_part, warn_of_answers
 from pytest_specdec.metrics.base import (
     differing_settings,
     target_alone_part,
@@ -37,6 +38,7 @@ from pytest_specdec.run.judge import Judgement
 from pytest_specdec.run.measure import Measured, Sweep
 from pytest_specdec.run.session import Arms
 from pytest_specdec.verdict.coverage import coverage_part, exercised_part, kind_of, would_have_seen
+from pytest_specdec.verdict.limits import Facts
 from pytest_specdec.workloads.workload import Workload
 
 if TYPE_CHECKING:
@@ -67,6 +69,7 @@ def _whole(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: 
     workload, about = measured.arms.workload, measured.about
     places = None if workload.arrivals_s else workload.concurrency
     told = {"details": to_json(about.details), "differences": to_json(settings)}
+    answers = answers_part(workload.requests, rounds.runs, Facts.of(about).eos_token_ids)
     exercised = exercised_part(workload.requests, rounds.judged, about.details, about.context, spec.gamma)
     return Record(
         asked=asked_part(spec, scenario),
@@ -77,6 +80,7 @@ def _whole(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: 
         throughput=replace(throughput_part(rounds, places), waited_for_cores=measured.waited),
         latency=latency_part(rounds),
         acceptance=acceptance_part(rounds, spec.most_drafted, workload.categories),
+        answers=answers,
         target_alone=target_alone_part(base),
         speedup=with_steady_ratio(speedup, rounds, base.rounds, places) if base is not None else speedup,
         roofline=_roofline(measured, speedup),
@@ -87,6 +91,7 @@ def _whole(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: 
         warnings=(
             *warnings_of(rounds, base, workload.keeps_prefix_cache),
             *warn_of_differences(settings),
+            *warn_of_answers(answers, rounds.tokens),
             *(warn_of_fewer_places(about, workload.concurrency) if scenario.load.kind == "closed" else ()),
         ),
         notes=tuple(workload.notes),

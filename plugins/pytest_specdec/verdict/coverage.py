@@ -61,7 +61,7 @@ def exercised_part(
         cached_tokens=_total(run.prefix_cache_hits for run in runs),
         cached_answers=_total(map(_cached_answers, runs)),
         preemptions=_total(run.preemptions for run in runs),
-        fields=tuple(sorted({name for request in requests for name in _fields(request)})),
+        fields=tuple(sorted({name for request in requests for name in _fields(request)} | _lengths(requests))),
     )
 
 
@@ -121,6 +121,13 @@ def _fields(request: Request) -> Iterator[str]:
     yield from (name for name in ("stop", "stop_token_ids", "min_tokens") if getattr(request, name))
     if not request.ignore_eos:
         yield "eos"
+    if request.whole_conversation is not None and request.whole_conversation.template:
+        yield "chat_template_kwargs"
+
+
+def _lengths(requests: Sequence[Request]) -> set[str]:
+    """The limit of tokens, where requests have different ones."""
+    return {"max_tokens"} if len({request.max_tokens for request in requests}) > 1 else set()
 
 
 def _value(figure: Figure[int]) -> int:

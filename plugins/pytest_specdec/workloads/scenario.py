@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
@@ -38,7 +39,7 @@ from pytest_specdec.workloads.prompts import (
     no_chat_template,
 )
 from pytest_specdec.workloads.traces import Trace
-from pytest_specdec.workloads.workload import Limits, Request, Workload
+from pytest_specdec.workloads.workload import Conversation, Limits, Request, Workload
 
 _T = TypeVar("_T")
 _MOST_TOLD = 20
@@ -382,7 +383,9 @@ class Scenario(BaseModel):
         """
         due, source = self.due_s, self.source
         count = len(due) or self.prompt_count
-        drawing = Drawing(count, self.seed, vocabulary, encode, encode_messages)
+        talks: dict[tuple[int, ...], Conversation] = {}
+        by_template = partial(_write, encode_messages, self.chat_template_kwargs, talks)
+        drawing = Drawing(count, self.seed, vocabulary, encode, by_template)
         prompts = self._of_source(lambda count, seed: source.draw(drawing), count)
         told = self._of_source(source.output_lengths, count) if self.output_length == "source" else None
         answers = [min(length, self.max_tokens) for length in told or [self.max_tokens] * count]
@@ -392,7 +395,8 @@ class Scenario(BaseModel):
         names = [f" ({source.short_name}{item.at})" for item in chosen.items] or [""] * count
         _refuse(self._faults(prompts, answers, names, Limits(vocabulary, context)))
         fields = cycle(self.sampling_in_turn or ({},))
-        requests = tuple(map(self._request, range(count), prompts, answers, fields))
+        rows = map(self._request, range(count), prompts, answers, fields)
+        requests = tuple(replace(each, conversation=talks.get(each.prompt_ids)) for each in rows)
         return Workload(
             self.name,
             requests,
@@ -446,6 +450,19 @@ class Scenario(BaseModel):
             fields["seed"] += row
         ends = self.min_tokens, self.ignore_eos, self.stop_token_ids, self.stop
         return Request(tuple(prompt), answer, *ends, fields)
+
+
+def _write(
+    encode_messages: EncodeMessages,
+    template: Mapping[str, Any],
+    kept: dict[tuple[int, ...], Conversation],
+    talks: Sequence[Sequence[Mapping[str, str]]],
+) -> list[list[int]]:
+    """The conversations as token ids; of which one each prompt was written is kept."""
+    prompts = encode_messages(talks)
+    for talk, ids in zip(talks, map(tuple, prompts), strict=True):
+        kept[ids] = Conversation(tuple(talk), template, ids)
+    return prompts
 
 
 def _from_source(ask: Callable[[], _T]) -> _T:

@@ -11,12 +11,22 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class Conversation:
+    """Messages, what a chat template was given beside them, and the `prompt_ids` that it made of both."""
+
+    messages: tuple[Mapping[str, Any], ...]
+    template: Mapping[str, Any]
+    prompt_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Request:
     """One prompt and the limits of its answer, greedy unless `sampling` says otherwise.
 
     `max_tokens`, `min_tokens`: bounds on the delivered tokens. `ignore_eos`: decode to `max_tokens` whatever comes.
     `stop_token_ids`, `stop`: further ends, as ids and as text. `sampling`: non-default sampling fields under the
-    engine's own names (e.g. "frequency_penalty"), passed through to both arms alike.
+    engine's own names (e.g. "frequency_penalty"), passed through to both arms alike. `conversation`: of what the prompt
+    was written, for a server that writes it itself.
     """
 
     prompt_ids: tuple[int, ...]
@@ -26,6 +36,13 @@ class Request:
     stop_token_ids: tuple[int, ...] = ()
     stop: tuple[str, ...] = ()
     sampling: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    conversation: Conversation | None = field(default=None, compare=False)
+
+    @property
+    def whole_conversation(self) -> Conversation | None:
+        """The one that the prompt was written of; None where there is none, or the prompt goes on after it."""
+        told = self.conversation
+        return told if told is not None and told.prompt_ids == self.prompt_ids else None
 
     def stop_tokens(self, eos_token_ids: Iterable[int]) -> frozenset[int]:
         """Token ids that end this answer, given the model's own."""
@@ -33,7 +50,7 @@ class Request:
 
     def wire(self) -> dict[str, Any]:
         """Plain values, as they cross to a worker."""
-        plain = {each.name: getattr(self, each.name) for each in fields(self)}
+        plain = {each.name: getattr(self, each.name) for each in fields(self) if each.compare}
         told = {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
         return {**told, "sampling": dict(self.sampling)}
 

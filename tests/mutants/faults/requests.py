@@ -60,6 +60,17 @@ class FieldsOfANeighbour(Decoder):
         return super().decode(replace(workload, requests=requests), index, start)
 
 
+@fault("max_tokens of a neighbour")
+class LengthOfANeighbour(Decoder):
+    """Every answer gets the length that the request before it asks for."""
+
+    def decode(self, workload: Workload, index: int, start: float) -> Answer:
+        """Of the first that of the last."""
+        other = replace(workload.requests[index], max_tokens=workload.requests[index - 1].max_tokens)
+        requests = (*workload.requests[:index], other, *workload.requests[index + 1 :])
+        return super().decode(replace(workload, requests=requests), index, start)
+
+
 @fault("BOS doubled")
 class BosDoubled(Decoder):
     """A second BOS is put before the prompt, and reported."""

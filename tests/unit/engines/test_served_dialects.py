@@ -15,7 +15,7 @@ from pytest_specdec.engines.server.plan import ServerPlan
 from pytest_specdec.engines.server.process import command_line
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.generation import Chunk, Speculation
-from pytest_specdec.workloads.workload import Request
+from pytest_specdec.workloads.workload import Conversation, Request
 
 ASKED = Request((5, 9), 3)
 USAGE = {"prompt_tokens": 2, "completion_tokens": 3}
@@ -223,6 +223,38 @@ def test_a_whole_answer_is_asked_for_without_a_stream() -> None:
     """vLLM refuses stream options then."""
     body = Asking(VLLM, "m", streams=False).body(Request((5,), 4), None)
     assert body.keys() & {"stream", "stream_options"} == set()
+
+
+TALK = Conversation(({"role": "user", "content": "Hi"},), {"enable_thinking": False}, (5, 6))
+SAID = Request((5, 6), 4, conversation=TALK)
+
+
+def test_a_conversation_goes_as_it_is_with_what_its_template_takes() -> None:
+    """By chat, where messages are asked for; else the same prompt goes as text, or as ids."""
+    asking = Asking(VLLM, "m", chat=True, as_messages=True)
+    body = asking.body(SAID, None)
+    assert asking.route(SAID).path == "/v1/chat/completions"
+    assert (body["messages"], body["chat_template_kwargs"]) == ([*TALK.messages], {"enable_thinking": False})
+    by_text = Asking(VLLM, "m", chat=True, as_text=True).body(SAID, "<u>Hi")
+    assert by_text["messages"] == [{"role": "user", "content": "<u>Hi"}]
+    assert "chat_template_kwargs" not in by_text
+    assert Asking(VLLM, "m").body(SAID, None)["prompt"] == [5, 6]
+
+
+@pytest.mark.parametrize("request_", [Request((5, 6), 4), replace(SAID, prompt_ids=(5, 6, 7))], ids=["ids", "longer"])
+def test_what_is_no_conversation_goes_as_ids(request_: Request) -> None:
+    """As a further turn does, after an answer's own ids, and a second look's prompt."""
+    asking = Asking(VLLM, "m", chat=True, as_messages=True)
+    assert asking.route(request_).path == "/v1/completions"
+    assert asking.body(request_, None)["prompt"] == [*request_.prompt_ids]
+
+
+def test_messages_are_under_the_servers_own_template() -> None:
+    """A server that is started here for messages is given none; for a prompt as text, one that adds nothing."""
+    spec = EngineSpec(backend="server", target="t")
+    places = {"model": "/m", "draft": "", "host": "h", "port": 1}
+    plans = [ServerPlan(endpoint="chat", prompt=prompt) for prompt in ("messages", "text")]
+    assert ["--chat-template" in command_line(plan, spec, places, on_cpu=True) for plan in plans] == [False, True]
 
 
 def test_the_target_alone_is_vllm_without_speculation_and_with_raw_logits() -> None:

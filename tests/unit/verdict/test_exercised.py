@@ -13,7 +13,7 @@ from pytest_specdec.generation import Chunk, Generation, Run, Speculation
 from pytest_specdec.record import Figure
 from pytest_specdec.verdict.coverage import DEMANDS, NO_SIZE, UNTOLD, Drafting, exercised_part, unmet
 from pytest_specdec.workloads.scenario import Demand
-from pytest_specdec.workloads.workload import Request
+from pytest_specdec.workloads.workload import Conversation, Request
 
 REQUEST = Request((5,) * 14, 12, min_tokens=2, ignore_eos=False, sampling={"temperature": 0.0, "min_p": 0.1})
 CHUNKS = (Chunk(0.0, 1), Chunk(1.0, 4), Chunk(2.0, 1), Chunk(3.0, 2))  # positions 14, 15 to 18, 19, 20 and 21
@@ -30,6 +30,19 @@ def test_steps_ends_and_edges_are_counted() -> None:
     assert (part.longest_prompt, part.longest_output) == (14, 8)
     assert (part.cached_tokens, part.preemptions) == (Figure(8), Figure(None, UNTOLD))
     assert part.fields == ("eos", "min_tokens")
+
+
+def test_lengths_of_their_own_and_what_a_template_was_given_are_told() -> None:
+    """Of a prompt that was written of a conversation, and not of one that goes on after it."""
+    talk = Conversation(({"role": "user", "content": "Hi"},), {"enable_thinking": True}, REQUEST.prompt_ids)
+    said = replace(REQUEST, conversation=talk)
+    asked = [said, replace(said, max_tokens=13), replace(said, prompt_ids=(*REQUEST.prompt_ids, 6))]
+    told = [exercised_part(requests, [RUN], {}, 24, 3).fields for requests in ([asked[0]], asked[:2], asked[2:])]
+    assert told == [
+        ("chat_template_kwargs", "eos", "min_tokens"),
+        ("chat_template_kwargs", "eos", "max_tokens", "min_tokens"),
+        ("eos", "min_tokens"),
+    ]
 
 
 def test_a_step_of_one_token_crosses_nothing() -> None:

@@ -6,6 +6,7 @@ import json
 import sys
 import types
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,22 @@ def test_a_column_of_texts(format: str, path: str, text: str) -> None:
     assert list_prompts(scenario(format, path, text)) == ["ab", "c"]
     assert list_prompts(scenario(format, path, text, top="count = 1")) == ["ab"]
     assert list_prompts(scenario(format, path, text, "chat_template = true")) == ["<u:ab><a:", "<u:c><a:"]
+
+
+def test_a_request_keeps_the_conversation_that_its_prompt_was_written_of() -> None:
+    """For a server that writes it itself; it is no part of what is decoded, nor of its digest."""
+    rows = lines({"messages": TALK}, {"messages": [ASK]})
+    asked, top = 'column = "messages"\nchat_template = true', "chat_template_kwargs = { thinking = true }"
+    made = scenario("jsonl", "d.jsonl", rows, asked, top).realise(1000, 1000, letters, chat)
+    kept = [request.whole_conversation for request in made.requests]
+    assert [each and (each.messages, each.template) for each in kept] == [
+        ((SYSTEM, ASK), {"thinking": True}),
+        ((ASK,), {"thinking": True}),
+    ]
+    bare = replace(made, requests=tuple(replace(each, conversation=None) for each in made.requests))
+    assert (bare, bare.digest) == (made, made.digest)
+    plain = scenario("jsonl", "d.jsonl", rows, 'column = "messages"\nchat_template = false')
+    assert {each.conversation for each in plain.realise(1000, 1000, letters, chat).requests} == {None}
 
 
 def test_a_column_of_a_parquet_file() -> None:

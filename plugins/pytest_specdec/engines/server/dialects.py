@@ -194,26 +194,34 @@ def found_at(event: Any, path: Path) -> Any:
 class Asking:
     """How this server is asked: its dialect, the model's name there, and whether by chat.
 
-    `as_text`: prompts go as text, which the server encodes itself. `streams`: answers come piece by piece.
+    `as_text`: prompts go as text, which the server encodes itself. `as_messages`: as conversations, which its own chat
+    template writes; what is none, as a prompt that goes on after an answer, goes as ids, and not by chat. `streams`:
+    answers come piece by piece.
     """
 
     dialect: Dialect
     model: str
     chat: bool = False
     as_text: bool = False
+    as_messages: bool = False
     streams: bool = True
 
     @property
-    def route(self) -> Route:
+    def usual_route(self) -> Route:
         """Where answers are asked for."""
         return self.dialect.chat if self.chat and self.dialect.chat else self.dialect.completions
 
+    def route(self, request: Request) -> Route:
+        """Where the answer to this request is asked for."""
+        as_ids = self.as_messages and request.whole_conversation is None
+        return self.dialect.completions if as_ids else self.usual_route
+
     def body(self, request: Request, text: str | None) -> dict[str, Any]:
         """The JSON of a request; `text` is the prompt as text where it goes as text."""
-        route, dialect = self.route, self.dialect
+        route, dialect = self.route(request), self.dialect
         return {
             "model": self.model,
-            route.prompt: self._prompt(request, text),
+            **self._prompt(request, route, text),
             route.limit: request.max_tokens,
             **({"stream": True, "stream_options": {"include_usage": True}} if self.streams else {}),
             **dialect.neutral,
@@ -222,10 +230,14 @@ class Asking:
             **request.sampling,
         }
 
-    def _prompt(self, request: Request, text: str | None) -> Any:
-        if self.chat:
-            return [{"role": "user", "content": text}]
-        return text if self.as_text else list(request.prompt_ids)
+    def _prompt(self, request: Request, route: Route, text: str | None) -> dict[str, Any]:
+        talk = request.whole_conversation if self.as_messages else None
+        if talk is not None:
+            template = {"chat_template_kwargs": dict(talk.template)} if talk.template else {}
+            return {route.prompt: list(map(dict, talk.messages)), **template}
+        if self.as_text and self.chat:
+            return {route.prompt: [{"role": "user", "content": text}]}
+        return {route.prompt: text if self.as_text else list(request.prompt_ids)}
 
 
 def _limits(request: Request) -> dict[str, Any]:

@@ -63,7 +63,7 @@ class ServedEngine:
         if self._plan.url is None:
             self._start(places, load_timeout)
         plan = self._plan
-        self._asking = Asking(plan.dialect, self._model(), plan.by_chat, plan.as_text, plan.stream)
+        self._asking = Asking(plan.dialect, self._model(), plan.by_chat, plan.as_text, plan.as_messages, plan.stream)
         self.description = self._describe()
         self._before = self._read_counters()
 
@@ -126,7 +126,7 @@ class ServedEngine:
             "protocol": self._plan.dialect.name,
             "served_model": self._asking.model,
             ADAPTER: self._adapter,
-            "endpoint": self._asking.route.path,
+            "endpoint": self._asking.usual_route.path,
         }
         return Description(
             vocabulary=facts.vocabulary or 0,
@@ -192,7 +192,9 @@ class ServedEngine:
         self._workload = workload
         dues = workload.arrivals_s or (None,) * len(workload.requests)
         pairs = zip(workload.requests, dues, strict=True)
-        self._exchanges = [Exchange(self._asking.route.path, self._body(request), due) for request, due in pairs]
+        self._exchanges = [
+            Exchange(self._asking.route(request).path, self._body(request), due) for request, due in pairs
+        ]
         if self._plan.dialect.reset and not workload.keeps_prefix_cache:
             self._client.answers(self._plan.dialect.reset, self._timeout, {})
         self._client.warm(self._ready, min(workload.concurrency, len(workload.requests)))

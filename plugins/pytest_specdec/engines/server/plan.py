@@ -41,7 +41,7 @@ class ServerPlan(BaseModel):
     ready: str | None = None
     metrics: str | None = None
     endpoint: Literal["completions", "chat"] = "completions"
-    prompt: Literal["ids", "text"] = "ids"
+    prompt: Literal["ids", "text", "messages"] = "ids"
     stream: bool = True
     model: str | None = None
     api_key_from: str | None = None
@@ -72,6 +72,8 @@ class ServerPlan(BaseModel):
             raise invalid("a server has a url (it runs) or a command (it is started here), not both")
         if self.by_chat and self.dialect.chat is None:
             raise invalid(f"{self.protocol} streams no token ids by chat: leave server['endpoint'] out")
+        if self.as_messages and not self.by_chat:
+            raise invalid("messages are written into a prompt by chat alone: say server['endpoint'] = \"chat\" too")
         if self.by_chat and not self.stream:
             raise invalid("a server is asked by chat in streams only: leave server['stream'] out")
         return self
@@ -97,9 +99,14 @@ class ServerPlan(BaseModel):
         return self.endpoint == "chat"
 
     @property
+    def as_messages(self) -> bool:
+        """Whether conversations go as they are, for the server's own chat template to write."""
+        return self.prompt == "messages"
+
+    @property
     def as_text(self) -> bool:
         """Whether prompts go as text."""
-        return self.by_chat or self.prompt == "text"
+        return not self.as_messages and (self.by_chat or self.prompt == "text")
 
     def headers(self) -> dict[str, str]:
         """The key, if one is needed. Raises ConfigurationError if its variable is not set."""

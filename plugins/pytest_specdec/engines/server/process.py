@@ -51,7 +51,7 @@ def _vllm_options(plan: ServerPlan, spec: EngineSpec, ours: bool, on_cpu: bool) 
         options |= {"enable_prompt_tokens_details": True}  # how many of them were cached
         options |= {"max_model_len": spec.max_model_len} if spec.max_model_len else {}
         options |= {"enforce_eager": True} if on_cpu else {}
-        options |= {"chat_template": AS_IT_IS_WRITTEN} if plan.by_chat else {}
+        options |= {"chat_template": AS_IT_IS_WRITTEN} if plan.by_chat and plan.as_text else {}
     said = {name: value for name, value in spec.options.items() if name != ADAPTER}
     adapted = {"enable_lora": True, "lora_modules": [f"{ADAPTER}={spec.adapter}"]} if spec.adapter else {}
     return options | adapted | said

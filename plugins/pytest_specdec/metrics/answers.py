@@ -1,0 +1,82 @@
+"""What the answers were: loops, and what was decoded past the target's own end. Both are easy to draft.
+
+A model that goes in circles, or that `ignore_eos` drives past its end, emits what a drafter guesses at little cost.
+Such figures are right and say nothing of a user's answers, so the share is told, and tokens a step before and past the
+end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from itertools import accumulate
+from statistics import mean
+
+from pytest_specdec.generation import Chunk, Generation, Run
+from pytest_specdec.metrics.rounds import NO_STEPS
+from pytest_specdec.record import Figure
+from pytest_specdec.record.parts import AnswersPart
+from pytest_specdec.workloads.workload import Request
+
+RUN_LENGTH = 8
+MANY = 0.5
+SOME = 0.1
+TOO_SHORT = f"no answer has more than {RUN_LENGTH} tokens"
+NO_END_KNOWN = "the engine does not tell which token ends an answer"
+NONE_PAST = "no step began past the end of its answer"
+
+
+def answers_part(requests: Sequence[Request], runs: Sequence[Run], ends: Collection[int]) -> AnswersPart:
+    """Of the timed rounds. `ends`: the target's EOS tokens."""
+    answers = [pair for run in runs for pair in zip(requests, run.generations, strict=True)]
+    share = _repeated_share([answer for _, answer in answers])
+    if not ends:
+        return AnswersPart(repeated_share=share, past_end=Figure(None, NO_END_KNOWN))
+    went_on = [(answer, at) for request, answer in answers if (at := _end(request, answer, ends)) is not None]
+    steps = [(chunk.tokens, began > end) for answer, end in went_on for chunk, began in _steps(answer)]
+    told = all(answer.chunks for answer, _ in went_on)
+    to_end, past = ([tokens for tokens, late in steps if told and late == each] for each in (False, True))
+    why = NO_STEPS if went_on and not told else NONE_PAST
+    return AnswersPart(
+        repeated_share=share,
+        past_end=Figure(sum(len(answer.token_ids) - end - 1 for answer, end in went_on)),
+        tokens_per_step_to_end=Figure(mean(to_end) if to_end else None, why),
+        tokens_per_step_past_end=Figure(mean(past) if past else None, why),
+    )
+
+
+def _repeated_share(answers: Sequence[Generation]) -> Figure[float]:
+    """Of all runs of RUN_LENGTH tokens, those that stood in the same answer before; of equal ones one is searched."""
+    known = {each: _runs_of(each) for each in {answer.token_ids for answer in answers}}
+    told = [known[answer.token_ids] for answer in answers]
+    of = sum(count for count, _ in told)
+    return Figure(sum(repeated for _, repeated in told) / of if of else None, TOO_SHORT)
+
+
+def _runs_of(tokens: Sequence[int]) -> tuple[int, int]:
+    """How many runs of tokens an answer has, and how many of them stood in it before."""
+    runs = [tuple(tokens[at : at + RUN_LENGTH]) for at in range(len(tokens) - RUN_LENGTH + 1)]
+    return len(runs), len(runs) - len(set(runs))
+
+
+def _end(request: Request, answer: Generation, ends: Collection[int]) -> int | None:
+    """Where the target would have ended an answer that had to go on."""
+    first = next((at for at, token in enumerate(answer.token_ids[:-1]) if token in ends), None)
+    return first if request.ignore_eos else None
+
+
+def _steps(answer: Generation) -> Iterator[tuple[Chunk, int]]:
+    """Its chunks, and the place of the first token of each."""
+    begins = accumulate((chunk.tokens for chunk in answer.chunks), initial=0)
+    return zip(answer.chunks, begins, strict=False)
+
+
+def warn_of_answers(part: AnswersPart, tokens: int) -> list[str]:
+    """What a reader of the figures must know: that the answers are loops, or go on where a user's would have ended."""
+    words, share, past = [], part.repeated_share.value, part.past_end.value
+    if share is not None and share >= MANY:
+        words.append(f"the answers go in circles, {share:.0%} of their runs of {RUN_LENGTH} tokens stood there before")
+    if past and past >= SOME * tokens:
+        told = [part.tokens_per_step_to_end.value, part.tokens_per_step_past_end.value]
+        steps = f": {told[1]:.3g} tokens a step there, {told[0]:.3g} before" if told[0] and told[1] else ""
+        words.append(f"{past / tokens:.0%} of the tokens come after an end that ignore_eos passes over{steps}")
+    return words
