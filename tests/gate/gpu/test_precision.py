@@ -21,6 +21,12 @@ ALIKE = {
     "triton": {"attention_backend": "TRITON_ATTN"},
     "flex": {"attention_backend": "FLEX_ATTENTION"},
 }
+INVARIANT = {
+    **PAIR,
+    "options": SMALL,
+    "environment": {"VLLM_BATCH_INVARIANT": "1"},
+    "scenario": "scenarios/gpu/thirty-two.toml",
+}
 FLASHINFER = SMALL | {"attention_backend": "FLASHINFER"}
 
 pytestmark = [pytest.mark.gpu, pytest.mark.thorough, pytest.mark.engine("vllm")]
@@ -56,13 +62,13 @@ def test_an_adapter_in_both_arms_is_green(specdec, vllm_spec, scenario, tmp_path
     assert record.verdict.outcome in ("identical", "tie")
 
 
-@pytest.mark.specdec(
-    **PAIR,
-    **DRAFT,
-    options=SMALL,
-    environment={"VLLM_BATCH_INVARIANT": "1"},
-    scenario="scenarios/gpu/thirty-two.toml",
-)
+@pytest.mark.specdec(**INVARIANT)
+def test_batch_invariance_of_the_target(specdec, vllm_ar, scenario):
+    """At batch 1 and 32 alike."""
+    assert specdec(vllm_ar, scenario).verdict.outcome == "identical"
+
+
+@pytest.mark.specdec(**INVARIANT, **DRAFT)
 def test_batch_invariance_leaves_no_tie(specdec, vllm_spec, scenario):
     """Then only identical passes."""
     assert specdec(vllm_spec, scenario).verdict.outcome == "identical"
