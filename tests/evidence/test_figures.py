@@ -250,6 +250,7 @@ def _rates(record: Record) -> list[float]:
 RUNS: dict[str, Callable[[str], bool]] = {
     "`llama-8b`, one card": lambda run: "one-card" in run or run == "h200-memory-llama",
     "`llama-8b` with a head, from 1 to 256 at once": lambda run: run == "h200-map",
+    "`llama-8b` with other drafts, not alone on the card": lambda run: run == "h200-map-heads",
     "`qwen3-8b`, one card": lambda run: run.startswith("h200-g") or run == "h200-quick",
     "`llama-8b`, two cards": lambda run: "tensor-parallel" in run,
 }
@@ -275,14 +276,17 @@ def _off(record: Record) -> list[float | None]:
 
 
 def off_table(off: dict[str, list[list[float | None]]]) -> str:
-    """Medians and worst cases; and how often the last column is too high."""
+    """Medians and worst cases, – where one γ predicts none; and how often the last column is too high."""
     lines = [
         "| runs | speed-ups | `predicted` | `predicted_with_verify_cost` | expected tokens · target step / own step |",
         "|---|---|---|---|---|",
     ]
     for name, rows in off.items():
         columns = [[abs(each) for each in column if each is not None] for column in zip(*rows, strict=True)]
-        cells = [f"{math.expm1(median(each)):.0%}, {math.expm1(max(each)):.0%} ({len(each)})" for each in columns]
+        cells = [
+            f"{math.expm1(median(each)):.0%}, {math.expm1(max(each)):.0%} ({len(each)})" if each else "–"
+            for each in columns
+        ]
         lines.append(f"| {name} | {len(rows)} | " + " | ".join(cells) + " |")
     direct = [row[-1] or 0.0 for rows in off.values() for row in rows]
     return (

@@ -1,8 +1,8 @@
 """On a GPU: precision and kernels as users set them, on a pair whose near-ties are real.
 
 What both arms have alike must never be red: weights in eight bits, a KV cache in eight bits, another attention kernel,
-a LoRA adapter, batch invariance. What one arm alone has is told by name and red on real text, which needs no GPU:
-tests/engines.
+a LoRA adapter, batch invariance of the target. What one arm alone has is told by name and red on real text, which
+needs no GPU: tests/engines.
 """
 
 from dataclasses import replace
@@ -69,6 +69,10 @@ def test_batch_invariance_of_the_target(specdec, vllm_ar, scenario):
 
 
 @pytest.mark.specdec(**INVARIANT, **DRAFT)
-def test_batch_invariance_leaves_no_tie(specdec, vllm_spec, scenario):
-    """Then only identical passes."""
-    assert specdec(vllm_spec, scenario).verdict.outcome == "identical"
+def test_batch_invariance_is_not_that_of_verification(specdec, vllm_spec, scenario):
+    """vLLM 0.26 promises it over batches, not over the γ + 1 tokens of a step: near-ties, red where it was asked for.
+
+    github.com/vllm-project/vllm/issues/54506: once that holds, this gate is identical, and this test says so.
+    """
+    with pytest.raises(pytest.fail.Exception, match="VLLM_BATCH_INVARIANT was asked for, and a tie is none then"):
+        specdec(vllm_spec, scenario)
