@@ -247,7 +247,7 @@ def test_an_endpoint_without_the_model_names_both(start: Start) -> None:
 def test_an_endpoint_that_cannot_rate_points_to_a_reference(start: Start) -> None:
     """The remedy is in the error."""
     with pytest.raises(EngineError, match=r'name a reference in this process, e\.g\. .*reference="vllm"'):
-        start(alone=True, protocol="sglang").score([SOUND], [AFTER_12])
+        start(alone=True, protocol="trtllm").score([SOUND], [AFTER_12])
 
 
 MARK = f"""

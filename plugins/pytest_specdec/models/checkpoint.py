@@ -94,9 +94,16 @@ def configuration(recipe: Constructed) -> dict[str, Any]:
         **special_ids(recipe),
         **(EAGLE3 if isinstance(recipe, Eagle3Recipe) else {}),
         **(DFLASH if isinstance(recipe, DFlashRecipe) else {}),
-        **({"draft_vocab_size": len(draft_ids(recipe))} if len(draft_ids(recipe)) < recipe.vocab else {}),
+        **_of_head(recipe),
         **({"num_nextn_predict_layers": 1} if shape.architecture == "mimo" else {}),
     }
+
+
+def _of_head(recipe: Constructed) -> dict[str, Any]:
+    """What an EAGLE head says of its engine, or of an output head of its own."""
+    if isinstance(recipe, EagleRecipe) and recipe.engine:
+        return {"architectures": ["LlamaForCausalLMEagle"]}
+    return {"draft_vocab_size": len(draft_ids(recipe))} if len(draft_ids(recipe)) < recipe.vocab else {}
 
 
 def _configuration_of_medusa(recipe: MedusaRecipe) -> dict[str, Any]:
@@ -175,6 +182,15 @@ def write_constructed(recipe: Constructed, folder: Path, shard_bytes: int = SHAR
     _write_json(folder / "generation_config.json", generation_configuration(recipe))
     write_tokenizer(folder, recipe.vocab, recipe.max_position_embeddings)
     _write_tensors(recipe, folder, shard_bytes)
+    if isinstance(recipe, EagleRecipe) and recipe.engine and recipe.draft_vocab is not None:
+        _write_token_map(recipe, folder)
+
+
+def _write_token_map(recipe: EagleRecipe, folder: Path) -> None:
+    """SGLang's list of what a head can propose, as `--speculative-token-map` reads it."""
+    import torch
+
+    torch.save(list(draft_ids(recipe)), folder / "token_map.pt")
 
 
 def tensor_seed(seed: int, name: str) -> int:

@@ -19,7 +19,6 @@ from pytest_specdec.models.recipe import (
     Constructed,
     ConstructedRecipe,
     DraftRecipe,
-    Eagle3Recipe,
     EagleRecipe,
     TargetRecipe,
 )
@@ -151,7 +150,7 @@ def class_maps(recipe: Constructed, memory: Memory) -> Maps:
 
 def draft_ids(recipe: Constructed) -> Sequence[int]:
     """The ids that this model can emit, in order: all that it knows, or those of a reduced draft vocabulary."""
-    if not isinstance(recipe, Eagle3Recipe) or recipe.draft_vocab is None:
+    if not isinstance(recipe, EagleRecipe) or recipe.draft_vocab is None:
         return range(recipe.vocab)
     drawn = random.Random(f"draft_vocab:{recipe.seed}")
     return sorted(drawn.sample(range(SPECIAL_IDS, recipe.vocab), recipe.draft_vocab))

@@ -140,15 +140,35 @@ class EagleRecipe(ConstructedRecipe):
     With `alpha` = 1 it borrows the embedding too, and everything it proposes is accepted by a target without a margin.
     Below that it carries an embedding of its own, in which the disagreeing tokens stand for others; `target_seed` must
     then be the target's `seed`.
+
+    `draft_vocab`: how many ordinary tokens it can propose, drawn by `seed`; the others are never proposed. None is all.
+    `engine`: which engine reads it, where that is not vLLM. SGLang gives every head the target's embedding, so there a
+    head is wrong by its draft vocabulary alone, whose ids lie beside it as SGLang's token map.
     """
 
     kind: ClassVar[str] = "eagle"
     alpha: float = 1.0
     target_seed: int = 0
+    draft_vocab: int | None = None
+    engine: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_alpha(self.name, self.alpha)
+        if self.engine and self.alpha < 1:
+            raise ModelError(
+                f"{self.name}: SGLang gives a head the target's embedding, which leaves no alpha: give draft_vocab=N"
+            )
+        if self.draft_vocab is not None:
+            self._check_draft_vocab(self.draft_vocab)
+
+    def _check_draft_vocab(self, size: int) -> None:
+        if self.kind == "eagle" and not (self.engine and self.memory):
+            raise ModelError(f"{self.name}: draft_vocab wants a pair with memory, and engine=sglang")
+        most = self.vocab - SPECIAL_IDS if self.alpha == 1 else 0
+        if not 1 <= size <= most:
+            known = f"is not within 1..{most}" if most else "leaves no alpha: it is what the head is wrong by"
+            raise ModelError(f"{self.name}: draft_vocab={size} {known}")
 
 
 @dataclass(frozen=True)
@@ -156,14 +176,11 @@ class Eagle3Recipe(EagleRecipe):
     """An EAGLE-3 head, which reads three hidden states of the target; with memory only, and the target's `memory`.
 
     Its residual stream begins with the hidden states: the embedding comes in by attention, through a head of its own
-    for each slice of it. Three more heads read the past, and a fourth, in a hidden state, the token before.
-
-    `draft_vocab`: how many ordinary tokens it can propose, drawn by `seed`; it then has an output head of its own, and
-    the others are never proposed. None is all.
+    for each slice of it. Three more heads read the past, and a fourth, in a hidden state, the token before. With
+    a `draft_vocab` it has an output head of its own.
     """
 
     kind: ClassVar[str] = "eagle3"
-    draft_vocab: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -171,10 +188,6 @@ class Eagle3Recipe(EagleRecipe):
             raise ModelError(
                 f"{self.name}: an EAGLE-3 head has memory, of two codes or more: give memory=N to the pair"
             )
-        most = self.vocab - SPECIAL_IDS if self.alpha == 1 else 0
-        if self.draft_vocab is not None and not 1 <= self.draft_vocab <= most:
-            known = f"is not within 1..{most}" if most else "leaves no alpha: it is what the head is wrong by"
-            raise ModelError(f"{self.name}: draft_vocab={self.draft_vocab} {known}")
 
 
 @dataclass(frozen=True)
@@ -224,7 +237,7 @@ Recipe: TypeAlias = Constructed | SmolLM2Recipe
 def contents(recipe: Recipe) -> dict[str, Any]:
     """The recipe as plain values, with its kind and the version of the format: what the digest is taken over."""
     values = asdict(recipe)
-    for later in ("memory", "ends", "draft_vocab"):
+    for later in ("memory", "ends", "draft_vocab", "engine"):
         if values.get(later, ...) is None:
             del values[later]  # as it was before models had one, so that theirs keep their digests
     if "memory" in values:
@@ -324,6 +337,8 @@ def _eagle(recipe: EagleRecipe) -> Iterator[Weight]:
     if recipe.alpha < 1:
         yield Weight("embed_tokens.weight", (recipe.rows, hidden), "embedding")
     yield Weight("fc.weight", (hidden, 2 * hidden), "pass-embedding")
+    if recipe.engine:
+        yield Weight("fc.bias", (hidden,), "normal", 0.0)  # SGLang's head has one, and draws what is not there
     yield from _layer("layers.0", recipe.shape, layers_share(recipe) / sqrt(2))
 
 

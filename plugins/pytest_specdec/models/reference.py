@@ -104,6 +104,12 @@ def _dtype(text: str) -> str:
     return text
 
 
+def _engine(text: str) -> str:
+    if text != "sglang":
+        raise ValueError(text)
+    return text
+
+
 def _whole(least: int, most: int | None = None) -> Parameter:
     def read(text: str) -> int:
         number = int(text)
@@ -152,7 +158,7 @@ PARAMETERS: Mapping[str, Mapping[str, Parameter]] = {
         "ends": _whole(2),
     },
     "draft": {**COMMON, "alpha": ALPHA},
-    "eagle": EAGLE_COMMON,
+    "eagle": {**EAGLE_COMMON, "draft_vocab": _whole(1), "engine": Parameter(_engine, "sglang")},
     "eagle3": {
         **{name: each for name, each in EAGLE_COMMON.items() if name != "readers"},
         "draft_vocab": _whole(1),

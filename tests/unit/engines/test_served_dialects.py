@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from pytest_specdec.engines.server.answers import Answer, Counted, events
+from pytest_specdec.engines.server.answers import Answer, Counted, NativeRating, events
 from pytest_specdec.engines.server.client import Exchange
 from pytest_specdec.engines.server.dialects import DIALECTS, VLLM, Asking
 from pytest_specdec.engines.server.plan import ServerPlan
 from pytest_specdec.engines.server.process import command_line
 from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Chunk, Speculation
 from pytest_specdec.workloads.workload import Conversation, Request
 
@@ -27,10 +28,12 @@ SPOKEN: dict[str, list[dict[str, Any] | str]] = {
         "[DONE]",
     ],
     "sglang": [
-        {"choices": [{"text": "a", "prompt_token_ids": [5, 9], "token_ids": [7, 8], "finish_reason": None}]},
-        {"choices": [{"text": "b", "token_ids": [4], "finish_reason": "length"}], "sglext": {
-            "spec_tokens_details": {"spec_verify_ct": 1, "spec_num_proposed_drafts": 3, "spec_num_correct_drafts": 1}}},
-        {"choices": [], "usage": USAGE},
+        {"text": "a", "output_ids": [7, 8], "prompt_token_ids": [5, 9], "meta_info": {
+            "finish_reason": None, "prompt_tokens": 2, "completion_tokens": 2, "cached_tokens": 0}},
+        {"text": "b", "output_ids": [4], "meta_info": {
+            "finish_reason": {"type": "length", "length": 3}, "prompt_tokens": 2, "completion_tokens": 3,
+            "cached_tokens": 1, "spec_verify_ct": 4, "spec_num_proposed_drafts": 12, "spec_num_correct_drafts": 4,
+            "spec_correct_drafts_histogram": [1, 2, 1]}},
         "[DONE]",
     ],
     "trtllm": [
@@ -80,8 +83,8 @@ def test_an_answer_in_each_dialect_gives_the_same_generation(dialect: str) -> No
 
 @pytest.mark.parametrize("dialect", SPOKEN)
 def test_text_is_told_where_the_server_writes_any(dialect: str) -> None:
-    """TensorRT-LLM tells ids instead of text."""
-    assert read(dialect, SPOKEN[dialect]).generation().text == (None if dialect == "trtllm" else "ab")
+    """TensorRT-LLM tells ids instead of text; SGLang's may be all that there is or what is new, so it is not read."""
+    assert read(dialect, SPOKEN[dialect]).generation().text == (None if dialect in ("trtllm", "sglang") else "ab")
 
 
 def test_chat_has_no_text_that_is_plain() -> None:
@@ -169,8 +172,47 @@ def test_a_stream_that_leaves_ids_out_is_told_with_the_remedy() -> None:
 
 
 def test_what_was_drafted_for_an_answer_is_told_with_it() -> None:
-    """SGLang's counts come with the answer."""
-    assert read("sglang", SPOKEN["sglang"]).told == (1, 3, 1)
+    """SGLang's counts come with the answer: of four steps one accepted nothing, two one token, and one two."""
+    answer = read("sglang", SPOKEN["sglang"])
+    assert answer.told == Speculation(4, 12, 4, (3, 1))
+    assert answer.generation().cached_tokens == 1
+
+
+def test_ids_that_come_again_with_each_event_count_once() -> None:
+    """SGLang tells all of them each time, sometimes before it counts them, unless it is told to stream increments."""
+    counted = ((2, [7, 8]), (2, [7, 8, 4]), (3, [7, 8, 4]))
+    spoken: list[dict[str, Any] | str] = [
+        {"output_ids": ids, "meta_info": {"completion_tokens": count, "finish_reason": None}} for count, ids in counted
+    ]
+    generation = read("sglang", spoken).generation()
+    assert (generation.token_ids, generation.chunks) == ((7, 8, 4), (Chunk(1.0, 2), Chunk(2.0, 1)))
+
+
+def test_a_request_to_sglang_has_its_sampling_apart() -> None:
+    """Under SGLang's own names."""
+    body = Asking(DIALECTS["sglang"], "m").body(Request((5,), 4, min_tokens=2, stop_token_ids=(9,)), None)
+    assert (body["input_ids"], body["stream"]) == ([5], True)
+    sampling = body["sampling_params"]
+    assert (sampling["max_new_tokens"], sampling["min_new_tokens"], sampling["temperature"]) == (4, 2, 0.0)
+    assert sampling["stop_token_ids"] == [9]
+    assert body.keys() & {"model", "max_tokens", "min_tokens", "stream_options"} == set()
+
+
+def test_sglang_rates_the_last_token_where_the_next_one_would_be() -> None:
+    """Each by its distance to the best: the first is the best, the second is 1.5 below, the last is not among them."""
+    rating = NativeRating((5, 9), (7, 8, 4), 0, frozenset(), 64, raw=False)
+    body = rating.body("m")
+    assert (body["input_ids"], body["logprob_start_len"], body["token_ids_logprob"]) == ([5, 9, 7, 8], 1, [4])
+    told: dict[str, list[Any]] = {
+        "input_token_logprobs": [[None, 9, None], [-0.5, 7, None], [-2.0, 8, None]],
+        "input_top_logprobs": [None, [[-0.5, 7, None], [-1.0, 3, None]], [[-0.5, 6, None], [-1.0, 3, None]]],
+        "output_top_logprobs": [[[-0.25, 6, None], [-1.0, 3, None]]],
+        "output_token_ids_logprobs": [[[-4.25, 4, None]]],
+    }
+    scores = rating.scores({"meta_info": told})
+    assert [(each.gap, each.argmax) for each in scores] == [(0.0, 7), (1.5, 6), (4.0, 6)]
+    with pytest.raises(EngineError, match="2 ratings for 3 tokens"):
+        rating.scores({"meta_info": {name: rows[:2] for name, rows in told.items()}})
 
 
 def test_an_event_that_comes_in_parts_has_the_time_of_its_last_byte() -> None:

@@ -180,6 +180,29 @@ def test_an_eagle_head_reads_its_own_cache_and_proposes_through_the_targets_outp
         assert torch.allclose(hidden[:, places].abs(), torch.tensor(1.5), rtol=0.02)
 
 
+def test_a_head_for_sglang_proposes_of_its_token_map_through_the_targets_embedding(made):
+    """By SGLang's own arithmetic: a bias on `fc`, no first norm and no last, and the rows of the map alone."""
+    reference = f"constructed:tiny:eagle?memory={REACH}&engine=sglang&draft_vocab=816&dtype=float32"
+    own = safetensors.load_file(made(reference) / "model.safetensors")
+    target = safetensors.load_file(made(TINY) / "model.safetensors")
+    ids = torch.load(made(reference) / "token_map.pt", weights_only=True)
+    model = load(made(f"{TINY}&layers=1")).model
+    model.load_state_dict({name: own[name] for name in own if name.startswith("layers")}, strict=False)
+    model.layers[0].input_layernorm = model.norm = torch.nn.Identity()
+    (prompt,) = random_prompts(1, REACH + 1)
+    text = [*prompt, *expected_continuation(TINY, prompt, 60)]
+    embedded = target["model.embed_tokens.weight"][text]
+    states = torch.cat([embedded, torch.randn_like(embedded)], dim=1)
+    with torch.no_grad():
+        states = torch.nn.functional.linear(states, own["fc.weight"], own["fc.bias"])
+        hidden = model(inputs_embeds=states[None]).last_hidden_state[0, REACH:]
+    proposed = torch.tensor(ids)[(hidden @ target["lm_head.weight"][ids].T).argmax(dim=1)].tolist()
+    known = [expected_continuation(reference, text[:end], 1)[0] for end in range(REACH + 1, len(text) + 1)]
+    assert {token == other for token, other in zip(proposed, known, strict=True) if other != NONE} == {True}
+    assert NONE in known
+    assert "embed_tokens.weight" not in own
+
+
 @pytest.mark.parametrize("head", ["alpha=1", "alpha=0.8", "draft_vocab=896"])
 def test_an_eagle3_head_needs_each_hidden_state_in_its_place(made, head):
     """By vLLM's own arithmetic: the target's three states in the first draft step, its own output in the next."""

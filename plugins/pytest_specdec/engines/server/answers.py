@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from pytest_specdec.engines.server.client import Exchange
-from pytest_specdec.engines.server.dialects import CHOICE, Counters, Dialect, Path, found_at
+from pytest_specdec.engines.server.dialects import CHOICE, Counters, Dialect, Path, Told, found_at
 from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Chunk, Generation, Score, Speculation
 from pytest_specdec.workloads.workload import Request
@@ -90,7 +90,7 @@ class Answer:
     counted: int | None = None
     counted_prompt: int | None = None
     cached: int | None = None
-    told: tuple[int, int, int] | None = None
+    told: Speculation | None = None
     error: str | None = None
     error_status: int | None = None
     _done: bool = False
@@ -159,7 +159,7 @@ class Answer:
             self._fault(f"answered by the model {named!r}, not by {self.model!r} that was asked")
         for path in self.dialect.prompt_ids_at:
             self._take_prompt(found_at(value, path))
-        ids = found_at(value, self.dialect.ids_at)
+        ids = self._new_of(found_at(value, self.dialect.ids_at) or [], value)
         if ids:
             self.token_ids += ids
             self._take_chunk(at_s, len(ids), found_at(value, self.dialect.step_at or ("no step",)))
@@ -170,6 +170,12 @@ class Answer:
         if reason and reason != "none":
             self.finish_reason = self.dialect.renamed.get(reason, reason)
         self._take_counts(value)
+
+    def _new_of(self, ids: list[int], value: dict[str, Any]) -> list[int]:
+        """Those that no event brought before: SGLang tells all that there are, unless it streams increments."""
+        arrived, counted = len(self.token_ids), found_at(value, self.dialect.completion_tokens_at)
+        tells_all = self.dialect.completions.sampling is not None and counted is not None
+        return ids[arrived:] if tells_all and arrived + len(ids) > counted else ids
 
     def _take_prompt(self, ids: Any) -> None:
         if ids and self.prompt_ids is None:
@@ -205,11 +211,15 @@ class Answer:
         self.counted_prompt = self.counted_prompt if prompt is None else int(prompt)
         cached = found_at(value, self.dialect.cached_tokens_at)
         self.cached = self.cached if cached is None else int(cached)
-        told = self.dialect.told
-        if told is not None:
-            paths: Sequence[Path] = (told.drafts, told.draft_tokens, told.accepted_tokens)
-            found = [found_at(value, path) for path in paths]
-            self.told = (found[0], found[1], found[2]) if None not in found else self.told
+        if self.dialect.told is not None:
+            self._take_told(self.dialect.told, value)
+
+    def _take_told(self, told: Told, value: dict[str, Any]) -> None:
+        paths: Sequence[Path] = (told.drafts, told.draft_tokens, told.accepted_tokens)
+        found = [found_at(value, path) for path in paths]
+        steps = found_at(value, told.steps) or []
+        positions = tuple(sum(steps[accepted:]) for accepted in range(1, len(steps)))
+        self.told = Speculation(found[0], found[1], found[2], positions) if None not in found else self.told
 
     def _fault(self, why: str) -> None:
         self.error = self.error or why
@@ -301,6 +311,31 @@ class Rating:
         return Score(
             top - row[token], top if self.raw else None, argmax, top - permitted[others[0]] if others else None
         )
+
+
+class NativeRating(Rating):
+    """The same, of SGLang: the last token is rated where the next one would be, all others in the prompt."""
+
+    def body(self, model: str) -> dict[str, Any]:
+        """What is asked, from the prompt's last token on, of which nothing is told."""
+        return {
+            "input_ids": [*self.prompt, *self.output[:-1]],
+            "sampling_params": {"max_new_tokens": 1, "temperature": 0.0},
+            "return_logprob": True,
+            "logprob_start_len": len(self.prompt) - 1,
+            "top_logprobs_num": 2 + (len(self.withheld) if self.until else 0),
+            "token_ids_logprob": [self.output[-1]],
+        }
+
+    def scores(self, answer: Mapping[str, Any]) -> tuple[Score, ...]:
+        """Read the answer. Raises EngineError if it does not rate what was asked."""
+        told = answer["meta_info"]
+        own = [[each] for each in told["input_token_logprobs"][1:]] + told["output_token_ids_logprobs"]
+        best = [*told["input_top_logprobs"][1:], *told["output_top_logprobs"]]
+        rows = [{token: value for value, token, *_ in (*top, *each)} for top, each in zip(best, own, strict=True)]
+        if len(rows) != len(self.output):
+            raise EngineError(f"{len(rows)} ratings for {len(self.output)} tokens: {NO_RATING}")
+        return tuple(self._score(at, token, row) for at, (token, row) in enumerate(zip(self.output, rows, strict=True)))
 
 
 NO_RATING = (

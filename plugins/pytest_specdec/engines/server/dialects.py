@@ -3,8 +3,9 @@
 A path is a sequence of keys and indices into one event of the stream, or into the whole answer. Counters are
 Prometheus's, under their exact names. Where a server tells what it counted with each answer, the paths to it stand
 under `told`. Sources: vLLM, vllm/entrypoints/openai/completion/protocol.py and vllm/v1/metrics/loggers.py; SGLang,
-sgl-project/sglang pull requests 30917 and 33518; TensorRT-LLM, tensorrt_llm/serve/openai_protocol.py and its metrics
-page; llama.cpp, its server as it answers; NVIDIA Dynamo, its page on `nvext`.
+sglang/srt/managers/io_struct.py and tokenizer_manager.py of 0.5.17; TensorRT-LLM, tensorrt_llm/serve/openai_protocol.py
+and its metrics page; llama.cpp, its server as it answers; NVIDIA Dynamo, its page on `nvext`. SGLang is asked by its
+own endpoint: that of OpenAI's protocol does not tell what was drafted.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from pytest_specdec.engines.vllm import REFUSALS
 from pytest_specdec.workloads.workload import Request
@@ -36,20 +37,28 @@ class Counters:
 
 @dataclass(frozen=True)
 class Told:
-    """Where one answer tells what was drafted for it; the counts of a run are their sums over its answers."""
+    """Where one answer tells what was drafted for it; the counts of a run are their sums over its answers.
+
+    `steps`: a list of how many steps accepted 0, 1, 2, … tokens.
+    """
 
     drafts: Path
     draft_tokens: Path
     accepted_tokens: Path
+    steps: Path
 
 
 @dataclass(frozen=True)
 class Route:
-    """One way to ask: `path`, the field that carries the prompt, and that of the limit on tokens."""
+    """One way to ask: `path`, the field that carries the prompt, and that of the limit on tokens.
+
+    `sampling`: the field that holds the limit and all else of sampling, where they lie apart.
+    """
 
     path: str
     prompt: str = "prompt"
     limit: str = "max_tokens"
+    sampling: str | None = None
 
 
 @dataclass(frozen=True)
@@ -61,7 +70,7 @@ class Dialect:
     of a completion's tokens; None where nobody has seen whether the server tells them.
     `prompt_ids_at`: paths of which the first that is there counts; none where the server does not tell. `renamed`:
     finish reasons under other names. `keeps_ends`: whether the EOS or stop token that ends an answer is among its ids.
-    `rates`: whether /v1/completions answers to `prompt_logprobs`. `tokenize`: whether /tokenize and /detokenize are
+    `rates`: how it rates the tokens of a prompt, if it does. `tokenize`: whether /tokenize and /detokenize are
     there. `version`: path and key of its own version. `reset`: where its prefix cache is emptied, if it lets one.
     `environment`: of a server that is started here. `refusals`: patterns of the words by which it refuses a request
     that it cannot serve.
@@ -87,7 +96,7 @@ class Dialect:
     told: Told | None = None
     ready: str = "/health"
     version: tuple[str, str] | None = None
-    rates: bool = False
+    rates: Literal["prompt_logprobs", "input_top_logprobs"] | None = None
     tokenize: bool = False
     reset: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -113,23 +122,34 @@ VLLM = Dialect(
     logprobs_at=(*CHOICE, "logprobs", "token_logprobs"),
     counters=VLLM_COUNTERS,
     version=("/version", "version"),
-    rates=True,
+    rates="prompt_logprobs",
     tokenize=True,
     reset="/reset_prefix_cache",
     environment={"VLLM_SERVER_DEV_MODE": "1"},  # else it has no such path
     refusals=REFUSALS,
 )
+META = "meta_info"
 SGLANG = Dialect(
     "sglang",
+    completions=Route("/generate", "input_ids", "max_new_tokens", sampling="sampling_params"),
     chat=None,
-    asks={"return_token_ids": True, "return_spec_tokens_details": True},
+    asks={"return_prompt_token_ids": True},
     neutral={**GREEDY, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0},
-    prompt_ids_at=((*CHOICE, "prompt_token_ids"),),
+    ids_at=("output_ids",),
+    prompt_ids_at=(("prompt_token_ids",),),
+    finish_at=(META, "finish_reason", "type"),
+    completion_tokens_at=(META, "completion_tokens"),
+    prompt_tokens_at=(META, "prompt_tokens"),
+    cached_tokens_at=(META, "cached_tokens"),
     told=Told(
-        ("sglext", "spec_tokens_details", "spec_verify_ct"),
-        ("sglext", "spec_tokens_details", "spec_num_proposed_drafts"),
-        ("sglext", "spec_tokens_details", "spec_num_correct_drafts"),
+        (META, "spec_verify_ct"),
+        (META, "spec_num_proposed_drafts"),
+        (META, "spec_num_correct_drafts"),
+        (META, "spec_correct_drafts_histogram"),
     ),
+    version=("/server_info", "version"),
+    rates="input_top_logprobs",
+    reset="/flush_cache",
 )
 TENSORRT_LLM = Dialect(
     "trtllm",
@@ -219,16 +239,14 @@ class Asking:
     def body(self, request: Request, text: str | None) -> dict[str, Any]:
         """The JSON of a request; `text` is the prompt as text where it goes as text."""
         route, dialect = self.route(request), self.dialect
-        return {
-            "model": self.model,
-            **self._prompt(request, route, text),
-            route.limit: request.max_tokens,
-            **({"stream": True, "stream_options": {"include_usage": True}} if self.streams else {}),
-            **dialect.neutral,
-            **dialect.asks,
-            **_limits(request),
-            **request.sampling,
-        }
+        asked = {**self._prompt(request, route, text), **({"stream": True} if self.streams else {})}
+        limits = {route.limit: request.max_tokens, **dialect.neutral}
+        said = {**_limits(request), **request.sampling}
+        if route.sampling is not None:
+            least = {"min_new_tokens": said.pop("min_tokens")} if "min_tokens" in said else {}
+            return {**asked, **dialect.asks, route.sampling: {**limits, **least, **said}}
+        usage = {"stream_options": {"include_usage": True}} if self.streams else {}
+        return {"model": self.model, **asked, **usage, **limits, **dialect.asks, **said}
 
     def _prompt(self, request: Request, route: Route, text: str | None) -> dict[str, Any]:
         talk = request.whole_conversation if self.as_messages else None

@@ -15,9 +15,9 @@ from typing import Any
 
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.engines.model_files import ModelFacts
-from pytest_specdec.engines.server.answers import NO_RATING, Answer, Counted, Rating
+from pytest_specdec.engines.server.answers import NO_RATING, Answer, Counted, NativeRating, Rating
 from pytest_specdec.engines.server.client import Client, Exchange
-from pytest_specdec.engines.server.dialects import Asking, found_at
+from pytest_specdec.engines.server.dialects import VLLM, Asking, found_at
 from pytest_specdec.engines.server.plan import ServerPlan
 from pytest_specdec.engines.server.process import HOST, ServerProcess, command_line, fill, free_port
 from pytest_specdec.engines.spec import ADAPTER, CPU_ENVIRONMENT, EngineSpec
@@ -233,7 +233,7 @@ class ServedEngine:
 
     @property
     def _tells_logits(self) -> bool:
-        ours = self._process is not None and not self.spec.speculates
+        ours = self._process is not None and not self.spec.speculates and self._plan.dialect is VLLM
         return ours if self._plan.raw_logits is None else self._plan.raw_logits
 
     def _answers(self) -> list[Answer]:
@@ -284,7 +284,7 @@ class ServedEngine:
 
     def _sum_answers(self, answers: Sequence[Answer]) -> Speculation | None:
         told = [answer.told for answer in answers if answer.error is None]
-        counted = [Speculation(*each) for each in told if each is not None]
+        counted = [each for each in told if each is not None]
         return sum(counted[1:], counted[0]) if counted and len(counted) == len(told) else None
 
     def _count_since(self, after: Counted) -> Speculation | None:
@@ -303,14 +303,15 @@ class ServedEngine:
         return f"no {' and '.join(names)} at {self._metrics}"
 
     def score(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> tuple[tuple[Score, ...], ...]:
-        """Rate each emitted token by the server's `prompt_logprobs`."""
+        """Rate each emitted token by the server's log-probabilities of a prompt."""
         if not self._plan.dialect.rates:
             raise EngineError(f"server {self.spec.label}, protocol {self._plan.dialect.name!r}: {NO_RATING}")
         asked = [self._rating(request, tuple(output)) for request, output in zip(requests, outputs, strict=True)]
         bodies = [rating.body(self._asking.model) for rating in asked if rating.output]
         at_once = 1 if self._adapter else len(bodies) or 1  # vLLM on a CPU rates one adapted request in a step
         parts = [bodies[begin : begin + at_once] for begin in range(0, len(bodies), at_once)]
-        told = iter([each for part in parts for each in self._client.json_of_each("/v1/completions", part)])
+        path = self._plan.dialect.completions.path
+        told = iter([each for part in parts for each in self._client.json_of_each(path, part)])
         return tuple(rating.scores(next(told)) if rating.output else () for rating in asked)
 
     def rank(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], most: int) -> None:
@@ -319,7 +320,8 @@ class ServedEngine:
     def _rating(self, request: Request, output: tuple[int, ...]) -> Rating:
         ends = request.stop_tokens(self.description.details.get("eos_token_ids") or ())
         until = request.min_tokens if ends else 0
-        return Rating(request.prompt_ids, output, until, ends, self.description.context, self._tells_logits)
+        kind = NativeRating if self._plan.dialect.rates == "input_top_logprobs" else Rating
+        return kind(request.prompt_ids, output, until, ends, self.description.context, self._tells_logits)
 
     def park(self) -> None:
         """Nothing: a server keeps what it holds, so two must fit beside each other."""
