@@ -1,5 +1,7 @@
 """A small server that speaks vLLM's protocol, decodes by a map of tokens, and has the fault that it is told to have.
 
+It also answers as SGLang does, by `/generate` and `/server_info`, and tells of itself what `--told` says.
+
 It runs as a program: `python fake_server.py --port N [--drafts] [--fault NAME] [--only TOKEN]`. With `--only`, the
 fault befalls requests whose prompt begins with that token. Standard library only.
 """
@@ -11,7 +13,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -68,6 +70,10 @@ class FakeServer:
         elif asked == "POST /reset_prefix_cache":
             self._cached.clear()
             whole(writer, 200, "")
+        elif asked == "GET /server_info":
+            whole(writer, 200, self._options.told)
+        elif asked == "POST /generate":
+            whole(writer, 200, "".join(map(bytes.decode, self._generate(body))))
         elif asked == "POST /v1/completions" and "prompt_logprobs" in body:
             whole(writer, 200, json.dumps(rate(body)))
         elif asked == "POST /v1/completions":
@@ -123,6 +129,17 @@ class FakeServer:
         counted, cached = len(tokens) + (fault == "usage"), self._find_cached(tuple(body["prompt"]))
         usage = {"completion_tokens": counted, "prompt_tokens": 0, "prompt_tokens_details": {"cached_tokens": cached}}
         yield event({"model": body["model"], "choices": [], "usage": usage})
+        yield b"data: [DONE]\n\n"
+
+    def _generate(self, body: dict[str, Any]) -> Iterator[bytes]:
+        """SGLang's events: one of them at the end has what was drafted, if anything was verified."""
+        tokens = decode(body["input_ids"][-1], body["sampling_params"]["max_new_tokens"])
+        drafts = -(-(len(tokens) - 1) // BURST) if self._options.drafts else 0
+        proposed = drafts * (BURST - 1)
+        counts = {"verify_ct": drafts, "num_proposed_drafts": proposed, "num_correct_drafts": proposed}
+        told = {f"spec_{name}": count for name, count in counts.items()} if drafts else {}
+        about = {"completion_tokens": len(tokens), "finish_reason": {"type": "length"}, **told}
+        yield event({"output_ids": tokens, "meta_info": about})
         yield b"data: [DONE]\n\n"
 
     def _find_cached(self, prompt: tuple[int, ...]) -> int:
@@ -194,6 +211,7 @@ async def main() -> None:
     parser.add_argument("--port", type=int)
     parser.add_argument("--drafts", action="store_true")
     parser.add_argument("--fault")
+    parser.add_argument("--told", default="{}")
     parser.add_argument("--only", type=int)
     parser.add_argument("--pause", type=float, default=0.0)
     options, _ = parser.parse_known_args()

@@ -49,9 +49,9 @@ def start() -> Iterator[Start]:
     """Starts fake servers, and ends them after the test."""
     engines: list[ServedEngine] = []
 
-    def start(*speculation: str, alone: bool = False, **said: object) -> ServedEngine:
+    def start(*speculation: str, alone: bool = False, gamma: int | None = None, **said: object) -> ServedEngine:
         server = {"command": COMMAND, "speculation": ["--drafts", *speculation], **KNOWN, **said}
-        spec = EngineSpec(backend="server", target="t", method="served", server=server)
+        spec = EngineSpec(backend="server", target="t", method="served", gamma=gamma, server=server)
         engines.append(ServedEngine(spec.target_only() if alone else spec, AMPLE, AMPLE, str))
         return engines[-1]
 
@@ -248,6 +248,57 @@ def test_an_endpoint_that_cannot_rate_points_to_a_reference(start: Start) -> Non
     """The remedy is in the error."""
     with pytest.raises(EngineError, match=r'name a reference in this process, e\.g\. .*reference="vllm"'):
         start(alone=True, protocol="trtllm").score([SOUND], [AFTER_12])
+
+
+def start_sglang(start: Start, gamma: int = 2, **told: object) -> ServedEngine:
+    """A server that answers as SGLang does, and says of itself that it drafts chains of two tokens."""
+    chain = {"speculative_eagle_topk": 1, "speculative_num_steps": 2, "speculative_num_draft_tokens": 3}
+    return start("--told", json.dumps({"version": "0.5.17", **chain, **told}), gamma=gamma, protocol="sglang")
+
+
+def test_what_sglang_drafted_is_the_sum_of_what_its_answers_tell(start: Start) -> None:
+    """An answer of one token was never verified, so SGLang tells nothing of it."""
+    engine = start_sglang(start)
+    several = Workload("several", (SOUND, replace(SOUND, max_tokens=1), replace(SOUND, max_tokens=4)), 3)
+    assert decode(engine, several).speculation == Speculation(4, 8, 8)
+    assert decode(engine, Workload("one", (replace(SOUND, max_tokens=1),), 1)).speculation == Speculation(0, 0, 0)
+
+
+def test_a_server_that_tells_no_drafts_of_some_answers_is_an_error(start: Start) -> None:
+    """They have tokens that a step brought, and no counts: it did not speculate, or does not tell."""
+    with pytest.raises(EngineError, match=r"does not tell what it drafted .*return_prompt_token_ids"):
+        decode(start(protocol="sglang", speculation=[]), BOTH)
+
+
+def test_sglang_alone_tells_no_counters(start: Start) -> None:
+    """So it is not proven that it did not speculate, whatever the length of its answers."""
+    engine = start(alone=True, protocol="sglang")
+    assert decode(engine, BOTH).speculation is None
+    assert decode(engine, Workload("one", (replace(SOUND, max_tokens=1),), 1)).speculation is None
+
+
+@pytest.mark.parametrize(
+    ("gamma", "told"),
+    [
+        (3, {}),
+        (2, {"speculative_eagle_topk": 4}),
+        (2, {"speculative_num_draft_tokens": 4}),
+        (2, {"speculative_num_steps": 4}),
+        (2, {"speculative_adaptive": True}),
+    ],
+)
+def test_only_chains_of_gamma_drafts_are_foretold_of_sglang(start: Start, gamma: int, told: dict[str, object]) -> None:
+    """A tree, another γ or one that adapts is counted otherwise, so there no counting is claimed."""
+    assert start_sglang(start).description.details["counting"] == "vllm"
+    assert "counting" not in start_sglang(start, gamma, **told).description.details
+
+
+def test_a_field_that_sglang_has_not_is_named(start: Start) -> None:
+    """SGLang itself breaks its stream off there, without a word; the seed goes under its own name."""
+    engine = start_sglang(start)
+    with pytest.raises(EngineError, match=r"protocol 'sglang' has no 'logprobs': leave it out, or say one of .*top_k"):
+        decode(engine, Workload("rated", (replace(SOUND, sampling={"logprobs": 1}),), 1))
+    assert decode(engine, Workload("seed", (replace(SOUND, sampling={"seed": 1}),), 1)).generations[0].error is None
 
 
 MARK = f"""

@@ -4,7 +4,8 @@ Exact means equal to what the engine counts, the last step included, which the l
 and each backend says of itself which of COUNTINGS is its own (`counting` of its description):
 
 - vLLM takes the first token from the prompt's own pass, drafts γ tokens in every later step, also where fewer are
-  wanted, and counts all that agree, though the answer ends within them. (Near `max_model_len` it drafts fewer.)
+  wanted, and counts all that agree, though the answer ends within them. (Near `max_model_len` it drafts fewer.) SGLang
+  does so too, where it drafts a chain.
 - Transformers drafts from the prompt on, and never more than one token less than the answer still wants; a step that
   drafts nothing is none. (Prompt lookup drafts up to γ there, and only what is kept counts as accepted.)
 - The fake engine drafts from the prompt on, counts γ tokens in every step and accepts none that is not wanted.

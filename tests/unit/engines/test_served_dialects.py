@@ -190,11 +190,13 @@ def test_ids_that_come_again_with_each_event_count_once() -> None:
 
 def test_a_request_to_sglang_has_its_sampling_apart() -> None:
     """Under SGLang's own names."""
-    body = Asking(DIALECTS["sglang"], "m").body(Request((5,), 4, min_tokens=2, stop_token_ids=(9,)), None)
+    request = Request((5,), 4, min_tokens=2, stop_token_ids=(9,), sampling={"seed": 3})
+    body = Asking(DIALECTS["sglang"], "m").body(request, None)
     assert (body["input_ids"], body["stream"]) == ([5], True)
     sampling = body["sampling_params"]
     assert (sampling["max_new_tokens"], sampling["min_new_tokens"], sampling["temperature"]) == (4, 2, 0.0)
-    assert sampling["stop_token_ids"] == [9]
+    assert (sampling["stop_token_ids"], sampling["sampling_seed"]) == ([9], 3)
+    assert sampling.keys() & {"min_tokens", "seed"} == set()
     assert body.keys() & {"model", "max_tokens", "min_tokens", "stream_options"} == set()
 
 

@@ -200,6 +200,7 @@ def test_a_head_for_sglang_proposes_of_its_token_map_through_the_targets_embeddi
     known = [expected_continuation(reference, text[:end], 1)[0] for end in range(REACH + 1, len(text) + 1)]
     assert {token == other for token, other in zip(proposed, known, strict=True) if other != NONE} == {True}
     assert NONE in known
+    assert (ids, len(ids)) == (sorted(set(ids)), 816)
     assert "embed_tokens.weight" not in own
 
 

@@ -10,12 +10,13 @@ own endpoint: that of OpenAI's protocol does not tell what was drafted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
 from pytest_specdec.engines.vllm import REFUSALS
+from pytest_specdec.errors import EngineError
 from pytest_specdec.workloads.workload import Request
 
 Path = tuple[str | int, ...]
@@ -73,7 +74,9 @@ class Dialect:
     `rates`: how it rates the tokens of a prompt, if it does. `tokenize`: whether /tokenize and /detokenize are
     there. `version`: path and key of its own version. `reset`: where its prefix cache is emptied, if it lets one.
     `environment`: of a server that is started here. `refusals`: patterns of the words by which it refuses a request
-    that it cannot serve.
+    that it cannot serve. `fields`: those of sampling that it takes, where it breaks off at another without naming it,
+    and `names`, which of them it calls otherwise. `chain`: whether it drafts a chain of that γ, by what it tells beside
+    its version; such drafts it counts as vLLM does. None where that was not seen.
     """
 
     name: str
@@ -101,6 +104,9 @@ class Dialect:
     reset: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     refusals: tuple[str, ...] = ()
+    fields: frozenset[str] | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    chain: Callable[[Mapping[str, Any], int], bool] | None = None
 
 
 GREEDY: Mapping[str, Any] = MappingProxyType(
@@ -129,6 +135,23 @@ VLLM = Dialect(
     refusals=REFUSALS,
 )
 META = "meta_info"
+SGLANG_FIELDS = frozenset(
+    {
+        *("min_new_tokens", "ignore_eos", "stop", "stop_token_ids"),
+        *("temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty", "n"),
+        *("stop_regex", "json_schema", "regex", "ebnf", "structural_tag", "logit_bias", "sampling_seed"),
+        *("skip_special_tokens", "spaces_between_special_tokens", "no_stop_trim", "stream_interval", "custom_params"),
+    }
+)
+
+
+def drafts_a_chain(told: Mapping[str, Any], gamma: int) -> bool:
+    """Whether SGLang drafts one token after the other, γ in each step: neither a tree nor as many as pay."""
+    wanted = {"eagle_topk": 1, "num_steps": gamma, "num_draft_tokens": gamma + 1}
+    told_so = all(told.get(f"speculative_{name}") == value for name, value in wanted.items())
+    return told_so and not told.get("speculative_adaptive")
+
+
 SGLANG = Dialect(
     "sglang",
     completions=Route("/generate", "input_ids", "max_new_tokens", sampling="sampling_params"),
@@ -150,6 +173,9 @@ SGLANG = Dialect(
     version=("/server_info", "version"),
     rates="input_top_logprobs",
     reset="/flush_cache",
+    fields=SGLANG_FIELDS,
+    names={"min_tokens": "min_new_tokens", "seed": "sampling_seed"},
+    chain=drafts_a_chain,
 )
 TENSORRT_LLM = Dialect(
     "trtllm",
@@ -237,14 +263,18 @@ class Asking:
         return self.dialect.completions if as_ids else self.usual_route
 
     def body(self, request: Request, text: str | None) -> dict[str, Any]:
-        """The JSON of a request; `text` is the prompt as text where it goes as text."""
+        """The JSON of a request; `text` is the prompt as text where it goes as text.
+
+        Raises EngineError for a field of sampling that the server has not.
+        """
         route, dialect = self.route(request), self.dialect
         asked = {**self._prompt(request, route, text), **({"stream": True} if self.streams else {})}
         limits = {route.limit: request.max_tokens, **dialect.neutral}
-        said = {**_limits(request), **request.sampling}
+        fields = {**_limits(request), **request.sampling}
+        said = {dialect.names.get(name, name): value for name, value in fields.items()}
+        _refuse_unknown(dialect, said)
         if route.sampling is not None:
-            least = {"min_new_tokens": said.pop("min_tokens")} if "min_tokens" in said else {}
-            return {**asked, **dialect.asks, route.sampling: {**limits, **least, **said}}
+            return {**asked, **dialect.asks, route.sampling: {**limits, **said}}
         usage = {"stream_options": {"include_usage": True}} if self.streams else {}
         return {"model": self.model, **asked, **usage, **limits, **dialect.asks, **said}
 
@@ -256,6 +286,13 @@ class Asking:
         if self.as_text and self.chat:
             return {route.prompt: [{"role": "user", "content": text}]}
         return {route.prompt: text if self.as_text else list(request.prompt_ids)}
+
+
+def _refuse_unknown(dialect: Dialect, sampling: Mapping[str, Any]) -> None:
+    known = sampling.keys() if dialect.fields is None else dialect.fields
+    for name in sampling.keys() - known:
+        remedy = f"leave it out, or say one of {', '.join(sorted(known))}"
+        raise EngineError(f"sampling: protocol {dialect.name!r} has no {name!r}: {remedy}")
 
 
 def _limits(request: Request) -> dict[str, Any]:

@@ -128,11 +128,13 @@ class ServedEngine:
             ADAPTER: self._adapter,
             "endpoint": self._asking.usual_route.path,
         }
+        about = self._about()
+        details["counting"] = self._counting(about)
         return Description(
             vocabulary=facts.vocabulary or 0,
             context=int(context or facts.context or 0),
             device=self._device(),
-            versions=self._versions(),
+            versions=self._versions(about),
             pid=None if self._process is None else self._process.group,
             details={name: value for name, value in details.items() if value is not None},
             configuration={ADAPTER: self._adapter} if "parent" in listed else {},
@@ -150,13 +152,24 @@ class ServedEngine:
         visible = gpus().visible
         return visible[0].name if visible else "cpu"
 
-    def _versions(self) -> dict[str, str]:
-        dialect = self._plan.dialect
+    def _about(self) -> Mapping[str, Any]:
+        """What the server tells where it tells its version; nothing where it does not."""
+        version = self._plan.dialect.version
         try:
-            told = found_at(self._client.json(dialect.version[0]), dialect.version[1:]) if dialect.version else None
+            told = self._client.json(version[0]) if version else {}
         except EngineError:
-            told = None
+            return {}
+        return told if isinstance(told, Mapping) else {}
+
+    def _versions(self, about: Mapping[str, Any]) -> dict[str, str]:
+        dialect = self._plan.dialect
+        told = about.get(dialect.version[1]) if dialect.version else None
         return {dialect.name: str(told)} if told else {}
+
+    def _counting(self, about: Mapping[str, Any]) -> str | None:
+        """Whose counting is its own, where it tells that its drafts are those that are foretold."""
+        chain = self._plan.dialect.chain
+        return "vllm" if chain is not None and chain(about, self.spec.gamma or 0) else None
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids of each text, by the server's own tokenizer."""
@@ -283,9 +296,11 @@ class ServedEngine:
         return counted
 
     def _sum_answers(self, answers: Sequence[Answer]) -> Speculation | None:
-        told = [answer.told for answer in answers if answer.error is None]
-        counted = [each for each in told if each is not None]
-        return sum(counted[1:], counted[0]) if counted and len(counted) == len(told) else None
+        """Their sums, if each tells; one of a single token took no step of verification, so nothing is told of it."""
+        stepped = [answer for answer in answers if answer.error is None and (answer.told or len(answer.token_ids) > 1)]
+        counted = [answer.told for answer in stepped if answer.told is not None]
+        tells = len(counted) == len(stepped) and (counted or self.spec.speculates)
+        return sum(counted, NOTHING_DRAFTED) if tells else None
 
     def _count_since(self, after: Counted) -> Speculation | None:
         if not self._plan.dialect.counters.drafts and after.draft_tokens is not None and self.spec.gamma:
