@@ -22,7 +22,7 @@ def rows_of(room: str) -> dict[str, bool]:
 
 def list_tests(room: str) -> Iterator[tuple[str, bool]]:
     """The tests of its files, and whether each is marked thorough."""
-    for path in sorted((TESTS / room).glob("test_*.py")):
+    for path in sorted(TESTS.glob(f"{room}/test_*.py")) or [TESTS / room]:
         body = ast.parse(path.read_text("utf-8")).body
         for_all = [node.value for node in body if isinstance(node, ast.Assign) and _assigns_marks(node)]
         for node in body:
@@ -35,6 +35,6 @@ def _assigns_marks(node: ast.Assign) -> bool:
     return ast.unparse(node.targets[0]) == "pytestmark"
 
 
-@pytest.mark.parametrize("room", ["gate", "engines", "llamacpp"])
+@pytest.mark.parametrize("room", ["gate", "gate/gpu/test_sglang.py", "engines", "llamacpp"])
 def test_each_test_of_a_real_engine_has_its_row(room: str) -> None:
     assert rows_of(room) == dict(list_tests(room))

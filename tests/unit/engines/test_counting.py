@@ -1,6 +1,9 @@
-"""The fake engine decodes a constructed pair as it is known, and counts as it says."""
+"""The fake engine decodes a constructed pair as it is known, and counts as it says; SGLang counted so on an H200."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +11,9 @@ from pytest_specdec.engines.fake import FakeEngine
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Speculation
+from pytest_specdec.history.saved import read_run
 from pytest_specdec.models import COUNTINGS, expected_continuation, expected_counters
+from pytest_specdec.workloads.scenario import Scenario
 from pytest_specdec.workloads.workload import Request, Workload
 
 TARGET, DRAFT = "constructed:tiny?memory=6&vocab=64", "constructed:tiny:draft?memory=6&vocab=64&alpha=0.7"
@@ -37,3 +42,20 @@ def test_a_pair_that_cannot_be_is_an_engine_error() -> None:
     """With the words of the reference's own fault."""
     with pytest.raises(EngineError, match="unknown preset 'tinny'"):
         FakeEngine(EngineSpec(backend="fake", target="constructed:tinny"))
+
+
+ON_AN_H200 = Path(__file__).parents[3] / "docs" / "evidence" / "results" / "h200-sglang.json"
+
+
+@pytest.mark.skipif(not ON_AN_H200.exists(), reason="a source distribution is without docs/evidence/results")
+def test_sglang_counted_on_an_h200_what_is_foretold(walks_of: Callable[..., Scenario]) -> None:
+    """The prompts of tests/gate/gpu/test_sglang.py: two heads and a draft model, to the draft, as vLLM counts."""
+    prompts = walks_of("constructed:tiny?memory=24", (7, 90, 311, 555, 702, 960), 65).source.prompts
+    drafted = [each for each in read_run(ON_AN_H200).records if each.asked.draft]
+    assert len(drafted) == 3
+    for record in drafted:
+        asked, told, rounds = record.asked, record.acceptance, record.throughput.rounds
+        pair, requests = (asked.target, asked.draft or ""), [(prompt, 65) for prompt in prompts] * rounds
+        counted = (told.drafts, told.draft_tokens, told.accepted_tokens, told.accepted_per_position)
+        foretold = expected_counters(COUNTINGS["vllm"], pair, requests, asked.gamma or 0)
+        assert Speculation(*(each.value for each in counted)) == foretold
