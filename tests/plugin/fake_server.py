@@ -136,9 +136,13 @@ class FakeServer:
         tokens = decode(body["input_ids"][-1], body["sampling_params"]["max_new_tokens"])
         drafts = -(-(len(tokens) - 1) // BURST) if self._options.drafts else 0
         proposed = drafts * (BURST - 1)
-        counts = {"verify_ct": drafts, "num_proposed_drafts": proposed, "num_correct_drafts": proposed}
-        told = {f"spec_{name}": count for name, count in counts.items()} if drafts else {}
-        about = {"completion_tokens": len(tokens), "finish_reason": {"type": "length"}, **told}
+        told = {
+            "spec_verify_ct": drafts,
+            "spec_num_proposed_drafts": proposed,
+            "spec_num_correct_drafts": proposed,
+            "spec_correct_drafts_histogram": [*[0] * (BURST - 1), drafts],
+        }
+        about = {"completion_tokens": len(tokens), "finish_reason": {"type": "length"}, **(told if drafts else {})}
         yield event({"output_ids": tokens, "meta_info": about})
         yield b"data: [DONE]\n\n"
 

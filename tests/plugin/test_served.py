@@ -257,10 +257,11 @@ def start_sglang(start: Start, gamma: int = 2, **told: object) -> ServedEngine:
 
 
 def test_what_sglang_drafted_is_the_sum_of_what_its_answers_tell(start: Start) -> None:
-    """An answer of one token was never verified, so SGLang tells nothing of it."""
+    """Nothing is told of an answer of one token, which was never verified, and of positions where none was accepted."""
     engine = start_sglang(start)
     several = Workload("several", (SOUND, replace(SOUND, max_tokens=1), replace(SOUND, max_tokens=4)), 3)
-    assert decode(engine, several).speculation == Speculation(4, 8, 8)
+    assert decode(engine, several).speculation == Speculation(4, 8, 8, (4, 4))
+    assert decode(start_sglang(start, gamma=4), several).speculation == Speculation(4, 8, 8, (4, 4, 0, 0))
     assert decode(engine, Workload("one", (replace(SOUND, max_tokens=1),), 1)).speculation == Speculation(0, 0, 0)
 
 

@@ -296,11 +296,15 @@ class ServedEngine:
         return counted
 
     def _sum_answers(self, answers: Sequence[Answer]) -> Speculation | None:
-        """Their sums, if each tells; one of a single token took no step of verification, so nothing is told of it."""
+        """Their sums, if each tells; one of a single token took no step of verification, so nothing is told of it.
+
+        A position at which nothing was accepted is not told: it counts none.
+        """
         stepped = [answer for answer in answers if answer.error is None and (answer.told or len(answer.token_ids) > 1)]
         counted = [answer.told for answer in stepped if answer.told is not None]
         tells = len(counted) == len(stepped) and (counted or self.spec.speculates)
-        return sum(counted, NOTHING_DRAFTED) if tells else None
+        positions = self.spec.gamma or 0 if any(each.accepted_per_position for each in counted) else 0
+        return sum(counted, Speculation(0, 0, 0, (0,) * positions)) if tells else None
 
     def _count_since(self, after: Counted) -> Speculation | None:
         if not self._plan.dialect.counters.drafts and after.draft_tokens is not None and self.spec.gamma:
