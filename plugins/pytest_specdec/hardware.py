@@ -51,7 +51,7 @@ def gpus() -> Gpus:
     try:
         with _nvml() as nvml:
             present = tuple(present_gpus(nvml))
-            driver = _text(nvml.nvmlSystemGetDriverVersion())
+            driver = nvml.nvmlSystemGetDriverVersion()
     except Exception as error:
         return Gpus((), None, f"NVML does not answer ({error})")
     visible = visible_gpus(present, os.environ)
@@ -97,7 +97,7 @@ def present_gpus(nvml: Any) -> Iterator[Gpu]:
     """Every GPU of this machine, in NVML's order, which is that of the PCI bus."""
     for index in range(nvml.nvmlDeviceGetCount()):
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        yield Gpu(_text(nvml.nvmlDeviceGetUUID(handle)), _text(nvml.nvmlDeviceGetName(handle)), index)
+        yield Gpu(nvml.nvmlDeviceGetUUID(handle), nvml.nvmlDeviceGetName(handle), index)
 
 
 def energy_counter(uuid: str) -> str:
@@ -108,11 +108,6 @@ def energy_counter(uuid: str) -> str:
     except Exception as error:
         return f"no energy counter ({error}): power would be sampled, an estimate"
     return "NVML's energy counter"
-
-
-def _text(value: Any) -> str:
-    """Older releases give bytes."""
-    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def processor() -> str:
@@ -127,15 +122,11 @@ BFLOAT16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 """What the kernel calls bfloat16 arithmetic: on x86-64 the first two, on AArch64 the last."""
 
 
-def lacks_bfloat16(cpuinfo: str) -> bool:
-    """Whether the processor of this /proc/cpuinfo only emulates bfloat16; False where it does not tell."""
-    told = [line.partition(":")[2].split() for line in cpuinfo.splitlines() if line.startswith(("flags", "Features"))]
-    return bool(told) and not BFLOAT16_FLAGS & set(told[0])
-
-
 def emulates_bfloat16() -> bool:
-    """Whether this machine's processor does, so that float32 is faster on it."""
-    return lacks_bfloat16(_cpuinfo())
+    """Whether the processor only emulates bfloat16, so that float32 is faster on it; False where it does not tell."""
+    lines = _cpuinfo().splitlines()
+    told = [line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features"))]
+    return bool(told) and not BFLOAT16_FLAGS & set(told[0])
 
 
 @functools.cache

@@ -36,7 +36,6 @@ SHIPPED = (
     "engines/transformers.py",
     "engines/worker.py",
     "engines/fork_server.py",
-    "engines/server/guardian.py",
 )
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_specdec import hardware as machine
 from pytest_specdec.engines.choice import choose_engines
-from pytest_specdec.hardware import Gpu, lacks_bfloat16, missing_engine, visible_gpus
+from pytest_specdec.hardware import Gpu, emulates_bfloat16, missing_engine, visible_gpus
 from pytest_specdec.run.describe import hardware_part
 from pytest_specdec.settings import Settings
 
@@ -56,8 +56,11 @@ def test_hardware_names_the_processor_and_its_cores() -> None:
         ("model name\t: a processor that tells no flags\n", False),
     ],
 )
-def test_a_processor_has_bfloat16_if_its_flags_say_so(cpuinfo: str, expected: bool) -> None:
-    assert lacks_bfloat16(cpuinfo) == expected
+def test_a_processor_has_bfloat16_if_its_flags_say_so(
+    monkeypatch: pytest.MonkeyPatch, cpuinfo: str, expected: bool
+) -> None:
+    monkeypatch.setattr(machine, "_cpuinfo", lambda: cpuinfo)
+    assert emulates_bfloat16() == expected
 
 
 @pytest.mark.parametrize(

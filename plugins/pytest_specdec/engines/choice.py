@@ -18,6 +18,7 @@ from pytest_specdec.engines.model_files import is_unknown, method_of_draft, read
 from pytest_specdec.engines.server.plan import SERVED, reference_of, what_a_server_decides, with_server
 from pytest_specdec.engines.spec import NO_SPECULATION, EngineSpec
 from pytest_specdec.errors import ConfigurationError, did_you_mean
+from pytest_specdec.hardware import default_dtype
 from pytest_specdec.settings import DTYPES, Settings
 
 LOOKUP = {"vllm": "ngram", "transformers": "prompt_lookup"}
@@ -62,8 +63,7 @@ def choose_engines(
     """The engines for one fixture of one test, without repetitions. Raises ConfigurationError."""
     specs: list[EngineSpec] = []
     for said in marks or [{}]:
-        refuse_unknown_keys(said)
-        refuse_wrong_values(said)
+        _refuse_wrong_mark(said)
         mark = {key: value for key, value in said.items() if value is not None or key in WITHOUT}
         for target in _several(mark.get("target", settings.target)):
             base = _base(backend, target, mark, settings)
@@ -79,16 +79,12 @@ def _alone(base: EngineSpec) -> EngineSpec:
     return alone if base.backend in (alone.backend, SERVED) else replace(base, reference=None).target_only()
 
 
-def refuse_unknown_keys(mark: Mapping[str, Any]) -> None:
-    """A key that `@pytest.mark.specdec` does not know is an error, never ignored."""
+def _refuse_wrong_mark(mark: Mapping[str, Any]) -> None:
+    """A key that `@pytest.mark.specdec` does not know, or a value of another kind than its key's, is an error."""
     for key in mark:
         if key not in MARK_KEYS:
             hint = did_you_mean(key, MARK_KEYS, f"known keys: {', '.join(sorted(MARK_KEYS))}")
             raise ConfigurationError(f"@pytest.mark.specdec: unknown key {key!r}; {hint}")
-
-
-def refuse_wrong_values(mark: Mapping[str, Any]) -> None:
-    """A value of another kind than its key's is an error, with what would do."""
     reference = mark.get("reference")
     said = reference.items() if isinstance(reference, Mapping) else ()
     for key, value in (*mark.items(), *said):
@@ -109,8 +105,7 @@ def refuse_impossible(specs: Iterable[EngineSpec], others_add_engines: bool, cac
     """
     for spec in specs:
         if spec.backend in LOOKUP and spec.speculates:
-            _refuse_missing_method(spec)
-            _refuse_without_draft(spec)
+            _refuse_wrong_method(spec)
         for each in (spec, spec.target_only()):
             if not others_add_engines:
                 _refuse_unknown(
@@ -120,12 +115,15 @@ def refuse_impossible(specs: Iterable[EngineSpec], others_add_engines: bool, cac
             refuse_wrong_models(each, cache)
 
 
-def _refuse_missing_method(spec: EngineSpec) -> None:
-    """By what the engine itself takes; what a vLLM elsewhere takes is not known here."""
+def _refuse_wrong_method(spec: EngineSpec) -> None:
+    """One that the engine lacks, or that needs a draft; what a vLLM elsewhere takes is not known here."""
     elsewhere = spec.python is not None or spec.gateway is not None
     name, of_vllm = spec.named_method or spec.method, None if elsewhere else names_of_vllm()
     if spec.backend != "vllm" or of_vllm is not None:
         refuse_missing_method(name, spec.backend, of_vllm if spec.backend == "vllm" else None)
+    method = method_named(spec.method)
+    if method in METHODS and method.takes_draft and spec.draft is None:
+        raise ConfigurationError(f"method {spec.method!r} drafts with a model of its own: name it as the draft")
 
 
 def refuse_missing_method(name: str, engine: str, known: Collection[str] | None = None) -> None:
@@ -134,12 +132,6 @@ def refuse_missing_method(name: str, engine: str, known: Collection[str] | None 
     if name not in known:
         remedy = did_you_mean(name, known, "`pytest-specdec methods` lists those that it has")
         raise ConfigurationError(f"{engine} has no method {name!r}; {remedy}")
-
-
-def _refuse_without_draft(spec: EngineSpec) -> None:
-    method = method_named(spec.method)
-    if method in METHODS and method.takes_draft and spec.draft is None:
-        raise ConfigurationError(f"method {spec.method!r} drafts with a model of its own: name it as the draft")
 
 
 def _refuse_unknown(what: str, word: str, known: Sequence[str], more: str = "") -> None:
@@ -152,10 +144,11 @@ def _base(backend: str, target: str | None, mark: Mapping[str, Any], settings: S
     target = FAKE_TARGET if target is None and backend == FAKE else target
     if target is None:
         raise ConfigurationError("no target model: give --specdec-target MODEL, or @pytest.mark.specdec(target=…)")
+    here = mark.get("gateway") is None and backend in (*LOOKUP, SERVED)
     base = EngineSpec(
         backend=backend,
         target=expanduser(target),
-        dtype=mark.get("dtype") or settings.dtype or _default_dtype(backend, mark.get("gateway")),
+        dtype=mark.get("dtype") or settings.dtype or (default_dtype() if here else EngineSpec.dtype),
         max_model_len=mark.get("max_model_len", settings.max_model_len),
         options={**settings.engine_options, **mark.get("options", {})},
         environment=mark.get("environment", {}),
@@ -167,14 +160,6 @@ def _base(backend: str, target: str | None, mark: Mapping[str, Any], settings: S
         return with_server(base, mark, settings)
     said = mark.get("reference")
     return base if said is None else replace(base, reference=reference_of(said, base))
-
-
-def _default_dtype(backend: str, gateway: str | None) -> str:
-    """By this machine's hardware, for engines that compute on it."""
-    from pytest_specdec.hardware import default_dtype
-
-    here = gateway is None and backend in (*LOOKUP, SERVED)
-    return default_dtype() if here else EngineSpec.dtype
 
 
 def _speculative(base: EngineSpec, mark: Mapping[str, Any], settings: Settings) -> list[EngineSpec]:

@@ -25,7 +25,7 @@ SAID_FIRST_SECONDS = 1.0
 
 
 class WorkerEngine:
-    """An engine that lives in a worker process."""
+    """An engine that lives in a worker process; what its methods are for, the protocol `Engine` says."""
 
     def __init__(
         self,
@@ -66,16 +66,13 @@ class WorkerEngine:
         }
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of each text by the target's tokenizer."""
         return [list(ids) for ids in self._call("encode", list(texts))]
 
     def encode_messages(self, conversations: Sequence[Sequence[Mapping[str, str]]], **template: Any) -> list[list[int]]:
-        """Token ids of each conversation by the target's chat template, open for the assistant's answer."""
         told = [[dict(message) for message in conversation] for conversation in conversations]
         return [list(ids) for ids in self._call("encode_messages", told, *([template] if template else []))]
 
     def decode(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> Sequence[str | None]:
-        """The text of each output as it follows its prompt, by the backend's tokenizer."""
         asked = [
             (list(request.prompt_ids), list(output), bool(request.sampling.get("skip_special_tokens", True)))
             for request, output in zip(requests, outputs, strict=True)
@@ -83,7 +80,6 @@ class WorkerEngine:
         return list(self._call("decode", asked))
 
     def prepare(self, workload: Workload) -> None:
-        """Send the requests, and when they are due."""
         requests = [request.wire() for request in workload.requests]
         how = workload.concurrency, workload.keeps_prefix_cache, list(workload.arrivals_s)
         self._call("prepare", requests, *how)
@@ -93,11 +89,9 @@ class WorkerEngine:
         self._call("run")
 
     def collect(self) -> Run:
-        """Fetch the generations and counters of the last run."""
         return Run.from_wire(self._call("collect"))
 
     def score(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> tuple[tuple[Score, ...], ...]:
-        """Rate each emitted token by this engine's model alone, among the tokens that were permitted there."""
         return scores_from_wire(self._call("score", self._asked(requests, outputs)))
 
     def score_in_steps(
@@ -110,7 +104,6 @@ class WorkerEngine:
     def rank(
         self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], most: int
     ) -> tuple[tuple[Ranking, ...], ...]:
-        """The `most` highest logits at each emitted token, of all tokens."""
         pairs = zip(requests, outputs, strict=True)
         asked = [(list(request.prompt_ids), list(output)) for request, output in pairs]
         return rankings_from_wire(self._call("rank", asked, most))
@@ -127,11 +120,9 @@ class WorkerEngine:
         return request.min_tokens if ends else 0, sorted(ends)
 
     def park(self) -> None:
-        """Give the device's memory up, but stay loaded."""
         self._call("park")
 
     def wake(self) -> None:
-        """Undo `park`."""
         self._call("wake")
 
     def close(self) -> None:

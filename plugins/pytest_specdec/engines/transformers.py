@@ -183,13 +183,14 @@ def load(config: Mapping[str, Any]) -> TransformersBackend:
     or hub id of a LoRA adapter). `speculative_options` are fields of `GenerationConfig`. Raises ValueError where these
     contradict each other, a model or an adapter cannot be loaded, or target and drafter do not share their tokens.
     """
+    import torch
     import transformers
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     check_speculation(config)
     options = dict(config.get("options") or {})
-    device = options.pop("device", None) or default_device()
+    device = options.pop("device", None) or ("cuda" if torch.cuda.is_available() else "cpu")
     adapter = options.pop(ADAPTER, None)
     target = load_model("target", config["target"], config["dtype"], device, options)
     if adapter is not None:
@@ -252,20 +253,6 @@ def check_fields(source: str, fields: Iterable[str]) -> None:
             raise ValueError(f"{source}: {field!r} follows from {SET_BY_REQUEST[field]}; set that instead")
         if field in SET_HERE or field not in known:
             raise ValueError(f"{source}: {field!r} is not a GenerationConfig field that can be set here")
-
-
-def refuse_fields(index: int, sampling: Iterable[str]) -> None:
-    """Raise ValueError that names a sampling field of other engines which Transformers has not."""
-    for field in sampling:
-        if field in OF_OTHERS:
-            raise ValueError(f"request {index}, sampling: Transformers has no {field!r}")
-
-
-def default_device() -> str:
-    """The GPU where torch sees one, else the CPU."""
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def load_model(role: str, path: str, dtype: str, device: str, options: Mapping[str, Any]) -> Any:
@@ -600,7 +587,8 @@ class TransformersBackend:
         if length > self._context:
             parts = f"{len(prompt)} prompt + {request['max_tokens']} output tokens"
             raise ValueError(f"request {index}: {parts} exceed the context of {self._context}; shorten either")
-        refuse_fields(index, request["sampling"])
+        for field in (each for each in request["sampling"] if each in OF_OTHERS):
+            raise ValueError(f"request {index}, sampling: Transformers has no {field!r}")
         check_fields(f"request {index}, sampling", set(request["sampling"]) - {"seed"})
         self._check_stop(index, request)
 
@@ -748,14 +736,13 @@ class TransformersBackend:
             raise ValueError("the first output token cannot be rated after an empty prompt")
         ids = torch.tensor([prompt + output[:-1]], device=self._device)
         with torch.no_grad():
-            logits = self._logits_of_steps(ids, len(prompt), step) if step else self._logits_at_once(ids, len(output))
+            if step:
+                logits = self._logits_of_steps(ids, len(prompt), step)
+            else:
+                logits = self._target(input_ids=ids, use_cache=False, **self._last_rows(len(output))).logits[0]
         rows = logits[-len(output) :].float()
         rows[: withheld[0], list(withheld[1])] = float("-inf")
         return rows, torch.tensor(output, device=rows.device)
-
-    def _logits_at_once(self, ids: Any, count: int) -> Any:
-        """Of the last `count` positions, in one pass."""
-        return self._target(input_ids=ids, use_cache=False, **self._last_rows(count)).logits[0]
 
     def _logits_of_steps(self, ids: Any, prompt: int, step: int) -> Any:
         """Step by step over the cached prefix; the prompt goes with the first drafts, as in assisted decoding."""

@@ -4,6 +4,8 @@ The source of this file is executed in the worker by execnet, in an interpreter 
 the standard library only. The first message brings the backend's own source and the configuration; after that each
 message is (command, arguments) and each answer (kind, value). The worker leads a process group of its own, so that
 everything the engine starts can be ended by one number, and it ends that group itself when its parent is gone.
+
+As a program of its own it stands between pytest and a server's command, which leads no group that ends with pytest.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -133,5 +136,13 @@ def obey(channel: Any, start: dict[str, Any]) -> bool:
     return not loaded
 
 
+def guard(command: list[str]) -> int:
+    """Run a server's command and wait for it; when pytest is gone, however it went, so is the server."""
+    threading.Thread(target=follow_parent, args=(os.getppid(),), daemon=True).start()
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL).wait()
+
+
 if __name__ == "__channelexec__":
     serve(channel)  # type: ignore[name-defined]  # noqa: F821
+elif __name__ == "__main__":
+    sys.exit(guard(sys.argv[1:]))

@@ -68,7 +68,8 @@ def build(
     with _alone(folder):
         if is_complete(folder):
             return folder, True
-        _sweep(folder)
+        for litter in folder.parent.glob(f"{_hidden(folder)}*"):
+            shutil.rmtree(litter, ignore_errors=True)
         _write_beside(recipe, folder, write or write_model)
     return folder, False
 
@@ -114,11 +115,6 @@ def _rename(growing: Path, folder: Path) -> None:
         if is_complete(folder):
             return
         raise ModelError(f"{folder} is in the way and is no complete model; remove it ({error})") from error
-
-
-def _sweep(folder: Path) -> None:
-    for litter in folder.parent.glob(f"{_hidden(folder)}*"):
-        shutil.rmtree(litter, ignore_errors=True)
 
 
 def _hidden(folder: Path) -> str:

@@ -118,11 +118,6 @@ def _configuration_of_medusa(recipe: MedusaRecipe) -> dict[str, Any]:
     }
 
 
-def generation_configuration(recipe: Constructed) -> dict[str, Any]:
-    """The model's generation_config.json: greedy, with the special ids."""
-    return {"do_sample": False, **special_ids(recipe)}
-
-
 def special_ids(recipe: Constructed) -> dict[str, Any]:
     """Padding, BOS and EOS, of which a target may have several."""
     ends = [*recipe.end_ids] if isinstance(recipe, TargetRecipe) else []
@@ -143,22 +138,18 @@ def write_tokenizer(folder: Path, vocab: int, max_length: int) -> None:
 def _tokenizer(vocab: int) -> dict[str, Any]:
     words = {word: token for token, word in enumerate(SPECIAL_TOKENS)}
     words |= {f"t{token}": token for token in range(SPECIAL_IDS, vocab)}
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False) | {"special": True}
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [_added_token(token, word) for token, word in enumerate(SPECIAL_TOKENS)],
+        "added_tokens": [{"id": token, "content": word, **flags} for token, word in enumerate(SPECIAL_TOKENS)],
         "normalizer": None,
         "pre_tokenizer": {"type": "WhitespaceSplit"},
         "post_processor": None,
         "decoder": None,
         "model": {"type": "WordLevel", "vocab": words, "unk_token": UNKNOWN},
     }
-
-
-def _added_token(token: int, word: str) -> dict[str, Any]:
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    return {"id": token, "content": word, **flags, "special": True}
 
 
 def _settings(max_length: int) -> dict[str, Any]:
@@ -179,7 +170,7 @@ TOP_LOGIT = 10.0
 def write_constructed(recipe: Constructed, folder: Path, shard_bytes: int = SHARD_BYTES) -> None:
     """Write the whole checkpoint into the existing folder; files of at most `shard_bytes` each."""
     _write_json(folder / "config.json", configuration(recipe))
-    _write_json(folder / "generation_config.json", generation_configuration(recipe))
+    _write_json(folder / "generation_config.json", {"do_sample": False, **special_ids(recipe)})
     write_tokenizer(folder, recipe.vocab, recipe.max_position_embeddings)
     _write_tensors(recipe, folder, shard_bytes)
     if isinstance(recipe, EagleRecipe) and recipe.engine and recipe.draft_vocab is not None:
@@ -369,18 +360,15 @@ def _write_tensors(recipe: Constructed, folder: Path, shard_bytes: int) -> None:
         save_file(tensors, folder / name, metadata={"format": "pt"})
     if len(files) > 1:
         total = sum(prod(weight.shape) for weight in listed) * element_bytes
-        _write_json(folder / "model.safetensors.index.json", _index_of(names, files, total))
+        places = {weight.name: name for name, file in zip(names, files, strict=True) for weight in file}
+        index = {"metadata": {"total_size": total}, "weight_map": places}
+        _write_json(folder / "model.safetensors.index.json", index)
 
 
 def _file_names(count: int) -> list[str]:
     if count == 1:
         return ["model.safetensors"]
     return [f"model-{number:05d}-of-{count:05d}.safetensors" for number in range(1, count + 1)]
-
-
-def _index_of(names: list[str], files: list[list[Weight]], total: int) -> dict[str, Any]:
-    places = {weight.name: name for name, file in zip(names, files, strict=True) for weight in file}
-    return {"metadata": {"total_size": total}, "weight_map": places}
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:

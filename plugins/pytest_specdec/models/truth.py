@@ -129,12 +129,12 @@ def expected_counters(
     block is no longer than γ.
     """
     target, draft = pair
-    _refuse_smaller(_require_constructed(target), _require_constructed(draft))
-    _refuse_short_block(_require_constructed(draft), gamma)
-    drafting = follower(_require_constructed(draft))
+    drafter = _require_constructed(draft)
+    _refuse_unfit(_require_constructed(target), drafter, gamma)
+    drafting = follower(drafter)
     steps: list[Step] = []
     for prompt, n in asked:
-        _check_prompt(_label(draft), _require_constructed(draft), prompt)
+        _check_prompt(_label(draft), drafter, prompt)
         ids = [*prompt, *expected_continuation(target, prompt, n + gamma)]
         agrees = [drafting(ids, at) == ids[at] for at in range(len(prompt), len(ids))]
         steps += counting.steps(agrees, n, gamma)
@@ -166,12 +166,9 @@ def _distances(recipe: Constructed) -> list[list[int]]:
     return [[reader.distance for reader in layer] for layer in readings(recipe.memory, recipe.shape)]
 
 
-def _refuse_smaller(target: Constructed, draft: Constructed) -> None:
+def _refuse_unfit(target: Constructed, draft: Constructed, gamma: int) -> None:
     if draft.vocab < target.vocab:
         raise ModelError(f"{draft.name} has {draft.vocab} tokens, fewer than the target's {target.vocab}")
-
-
-def _refuse_short_block(draft: Constructed, gamma: int) -> None:
     if isinstance(draft, DFlashRecipe) and gamma >= draft.block:
         raise ModelError(
             f"{draft.name} fills in {draft.block - 1} tokens at a time: a γ of {gamma} is more, so name another"

@@ -127,8 +127,8 @@ class FakeNvml:
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> Card:
         return next(card for card in self._cards if card.uuid == uuid)
 
-    def nvmlDeviceGetUUID(self, card: Card) -> bytes:
-        return card.uuid.encode()
+    def nvmlDeviceGetUUID(self, card: Card) -> str:
+        return card.uuid
 
     def nvmlDeviceGetName(self, card: Card) -> str:
         return card.name

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pytest_specdec.engines import worker
 from pytest_specdec.engines.process_group import end_group, last_words
 from pytest_specdec.engines.server.dialects import VLLM
 from pytest_specdec.engines.server.plan import ServerPlan
@@ -98,7 +99,7 @@ class ServerProcess:
         """Start it. Raises EngineError."""
         self.log = Path(tempfile.mkdtemp(prefix="specdec-")) / "server.log"
         self._label, self._command = label, list(command)
-        guardian = [sys.executable, "-I", str(Path(__file__).with_name("guardian.py"))]
+        guardian = [sys.executable, "-I", worker.__file__]
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 [*guardian, *command],
