@@ -21,22 +21,27 @@ def test_every_option_is_a_field_and_every_field_an_option() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command_line", "environment", "message"),
+    ("sources", "message"),
     [
-        ({"gamma": "three"}, {}, r"--specdec-gamma: cannot read 'three' as N\[,N\]"),
-        ({"gamma": "0"}, {}, "must be at least 1"),
-        ({}, {"SPECDEC_ROUNDS": "many"}, "SPECDEC_ROUNDS: cannot read 'many'"),
-        ({"timeout": "-1"}, {}, "must be more than 0 seconds"),
-        ({"timeout": "inf"}, {}, "must be more than 0 seconds, and finite"),
-        ({"gamma": ","}, {}, "name one or more"),
-        ({"engine_options": "[1]"}, {}, "must be a JSON object"),
-        ({"require": "gpuu"}, {}, "'gpuu' is none of gpu, cpu, multi_gpu, vllm, transformers"),
-        ({}, {"SPECDEC_GAMA": "3"}, "unknown option SPECDEC_GAMA in the environment; did you mean 'SPECDEC_GAMMA'"),
+        (({"gamma": "three"}, {}, {}), r"--specdec-gamma: cannot read 'three' as N\[,N\]"),
+        (({"gamma": "0"}, {}, {}), "must be at least 1"),
+        (({}, {"SPECDEC_ROUNDS": "many"}, {}), "SPECDEC_ROUNDS: cannot read 'many'"),
+        (({}, {}, {"load_timeout": "soon"}), "specdec_load_timeout in the ini file: cannot read 'soon' as SECONDS"),
+        (({"timeout": "-1"}, {}, {}), "must be more than 0 seconds"),
+        (({"timeout": "inf"}, {}, {}), "must be more than 0 seconds, and finite"),
+        (({"gamma": ","}, {}, {}), "name one or more"),
+        (({"engine_options": "[1]"}, {}, {}), "must be a JSON object"),
+        (({"require": "gpuu"}, {}, {}), "'gpuu' is none of gpu, cpu, multi_gpu, vllm, transformers"),
+        (({"dtype": "fp16"}, {}, {}), "'fp16' is none of bfloat16, float16, float32; did you mean 'float16'"),
+        (
+            ({}, {"SPECDEC_GAMA": "3"}, {}),
+            "unknown option SPECDEC_GAMA in the environment; did you mean 'SPECDEC_GAMMA'",
+        ),
     ],
 )
-def test_a_wrong_value_names_its_place(command_line: dict[str, str], environment: dict[str, str], message: str) -> None:
+def test_a_wrong_value_names_its_place(sources: tuple[dict[str, str], ...], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        Settings.resolve(command_line, environment, {})
+        Settings.resolve(*sources)
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-from functools import cache
 from math import prod
-from pathlib import Path
 
 import pytest
 
@@ -15,19 +13,6 @@ from pytest_specdec.models.recipe import EMBEDDING_SIZE, weights
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 safetensors = pytest.importorskip("safetensors.torch")
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """Writes a reference's checkpoint, once for the module, and gives its folder."""
-
-    @cache
-    def write(reference: str, shard_bytes: int = 10**9) -> Path:
-        folder = tmp_path_factory.mktemp("model")
-        write_constructed(parse(reference), folder, shard_bytes)
-        return folder
-
-    return write
 
 
 def load(folder):

@@ -1,15 +1,12 @@
 """Pairs with memory, run by Transformers: the checkpoint does what is foretold, entry by entry of its cache."""
 
 import random
-from functools import cache
-from pathlib import Path
 
 import pytest
 
 from pytest_specdec.engines import transformers as backend
 from pytest_specdec.generation import Speculation
 from pytest_specdec.models import expected_assistance, expected_continuation, parse
-from pytest_specdec.models.checkpoint import write_constructed
 from pytest_specdec.models.circuit import Stream
 from pytest_specdec.models.maps import NONE, draft_ids, following
 from pytest_specdec.models.memory import kv_head, readings
@@ -20,19 +17,6 @@ safetensors = pytest.importorskip("safetensors.torch")
 
 REACH = 24
 TINY = f"constructed:tiny?memory={REACH}&dtype=float32"
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """Writes a reference's checkpoint, once for the module, and gives its folder."""
-
-    @cache
-    def write(reference: str) -> Path:
-        folder = tmp_path_factory.mktemp("model")
-        write_constructed(parse(reference), folder)
-        return folder
-
-    return write
 
 
 def load(folder):

@@ -18,6 +18,7 @@ from pytest_specdec.models import (
     runner_up_map,
 )
 from pytest_specdec.models.cache import IMPORTABLE
+from pytest_specdec.models.maps import following
 
 TINY = parse("constructed:tiny")
 ORDINARY = range(3, 1024)
@@ -47,9 +48,10 @@ def test_no_map_leads_to_a_special_id():
 
 @pytest.mark.parametrize("alpha", [0.0, 0.25, 0.5, 0.8, 0.999, 1.0])
 @pytest.mark.parametrize("part", ["draft", "eagle"])
-def test_the_agreement_is_alpha_exactly(alpha, part):
-    draft = parse(f"constructed:tiny:{part}?alpha={alpha}&seed=5")
-    assert agreement(TINY, draft) == (1021 - round((1 - alpha) * 1021)) / 1021
+@pytest.mark.parametrize("memory", ["", "&memory=24"])
+def test_the_agreement_is_alpha_exactly(alpha, part, memory):
+    draft = parse(f"constructed:tiny:{part}?alpha={alpha}&seed=5{memory}")
+    assert agreement(parse(f"constructed:tiny?seed=0{memory}"), draft) == (1021 - round((1 - alpha) * 1021)) / 1021
 
 
 def test_another_seed_disagrees_elsewhere_and_another_map_seed_everywhere():
@@ -118,16 +120,20 @@ def test_acceptance_falls_as_powers_of_alpha():
 
 def test_a_large_vocabulary_needs_no_torch():
     code = IMPORTABLE + (
-        "from pytest_specdec.models import expected_continuation, resolve\n"
+        "from pytest_specdec.models import expected_continuation, expected_speculation, reads_of, resolve\n"
         "assert resolve('a/b') == 'a/b'\n"
         "assert len(expected_continuation('constructed:qwen3-8b', [5], 100)) == 100\n"
+        "pair = 'constructed:llama-8b?memory=24', 'constructed:llama-8b:draft?memory=24'\n"
+        "assert len(expected_continuation(pair[0], range(40), 100)) == 100\n"
+        "assert 0 < expected_speculation(*pair, [range(40)], 100, 3).accepted_tokens\n"
+        "assert len(reads_of(pair[0], 40, 100).prompt) == 32\n"
         "assert not {'torch', 'numpy', 'transformers', 'safetensors'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_four_times_the_vocabulary_is_four_times_the_work(lines_executed):
-    """Not sixteen times, for a target's map and for a drafter's."""
-    for part in ("", ":draft"):
-        few, many = (parse(f"constructed:tiny{part}?vocab={size}&map_seed=77") for size in (5_000, 20_000))
-        assert 3 < lines_executed(lambda many=many: next_map(many)) / lines_executed(lambda few=few: next_map(few)) < 5
+@pytest.mark.parametrize("model", ["tiny?seed=0", "tiny:draft?seed=0", "llama-8b:draft?memory=24"])
+def test_four_times_the_vocabulary_is_four_times_the_work(lines_executed, model):
+    """Not sixteen times, for a target's map, for a drafter's, and for those of a pair with memory."""
+    few, many = (parse(f"constructed:{model}&vocab={size}&map_seed=77") for size in (3_000, 12_000))
+    assert 3 < lines_executed(lambda: following(many)) / lines_executed(lambda: following(few)) < 5

@@ -1,6 +1,7 @@
 """A recipe's digest is its content: the same everywhere, another for every parameter."""
 
 from dataclasses import replace
+from math import prod
 
 import pytest
 
@@ -57,7 +58,7 @@ def test_a_shape_that_is_no_decoder_is_refused(wrong):
 
 @pytest.mark.parametrize(("reference", "billions"), PRESET_PARAMETERS.items(), ids=PRESET_PARAMETERS)
 def test_big_presets_have_the_size_of_the_models_they_are_named_after(reference, billions):
-    assert sum(_elements(weight) for weight in weights(parse(reference))) / 1e9 == pytest.approx(billions, abs=0.01)
+    assert sum(prod(weight.shape) for weight in weights(parse(reference))) / 1e9 == pytest.approx(billions, abs=0.01)
 
 
 def test_shards_keep_the_order_and_the_limit():
@@ -65,16 +66,9 @@ def test_shards_keep_the_order_and_the_limit():
     files = shards(listed, element_bytes=2)
     assert [weight for file in files for weight in file] == listed
     assert len(files) == 5
-    assert max(2 * sum(map(_elements, file)) for file in files) <= 4 * 10**9
+    assert max(2 * sum(prod(weight.shape) for weight in file) for file in files) <= 4 * 10**9
 
 
 def test_a_tensor_larger_than_the_limit_has_a_file_of_its_own():
     listed = weights(parse(TINY))
     assert [len(file) for file in shards(listed, element_bytes=2, limit=1)] == [1] * len(listed)
-
-
-def _elements(weight):
-    product = 1
-    for size in weight.shape:
-        product *= size
-    return product

@@ -8,15 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.unit.workloads.conftest import refusal_of
 
-from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.workloads.scenario import discover
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path) -> Path:
     """A folder `s` with b.toml, a.toml and a file that is no scenario; the current folder is its parent."""
-    monkeypatch.chdir(tmp_path)
     scenarios = tmp_path / "s"
     scenarios.mkdir()
     for name in ("b.toml", "a.toml", "prompts.txt"):
@@ -25,9 +24,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def error_of(*paths: str) -> str:
-    with pytest.raises(ConfigurationError) as caught:
-        discover(paths)
-    return str(caught.value)
+    return refusal_of(discover, paths)
 
 
 def test_a_folder_gives_its_toml_files_by_name(folder: Path) -> None:

@@ -8,19 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from tests.unit.workloads.conftest import letters, refusal_of
 
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.run.describe import workload_part
 from pytest_specdec.workloads.scenario import Scenario, load_scenario
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-def letters(texts: Sequence[str]) -> list[list[int]]:
-    return [[ord(letter) for letter in text] for text in texts]
 
 
 def contents(conversations: Sequence[Sequence[Mapping[str, str]]]) -> list[list[int]]:
@@ -33,9 +25,7 @@ def scenario(source: str, top: str = "") -> Scenario:
 
 
 def error_of(source: str) -> str:
-    with pytest.raises(ConfigurationError) as caught:
-        scenario(source)
-    return str(caught.value).replace(f"{Path.cwd()}/", "")
+    return refusal_of(scenario, source)
 
 
 def list_prompts(of: Scenario) -> list[str]:
@@ -130,10 +120,8 @@ def test_rows_that_exceed_the_context_are_named_before_anything_runs() -> None:
         "\n" + "\n".join(map(json.dumps, [rows[1], rows[0], {**rows[1], "input_length": 32369}]))
     )
     loaded = scenario('format = "mooncake", path = "t.jsonl"')
-    with pytest.raises(ConfigurationError) as caught:
-        loaded.realise(5000, 32768, letters)
     remedy = "tokens exceed the engine's context of 32768: shorten it or raise max_model_len"
-    assert str(caught.value).splitlines() == [
+    assert refusal_of(loaded.realise, 5000, 32768, letters).splitlines() == [
         f"prompt 2 of x.toml (t.jsonl:3): 32758 + 400 {remedy}",
         f"prompt 3 of x.toml (t.jsonl:4): 32369 + 400 {remedy}",
     ]

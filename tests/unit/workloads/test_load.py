@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.unit.workloads.conftest import refusal_of
 
-from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.workloads.prompts import IdsSource
 from pytest_specdec.workloads.scenario import Scenario, load_scenario
 from pytest_specdec.workloads.workload import Workload
@@ -15,11 +15,6 @@ RANDOM = 'source = { format = "random", length = 4 }\ncount = 5\nmax_tokens = 8\
 IDS = 'source = { format = "ids", prompts = [[5], [6], [7]] }\nmax_tokens = 8\n'
 DIGEST_BEFORE = "d2694e0f59ff"
 TRACE = 'load = { kind = "open", arrivals = "trace" }'
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def scenario(text: str) -> Scenario:
@@ -32,9 +27,7 @@ def workload(text: str) -> Workload:
 
 
 def error_of(text: str) -> str:
-    with pytest.raises(ConfigurationError) as caught:
-        scenario(text)
-    return str(caught.value)
+    return refusal_of(scenario, text)
 
 
 def set_times(monkeypatch: pytest.MonkeyPatch, *times: float) -> None:

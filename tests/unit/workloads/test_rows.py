@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.workloads.conftest import refusal_of
 
-from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.workloads.rows import (
     Item,
     Row,
@@ -32,9 +32,7 @@ def read(reader: Reader, path: Path, content: bytes) -> list[Row | Wrong]:
 
 
 def error_of(reader: Reader, path: Path, content: bytes) -> str:
-    with pytest.raises(ConfigurationError) as caught:
-        read(reader, path, content)
-    return str(caught.value).replace(f"{path}", "FILE")
+    return refusal_of(read, reader, path.with_name("FILE"), content)
 
 
 def test_json_lines_are_numbered_over_blank_ones(tmp_path: Path) -> None:
@@ -136,9 +134,7 @@ def test_a_missing_library_is_told_with_the_command(
     """The command installs the extra that has it."""
     (tmp_path / "f").touch()
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ConfigurationError) as caught:
-        read_all(tmp_path / "f")
-    assert str(caught.value).endswith(message + "pip install 'pytest-specdec[datasets]'")
+    assert refusal_of(read_all, tmp_path / "f").endswith(message + "pip install 'pytest-specdec[datasets]'")
 
 
 def number_rows(rows: int) -> list[Item | Wrong]:
@@ -176,13 +172,11 @@ def test_drawn_rows_come_from_the_whole_file_and_depend_on_the_seed() -> None:
 def test_wrong_rows_are_told_by_reason_with_both_remedies() -> None:
     """Rows that share a reason are told together, five at most."""
     rows: list[Item | Wrong] = [Wrong(":2", "no a"), *number_rows(1), Wrong(":4", "no b"), Wrong(":5", "no a")]
-    with pytest.raises(ConfigurationError) as caught:
-        choose(rows, "f.csv", 1, None, skip=False)
     remedies = "correct such rows, or leave them out with skip_malformed = true"
-    assert str(caught.value) == f"f.csv:2,:5: no a; f.csv:4: no b; {remedies}"
-    with pytest.raises(ConfigurationError) as caught:
-        choose([Wrong(f":{n}", "no a") for n in range(9)], "f.csv", 1, None, skip=False)
-    assert str(caught.value) == f"f.csv:0,:1,:2,:3,:4: no a; and more of them; {remedies}"
+    assert refusal_of(choose, rows, "f.csv", 1, None, False) == f"f.csv:2,:5: no a; f.csv:4: no b; {remedies}"
+    all_alike = [Wrong(f":{n}", "no a") for n in range(9)]
+    told = refusal_of(choose, all_alike, "f.csv", 1, None, False)
+    assert told == f"f.csv:0,:1,:2,:3,:4: no a; and more of them; {remedies}"
 
 
 def test_wrong_rows_are_skipped_on_request_and_counted() -> None:

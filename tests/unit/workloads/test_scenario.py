@@ -10,21 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from tests.unit.workloads.conftest import RANDOM, letters
 
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.workloads.scenario import Choice, Scenario, load_scenario, load_sweep
 from pytest_specdec.workloads.workload import Limits, Request
 
-RANDOM = 'source = { format = "random", length = 4 }\ncount = 3\nmax_tokens = 8\n'
-
-
 RANDOM_UNDER_SEED_1 = [(847, 764, 257, 496), (652, 789, 96, 31), (434, 762, 5, 447)]
 DIGEST_OF_AB_AND_C = "ca2ffa49b7b1"
-
-
-def letters(texts: Sequence[str]) -> list[list[int]]:
-    """A tokenizer: one id a character."""
-    return [[ord(letter) for letter in text] for text in texts]
 
 
 def no_tokenizer(texts: Sequence[str]) -> list[list[int]]:

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.unit.workloads.conftest import RANDOM, refusal_of
 
-from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.workloads import mistakes
 from pytest_specdec.workloads.scenario import Scenario, load_scenario
 
-RANDOM = 'source = { format = "random", length = 4 }\ncount = 3\nmax_tokens = 8\n'
 KEYS = ", ".join(Scenario.model_fields)
 FORMATS = (
     'it is one of "random", "text", "ids", "file", "jsonl", "json", "csv", "parquet", "spec_bench", "mt_bench",'
@@ -26,32 +25,23 @@ IDS = "expected a list of one or more prompts, each a list of one or more token 
 IDS_EXAMPLE = "write for example prompts = [[5, 17, 9], [8, 8, 4, 12]]"
 
 
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 def error_of(text: str | bytes) -> str:
     """The whole message for a file x.toml with this text."""
     Path("x.toml").write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(ConfigurationError) as caught:
-        load_scenario("x.toml")
-    return str(caught.value)
+    return refusal_of(load_scenario, "x.toml")
 
 
 def test_no_such_file() -> None:
     """The path is told as it was given."""
-    with pytest.raises(ConfigurationError) as caught:
-        load_scenario("scenarios/none.toml")
-    assert str(caught.value) == "scenarios/none.toml: no such file: check the path to the scenario"
+    told = refusal_of(load_scenario, "scenarios/none.toml")
+    assert told == "scenarios/none.toml: no such file: check the path to the scenario"
 
 
 def test_a_folder_is_not_a_scenario() -> None:
     """Nor is it a traceback."""
     Path("x.toml").mkdir()
-    with pytest.raises(ConfigurationError) as caught:
-        load_scenario("x.toml")
-    assert str(caught.value) == "x.toml: cannot be read (Is a directory): name a readable .toml file"
+    told = refusal_of(load_scenario, "x.toml")
+    assert told == "x.toml: cannot be read (Is a directory): name a readable .toml file"
 
 
 @pytest.mark.parametrize("text", ["", "\n# only a comment\n", "\ufeff"])
@@ -299,12 +289,12 @@ def test_more_prompts_asked_for_than_there_are() -> None:
         ),
     ],
 )
-def test_a_faulty_prompt_file(tmp_path: Path, name: str, content: bytes | None, column: str, message: str) -> None:
+def test_a_faulty_prompt_file(name: str, content: bytes | None, column: str, message: str) -> None:
     """The scenario's line is told, and the prompt file's own lines."""
     if content is not None:
         Path(name).write_bytes(content)
     text = f'max_tokens = 8\n[source]\nformat = "file"\npath = "{name}"\n' + (f'column = "{column}"' if column else "")
-    assert error_of(text) == f"x.toml:4: source.path: {message.format(path=tmp_path / name)}"
+    assert error_of(text) == f"x.toml:4: source.path: {message.format(path=name)}"
 
 
 def test_a_fault_that_the_verdict_at_a_temperature_does_not_tell() -> None:
@@ -360,9 +350,7 @@ def error_for(text: str, vocabulary: int = 9, context: int = 10) -> str:
     """The whole message for a target that cannot take the workload."""
     Path("x.toml").write_text(text)
     scenario = load_scenario("x.toml")
-    with pytest.raises(ConfigurationError) as caught:
-        scenario.realise(vocabulary, context, encode)
-    return str(caught.value)
+    return refusal_of(scenario.realise, vocabulary, context, encode)
 
 
 def test_prompts_that_the_target_cannot_take() -> None:
