@@ -1,7 +1,8 @@
-"""Sources of the inner project: its ini file, and tests of which each gates one engine."""
+"""Sources of the inner project: its ini file, tests of which each gates one engine, and an engine of its conftest."""
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 INI = """
@@ -9,6 +10,24 @@ INI = """
 specdec_engine = fake
 addopts = --benchmark-timer=pytest_specdec.engines.fake.clock
 """
+OWN_ENGINE = """
+from dataclasses import replace
+
+from pytest_specdec.engines.fake import TIME, FakeEngine
+from pytest_specdec.errors import EngineDied, EngineError, Unsupported
+
+class Own(FakeEngine):
+{methods}
+
+@pytest.hookimpl(specname="pytest_specdec_start_engine")
+def pytest_start_own(spec):
+    return Own(spec) if {only} else None
+"""
+
+
+def own_engine(methods: str, only: str = "True") -> str:
+    """A conftest that starts the fake engine with other methods, for those that are asked for `only`."""
+    return OWN_ENGINE.format(methods=textwrap.indent(textwrap.dedent(methods), "    "), only=only)
 
 
 def gate(test: str = "test_it", engine: str = "spec_engine", **mark: Any) -> str:

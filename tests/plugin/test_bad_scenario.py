@@ -4,24 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.plugin.gates import gate
+
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
-BOTH_SCENARIOS = """
-@pytest.mark.specdec(scenario=["scenarios/short.toml", "scenarios/bad.toml"])
-def test_it(specdec, ar_engine, scenario):
-    specdec(ar_engine, scenario)
-"""
+BOTH_SCENARIOS = gate(engine="ar_engine", scenario=["scenarios/short.toml", "scenarios/bad.toml"])
 SOURCE = 'source = { format = "ids", prompts = [[5, 9], [8, 12, 4]] }\n'
-
-
-def refused(project: Project, bad: str) -> list[str]:
-    """What is said of a scenario while tests are collected; the sound one beside it waits."""
-    project.scenario(bad, name="bad")
-    project.tests(BOTH_SCENARIOS)
-    result = project.run()
-    assert (result.parseoutcomes(), project.loads()) == ({"errors": 1}, [])
-    return result.outlines
 
 
 def outcome(project: Project, bad: str) -> list[str]:
@@ -35,16 +24,13 @@ def outcome(project: Project, bad: str) -> list[str]:
 
 
 def test_a_misspelt_key_is_told_with_its_line_and_a_suggestion(project: Project) -> None:
-    """The file, the line, the key as written, and the key that was meant."""
-    lines = refused(project, SOURCE + "max_tokens = 8\nconcurency = 2\n")
-    said = next(line for line in lines if "bad.toml:3: unknown key 'concurency'" in line)
+    """The file, the line, the key as written, and the key that was meant; the sound scenario beside it waits."""
+    project.scenario(SOURCE + "max_tokens = 8\nconcurency = 2\n", name="bad")
+    project.tests(BOTH_SCENARIOS)
+    result = project.run()
+    assert (result.parseoutcomes(), project.loads()) == ({"errors": 1}, [])
+    said = next(line for line in result.outlines if "bad.toml:3: unknown key 'concurency'" in line)
     assert "did you mean 'concurrency'?" in said
-
-
-def test_a_bad_value_is_told_with_its_line(project: Project) -> None:
-    """And with what would do."""
-    lines = refused(project, SOURCE + "max_tokens = 0\n")
-    assert [line for line in lines if "bad.toml:2: max_tokens" in line and "1 or more" in line] != []
 
 
 def test_a_prompt_that_does_not_fit_the_context_is_told_before_decoding(project: Project) -> None:

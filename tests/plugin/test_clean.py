@@ -5,27 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.plugin.gates import gate
+from tests.plugin.gates import gate, own_engine
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
 BOTH_ARMS = gate("test_target_only", "ar_engine") + gate("test_speculative", gamma=[2, 4])
-NOT_A_NUMBER = """
-from dataclasses import replace
-from pytest_specdec.engines.fake import FakeEngine
-
-class Broken(FakeEngine):
+NOT_A_NUMBER = own_engine(
+    """
     def score(self, requests, outputs):
         scores = super().score(requests, outputs)
         return tuple(tuple(replace(score, gap=float("nan")) for score in row) for row in scores)
-
-@pytest.hookimpl(specname="pytest_specdec_start_engine")
-def pytest_start_broken(spec):
-    return Broken(spec)
-"""
-
-
+    """
+)
 STRICT = ("-W", "error", "--strict-markers", "--strict-config")
 
 
@@ -41,13 +33,7 @@ def test_no_warning(project: Project, more: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("fault", ["dies", "does not load", "unsupported"])
 def test_no_warning_beside_an_engine_fault(project: Project, fault: str) -> None:
     """That nothing was timed follows; pytest-benchmark need not say it too."""
-    project.tests(
-        f"""
-@pytest.mark.specdec(gamma=3, speculative_options={{"fault": "{fault}"}})
-def test_it(specdec, spec_engine, scenario):
-    specdec(spec_engine, scenario)
-"""
-    )
+    project.tests(gate(gamma=3, speculative_options={"fault": fault}))
     assert project.run().parseoutcomes() in ({"failed": 1}, {"skipped": 1})
 
 

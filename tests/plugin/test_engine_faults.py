@@ -5,62 +5,41 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.plugin.conftest import SCENARIO
-from tests.plugin.gates import gate
+from tests.plugin.gates import gate, own_engine
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
 TARGET_ONLY = gate("test_target_only", "ar_engine")
-TWO_ON_ONE_ENGINE_AND_ANOTHER = """
-faulty = pytest.mark.specdec(gamma=3, speculative_options={"fault": "%s"})
-
-@faulty
-def test_first(specdec, spec_engine, scenario):
-    specdec(spec_engine, scenario)
-
-@faulty
-def test_second(specdec, spec_engine, scenario):
-    specdec(spec_engine, scenario)
-
-@pytest.mark.specdec(gamma=5)
-def test_sound(specdec, spec_engine, scenario):
-    specdec(spec_engine, scenario)
-"""
 ENGINES_ONCE = ["t-target", "t-draft_model-g3", "t-draft_model-g5"]
 DIES_IN_ITS_FIRST_LIFE = """
-from pytest_specdec.engines.fake import FakeEngine
-from pytest_specdec.errors import EngineDied
+lives = 0
 
-class Reborn(FakeEngine):
-    lives = 0
+def __init__(self, spec):
+    super().__init__(spec)
+    Own.lives += 1
+    self.life = Own.lives
 
-    def __init__(self, spec):
-        super().__init__(spec)
-        Reborn.lives += 1
-        self.life = Reborn.lives
-
-    def run(self):
-        if self.life == 1:
-            raise EngineDied("gone")
-        super().run()
-
-@pytest.hookimpl(specname="pytest_specdec_start_engine")
-def pytest_start_reborn(spec):
-    return Reborn(spec) if spec.gamma == 3 else None
+def run(self):
+    if self.life == 1:
+        raise EngineDied("gone")
+    super().run()
 """
 REFUSES_TO_LOAD = """
-from pytest_specdec.errors import Unsupported
-
-@pytest.hookimpl(specname="pytest_specdec_start_engine")
-def pytest_start_refusing(spec):
-    if spec.gamma == 3:
-        raise Unsupported("this engine drafts at most 2 tokens")
+def __init__(self, spec):
+    raise Unsupported("this engine drafts at most 2 tokens")
 """
+
+
+def two_on_one_engine_and_another(**options: str) -> str:
+    """The target alone, two gates of one engine with these options of speculation, and one of another."""
+    faulty = {"gamma": 3, "speculative_options": options}
+    return TARGET_ONLY + gate("test_first", **faulty) + gate("test_second", **faulty) + gate("test_sound", gamma=5)
 
 
 def test_an_engine_that_does_not_load_is_tried_once(project: Project) -> None:
     """Two tests want it, both fail with its words; the tests before and after it run."""
-    project.tests(TARGET_ONLY + TWO_ON_ONE_ENGINE_AND_ANOTHER % "does not load")
+    project.tests(two_on_one_engine_and_another(fault="does not load"))
     result = project.run()
     result.assert_outcomes(passed=2, failed=2)
     assert project.loads() == ENGINES_ONCE
@@ -71,35 +50,18 @@ def test_an_engine_that_does_not_load_is_tried_once(project: Project) -> None:
 def test_a_target_that_does_not_load_is_tried_once(project: Project) -> None:
     """Every test of that target fails for the one reason, since nothing can be judged; another target's tests run."""
     project.conftest(
-        """
-        from pytest_specdec.errors import EngineError
-
-        @pytest.hookimpl(specname="pytest_specdec_start_engine")
-        def pytest_start_none(spec):
-            if spec.target == "t":
-                raise EngineError("no such model")
-        """
+        own_engine('def __init__(self, spec):\n    raise EngineError("no such model")', "spec.target == 't'")
     )
-    project.tests(
-        TARGET_ONLY
-        + """
-@pytest.mark.specdec(gamma=3)
-def test_speculative(specdec, spec_engine, scenario):
-    specdec(spec_engine, scenario)
-
-@pytest.mark.specdec(target="u")
-def test_other_target(specdec, ar_engine, scenario):
-    specdec(ar_engine, scenario)
-"""
-    )
+    others = gate("test_speculative", gamma=3) + gate("test_other_target", "ar_engine", target="u")
+    project.tests(TARGET_ONLY + others)
     project.run().assert_outcomes(passed=1, failed=2)
     assert project.loads() == ["t-target", "u-target"]
 
 
 def test_an_engine_that_dies_fails_that_test_only(project: Project) -> None:
     """The next test of the same engine loads it anew, and passes if it lives."""
-    project.conftest(DIES_IN_ITS_FIRST_LIFE)
-    project.tests(TARGET_ONLY + TWO_ON_ONE_ENGINE_AND_ANOTHER.replace(', speculative_options={"fault": "%s"}', ""))
+    project.conftest(own_engine(DIES_IN_ITS_FIRST_LIFE, "spec.gamma == 3"))
+    project.tests(two_on_one_engine_and_another())
     result = project.run()
     result.assert_outcomes(passed=3, failed=1)
     result.stdout.fnmatch_lines(["FAILED test_it.py::test_first*"])
@@ -118,7 +80,7 @@ def test_no_turn_follows_an_answer_that_was_cut_off(project: Project) -> None:
 
 def test_an_engine_that_refuses_a_request_skips_with_its_reason(project: Project) -> None:
     """It was asked for something it does not do: no failure, and no silence."""
-    project.tests(TARGET_ONLY + TWO_ON_ONE_ENGINE_AND_ANOTHER % "unsupported")
+    project.tests(two_on_one_engine_and_another(fault="unsupported"))
     result = project.run("-rs")
     result.assert_outcomes(passed=2, skipped=2)
     result.stdout.fnmatch_lines(["SKIPPED *: the fake engine does not support this request"])
@@ -127,14 +89,14 @@ def test_an_engine_that_refuses_a_request_skips_with_its_reason(project: Project
 
 def test_a_refusal_fails_where_support_is_required(project: Project) -> None:
     """--specdec-require=supported: what an engine refuses is a failure, and not a skip."""
-    project.tests(TARGET_ONLY + TWO_ON_ONE_ENGINE_AND_ANOTHER % "unsupported")
+    project.tests(two_on_one_engine_and_another(fault="unsupported"))
     project.run("--specdec-require=supported").assert_outcomes(passed=2, failed=2)
 
 
 def test_an_engine_that_refuses_to_load_skips_with_its_reason(project: Project) -> None:
     """It is asked once; the second test is skipped for the same reason."""
-    project.conftest(REFUSES_TO_LOAD)
-    project.tests(TARGET_ONLY + TWO_ON_ONE_ENGINE_AND_ANOTHER.replace(', speculative_options={"fault": "%s"}', ""))
+    project.conftest(own_engine(REFUSES_TO_LOAD, "spec.gamma == 3"))
+    project.tests(two_on_one_engine_and_another())
     result = project.run("-rs")
     result.assert_outcomes(passed=2, skipped=2)
     result.stdout.fnmatch_lines(["SKIPPED *: *this engine drafts at most 2 tokens"])
@@ -157,7 +119,7 @@ def test_an_engine_that_no_plugin_answers_to_names_the_hook(project: Project) ->
 
 def test_an_engine_fault_is_in_the_record(project: Project) -> None:
     """As an infrastructure fault, never as a verdict on tokens; the table shows it."""
-    project.tests(TARGET_ONLY + TWO_ON_ONE_ENGINE_AND_ANOTHER % "dies")
+    project.tests(two_on_one_engine_and_another(fault="dies"))
     result = project.run()
     rows = [line for line in result.outlines if line.strip().startswith("short") and "engine error" in line]
     assert len(rows) == 2

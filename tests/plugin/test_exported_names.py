@@ -109,16 +109,6 @@ def test_a_name_without_meaning_is_warned_of(modes: Project, monkeypatch: pytest
     result.stdout.fnmatch_lines(["*VLLM_USE_V2_BLOCK_MANAGER has no meaning any more*"])
 
 
-def test_speculation_that_would_not_happen_is_a_usage_error(modes: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such a script decoded without, and said so in passing."""
-    monkeypatch.setenv("INFERENCE_ENGINE", "vllm")
-    monkeypatch.setenv("INFERENCE_METHOD", "speculative")
-    result = modes.run("--specdec-env")
-    assert result.ret == ExitCode.USAGE_ERROR
-    assert "export VLLM_ENABLE_SPECULATIVE=true" in result.stderr.str()
-    assert modes.loads() == []
-
-
 def test_a_bad_value_is_a_usage_error(modes: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the variable, the value and the remedy."""
     monkeypatch.setenv("GAMMA_VALUE", "many")

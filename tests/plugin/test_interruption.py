@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pytest_benchmark.utils import get_machine_id
+from tests.plugin.gates import gate
 
 from pytest_specdec.engines.process_group import live_members
 
@@ -22,11 +23,7 @@ if TYPE_CHECKING:
 
 TERMINATED = 128 + signal.SIGTERM
 EARLIER = b'{"benchmarks": []}\r\n'
-GATES = """
-@pytest.mark.specdec(gamma=[2, 3, 4], speculative_options={"fault": "wrong token"})
-def test_it(specdec, spec_engine, scenario):
-    specdec(spec_engine, scenario)
-"""
+GATES = gate(gamma=[2, 3, 4], speculative_options={"fault": "wrong token"})
 AT_A_MOMENT = """
 import signal
 from dataclasses import replace

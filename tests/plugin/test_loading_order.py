@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
+from tests.plugin.gates import SPECULATIVE, gate
 
 from pytest_specdec import plugin
 from pytest_specdec.engines.spec import EngineSpec
@@ -15,30 +16,11 @@ if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
 TESTS = [
-    """
-@pytest.mark.specdec(gamma=3)
-def test_g3_again(specdec, spec_engine, scenario):
-    specdec(spec_engine, scenario)
-""",
-    """
-@pytest.mark.specdec(target="u", gamma=2)
-def test_u_g2(specdec, spec_engine, scenario):
-    specdec(spec_engine, scenario)
-""",
-    """
-def test_t_alone(specdec, ar_engine, scenario):
-    specdec(ar_engine, scenario)
-""",
-    """
-@pytest.mark.specdec(gamma=(5, 3))
-def test_g5_and_g3(specdec, spec_engine, scenario):
-    specdec(spec_engine, scenario)
-""",
-    """
-@pytest.mark.specdec(target="u")
-def test_u_alone(specdec, ar_engine, scenario):
-    specdec(ar_engine, scenario)
-""",
+    gate("test_g3_again", gamma=3),
+    gate("test_u_g2", target="u", gamma=2),
+    gate("test_t_alone", "ar_engine"),
+    gate("test_g5_and_g3", gamma=(5, 3)),
+    gate("test_u_alone", "ar_engine", target="u"),
 ]
 
 
@@ -58,7 +40,7 @@ def test_a_swept_concurrency_is_a_gate_each_on_the_same_two_engines(project: Pro
     project.scenario(
         'source = { format = "random", length = 4 }\ncount = 6\nmax_tokens = 8\nconcurrency = [1, 2, 4]\nwaves = 2\n'
     )
-    project.tests("def test_it(specdec, spec_engine, scenario):\n    specdec(spec_engine, scenario)\n")
+    project.tests(SPECULATIVE)
     records = project.records()
     assert {name: (each.workload.concurrency, each.workload.requests) for name, each in records.items()} == {
         "test_it[t-draft_model-g3-short-c1]": (1, 2),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.plugin.gates import WRONG_TOKEN, both_arms, gate
+from tests.plugin.gates import WRONG_TOKEN, both_arms, gate, own_engine
 
 from pytest_specdec.record import Figure, Record
 
@@ -26,20 +26,12 @@ rounds = 1
 CONSTANT = 'load = { kind = "open", arrivals = "constant", rate = '
 SWEEP = 'load = { kind = "open", arrivals = "constant", rates = [0.1, 0.2, 0.4] }\n'
 FAILS = """
-from dataclasses import replace
-from pytest_specdec.engines.fake import FakeEngine
-
-class Fails(FakeEngine):
-    def collect(self):
-        run = super().collect()
-        if not self.spec.speculates:
-            return run
-        failed = replace(run.generations[0], token_ids=(), chunks=(), finish_reason=None, error="503 busy")
-        return replace(run, generations=(failed, *run.generations[1:]))
-
-@pytest.hookimpl(specname="pytest_specdec_start_engine")
-def pytest_start_failing(spec):
-    return Fails(spec)
+def collect(self):
+    run = super().collect()
+    if not self.spec.speculates:
+        return run
+    failed = replace(run.generations[0], token_ids=(), chunks=(), finish_reason=None, error="503 busy")
+    return replace(run, generations=(failed, *run.generations[1:]))
 """
 
 
@@ -120,7 +112,7 @@ def test_without_objectives_there_is_no_goodput(project: Project) -> None:
 
 def test_a_failed_request_makes_the_gate_red_and_is_counted(project: Project) -> None:
     """Under its own name, with the engine's words; it leaves no latency."""
-    project.conftest(FAILS)
+    project.conftest(own_engine(FAILS))
     project.scenario(TWELVE + CONSTANT + "0.1 }\nslo = { e2e_ms = 5000 }\nmin_goodput = 0.1\n")
     project.tests(
         """
@@ -187,11 +179,8 @@ def test_a_sweep_that_finds_no_saturation_says_why(project: Project, rates: str,
     assert target.load.sweep.saturation_per_second == Figure(None, reason)
 
 
-SLOW_SENDER = """
-from dataclasses import replace
-from pytest_specdec.engines.fake import FakeEngine
-
-class SlowSender(FakeEngine):
+SLOW_SENDER = own_engine(
+    """
     def prepare(self, workload):
         self.due = workload.arrivals_s
         late = tuple(max(at, 4.0 * number) for number, at in enumerate(self.due))
@@ -202,11 +191,8 @@ class SlowSender(FakeEngine):
         moments = zip(run.generations, self.due)
         late = (replace(answer, started_s=answer.scheduled_s, scheduled_s=due) for answer, due in moments)
         return replace(run, generations=tuple(late) or run.generations, sent_apart=True)
-
-@pytest.hookimpl(specname="pytest_specdec_start_engine")
-def pytest_start_slow_sender(spec):
-    return SlowSender(spec)
-"""
+    """
+)
 NOT_SENT = "inconclusive: asked 0.4 requests/s, this machine sent 0.25, up to 16.5 s late"
 
 
@@ -283,22 +269,13 @@ def test_an_untimed_session_gates_the_lowest_rate_and_sweeps_nothing(project: Pr
 
 def test_an_engine_that_cannot_keep_moments_is_skipped_by_name(project: Project) -> None:
     """As Transformers refuses: no failure, and not silently without the schedule."""
-    project.conftest(
-        """
-        from pytest_specdec.errors import Unsupported
-        from pytest_specdec.engines.fake import FakeEngine
-
-        class Batches(FakeEngine):
-            def prepare(self, workload):
-                if workload.arrivals_s:
-                    raise Unsupported("requests that arrive while others are decoded are not supported")
-                super().prepare(workload)
-
-        @pytest.hookimpl(specname="pytest_specdec_start_engine")
-        def pytest_start_batches(spec):
-            return Batches(spec)
-        """
-    )
+    batches = """
+        def prepare(self, workload):
+            if workload.arrivals_s:
+                raise Unsupported("requests that arrive while others are decoded are not supported")
+            super().prepare(workload)
+    """
+    project.conftest(own_engine(batches))
     project.scenario(TWELVE + CONSTANT + "0.1 }")
     project.tests(both_arms())
     result = project.run("-rs")

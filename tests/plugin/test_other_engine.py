@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.plugin.gates import SPECULATIVE, gate
+from tests.plugin.gates import SPECULATIVE, gate, own_engine
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
-MINE = """
-from pytest_specdec.engines.fake import FakeEngine
-
-class Mine(FakeEngine):
-    def __init__(self, spec):
-        super().__init__(spec)
-        Path(__file__).with_name("colour.txt").write_text(str(spec.options.get("colour")))
-
-@pytest.hookimpl(specname="pytest_specdec_start_engine")
-def pytest_start_mine(spec, settings):
-    return Mine(spec) if spec.backend == "mine" else None
+NOTES_ITS_COLOUR = """
+def __init__(self, spec):
+    super().__init__(spec)
+    Path(__file__).with_name("colour.txt").write_text(str(spec.options.get("colour")))
 """
+MINE = own_engine(NOTES_ITS_COLOUR, 'spec.backend == "mine"')
 
 
 def test_an_engine_of_a_conftest_runs_through_spec_engine(project: Project) -> None:
@@ -66,19 +60,13 @@ def test_it_is_judged_like_the_others(project: Project) -> None:
 
 def test_an_engine_that_takes_fewer_requests_than_are_asked_for_is_warned_of(project: Project) -> None:
     """The others wait in it: of two at once where it takes one, and not of one."""
-    project.conftest(
-        """
-        from dataclasses import replace
-        from pytest_specdec.engines.fake import FakeEngine
-
-        @pytest.hookimpl(specname="pytest_specdec_start_engine")
-        def pytest_start_mine(spec, settings):
-            engine = FakeEngine(spec)
-            details = {**engine.description.details, "most_requests": 1}
-            engine.description = replace(engine.description, details=details)
-            return engine
-        """
-    )
+    takes_one = """
+        def __init__(self, spec):
+            super().__init__(spec)
+            details = {**self.description.details, "most_requests": 1}
+            self.description = replace(self.description, details=details)
+    """
+    project.conftest(own_engine(takes_one))
     project.scenario('source = { format = "random", length = 4 }\ncount = 2\nmax_tokens = 8\nconcurrency = [1, 2]\n')
     project.tests(SPECULATIVE)
     one, two = project.records("--specdec-engine=mine").values()

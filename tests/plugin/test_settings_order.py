@@ -13,12 +13,6 @@ if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
 
-def gamma_of(project: Project, *options: str) -> str:
-    """γ of the one test, as its id tells it."""
-    (name,) = project.ids(*options)
-    return name.removeprefix("test_it[t-draft_model-").removesuffix("-short]")
-
-
 def test_pytest_s_help_lists_each_option(project: Project) -> None:
     """Argparse takes a percent sign in a help text for a format."""
     told = project.run("--help").stdout.str()
@@ -26,33 +20,17 @@ def test_pytest_s_help_lists_each_option(project: Project) -> None:
     assert "5%" in told
 
 
-def test_the_default(project: Project) -> None:
-    """Nobody sets γ."""
+def test_command_line_over_environment_over_ini_file_over_default(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """γ of the one test, as its id tells it: one key, one variable, one option a setting."""
     project.tests(SPECULATIVE)
-    assert gamma_of(project) == "g3"
-
-
-def test_the_ini_file_over_the_default(project: Project) -> None:
-    """One key a setting."""
+    found = [project.ids()]
     project.write("pytest.ini", INI + "specdec_gamma = 4\n")
-    project.tests(SPECULATIVE)
-    assert gamma_of(project) == "g4"
-
-
-def test_the_environment_over_the_ini_file(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One variable a setting."""
-    project.write("pytest.ini", INI + "specdec_gamma = 4\n")
+    found.append(project.ids())
     monkeypatch.setenv("SPECDEC_GAMMA", "5")
-    project.tests(SPECULATIVE)
-    assert gamma_of(project) == "g5"
-
-
-def test_the_command_line_over_the_environment(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One option a setting."""
-    project.write("pytest.ini", INI + "specdec_gamma = 4\n")
-    monkeypatch.setenv("SPECDEC_GAMMA", "5")
-    project.tests(SPECULATIVE)
-    assert gamma_of(project, "--specdec-gamma=6") == "g6"
+    found += [project.ids(), project.ids("--specdec-gamma=6")]
+    assert found == [[f"test_it[t-draft_model-g{gamma}-short]"] for gamma in (3, 4, 5, 6)]
 
 
 def test_a_target_from_the_settings_reaches_a_test_without_marks(project: Project) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.plugin.gates import both_arms
+from tests.plugin.gates import both_arms, own_engine
 
 from pytest_specdec.run import session as run_session
 
@@ -17,21 +17,16 @@ if TYPE_CHECKING:
 TARGET_ONLY, SPECULATIVE = "test_target_only[t-target-short]", "test_speculative[t-draft_model-g3-short]"
 TARGET_SECONDS = 2 * 8 * 1.0
 SPECULATIVE_SECONDS = 2 * 2 * (1.0 + 3 * 0.25)
-SLOW_AT_FIRST = """
-from pytest_specdec.engines.fake import TIME, FakeEngine
+LATER = """
+passes = 0
 
-class SlowAtFirst(FakeEngine):
-    passes = 0
-
-    def run(self):
-        self.passes += 1
-        TIME.advance(500 if self.passes == 1 else 0)
-        super().run()
-
-@pytest.hookimpl(specname="pytest_specdec_start_engine")
-def pytest_start_slow_at_first(spec):
-    return SlowAtFirst(spec)
+def run(self):
+    self.passes += 1
+    TIME.advance({seconds})
+    super().run()
 """
+SLOW_AT_FIRST = own_engine(LATER.format(seconds="500 if self.passes == 1 else 0"))
+SCATTERING = own_engine(LATER.format(seconds="16 * (self.passes % 2)"))
 
 
 def test_a_round_lasts_as_long_as_its_steps(project: Project) -> None:
@@ -59,21 +54,12 @@ def test_what_a_gates_own_time_was_spent_on_is_recorded(project: Project) -> Non
 
 def test_rescoring_is_not_timed(project: Project) -> None:
     """A tie makes the target rate the output, which takes 100 s; the round lasts as long as without."""
-    project.conftest(
-        """
-        from dataclasses import replace
-        from pytest_specdec.engines.fake import FakeEngine
-
-        class Indifferent(FakeEngine):
-            def score(self, requests, outputs):
-                scores = super().score(requests, outputs)
-                return tuple(tuple(replace(score, gap=0.0) for score in row) for row in scores)
-
-        @pytest.hookimpl(specname="pytest_specdec_start_engine")
-        def pytest_start_indifferent(spec):
-            return Indifferent(spec)
-        """
-    )
+    indifferent = """
+        def score(self, requests, outputs):
+            scores = super().score(requests, outputs)
+            return tuple(tuple(replace(score, gap=0.0) for score in row) for row in scores)
+    """
+    project.conftest(own_engine(indifferent))
     project.tests(
         """
         @pytest.mark.specdec(gamma=3, speculative_options={"alpha": 0.0, "fault": "wrong token"})
@@ -133,18 +119,12 @@ def test_both_arms_take_turns_where_both_are_loaded(project: Project) -> None:
 
 def test_a_target_that_must_sleep_is_woken_for_its_turn(project: Project) -> None:
     """Parking gives its memory up, so it cannot run beside, and has its rounds around those of the other."""
-    project.conftest(
-        """
-        from dataclasses import replace
-        from pytest_specdec.engines.fake import FakeEngine
-
-        @pytest.hookimpl(specname="pytest_specdec_start_engine")
-        def pytest_start_sleeper(spec):
-            engine = FakeEngine(spec)
-            engine.description = replace(engine.description, parks=True)
-            return engine
-        """
-    )
+    sleeper = """
+        def __init__(self, spec):
+            super().__init__(spec)
+            self.description = replace(self.description, parks=True)
+    """
+    project.conftest(own_engine(sleeper))
     project.tests(both_arms())
     record = project.records("-k", "speculative", "--specdec-rounds=4")[SPECULATIVE]
     assert (record.target_alone.rounds, record.target_alone.drift.value) == ("alternated", 1.0)
@@ -160,23 +140,6 @@ def test_rounds_are_exact_where_they_are_asked_for(project: Project) -> None:
     assert (fixed.throughput.rounds, fixed.throughput.rounds_ended_by) == (3, "number of rounds")
     assert spent.throughput.rounds_ended_by == "time budget"
     assert 200 <= spent.throughput.seconds.value < 232
-
-
-SCATTERING = """
-from pytest_specdec.engines.fake import TIME, FakeEngine
-
-class Scattering(FakeEngine):
-    passes = 0
-
-    def run(self):
-        self.passes += 1
-        TIME.advance(16 * (self.passes % 2))
-        super().run()
-
-@pytest.hookimpl(specname="pytest_specdec_start_engine")
-def pytest_start_scattering(spec):
-    return Scattering(spec)
-"""
 
 
 METERED = """

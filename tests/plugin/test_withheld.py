@@ -6,24 +6,15 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.plugin.gates import gate
+from tests.plugin.gates import gate, own_engine
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
 GREEN = gate("test_green", gamma=2)
-RED = gate("test_red")
 KEPT = ["test_green[t-draft_model-g2-short]"]
-GATES_THAT_ARE_RED = {
-    "wrong token": {"fault": "wrong token"},
-    "stops early": {"fault": "stops early"},
-    "dead drafter": {"fault": "dead drafter"},
-}
-DIES_IN_THE_SECOND_ROUND = """
-from pytest_specdec.engines.fake import FakeEngine
-from pytest_specdec.errors import EngineDied
-
-class ShortLived(FakeEngine):
+DIES_IN_THE_SECOND_ROUND = own_engine(
+    """
     passes = 0
 
     def run(self):
@@ -31,11 +22,8 @@ class ShortLived(FakeEngine):
         if self.passes == 3 and self.spec.gamma == 4:
             raise EngineDied("gone in its second timed round")
         super().run()
-
-@pytest.hookimpl(specname="pytest_specdec_start_engine")
-def pytest_start_short_lived(spec):
-    return ShortLived(spec)
-"""
+    """
+)
 
 
 def list_left(project: Project, *options: str) -> tuple[list[str], list[str], list[str]]:
@@ -58,11 +46,10 @@ def read_ranking(result: pytest.RunResult) -> list[str]:
     return [row.split()[0] for row in rows if len(row.split()) > 2]
 
 
-@pytest.mark.parametrize("options", GATES_THAT_ARE_RED.values(), ids=GATES_THAT_ARE_RED.keys())
-def test_a_red_gate_is_withheld_and_the_others_stay(project: Project, options: dict[str, str]) -> None:
+@pytest.mark.parametrize("fault", ["wrong token", "stops early", "dead drafter"])
+def test_a_red_gate_is_withheld_and_the_others_stay(project: Project, fault: str) -> None:
     """Whatever made it red; the green test of the same run keeps its timing in all three places."""
-    red = f"@pytest.mark.specdec(gamma=4, speculative_options={options})"
-    project.tests(f"{GREEN}\n{red}\n{RED}")
+    project.tests(GREEN + gate("test_red", gamma=4, speculative_options={"fault": fault}))
     assert list_left(project) == (KEPT, KEPT, KEPT)
 
 
@@ -70,46 +57,29 @@ def test_a_red_gate_is_withheld_and_the_others_stay(project: Project, options: d
 def test_a_missed_limit_is_withheld(project: Project, limit: str) -> None:
     """A scenario's own limits are part of the gate."""
     project.scenario((project.path / "scenarios/short.toml").read_text() + f"min_{limit}", name="strict")
-    strict = '@pytest.mark.specdec(gamma=4, scenario="scenarios/strict.toml")'
-    project.tests(f"{GREEN}\n{strict}\n{RED}")
+    project.tests(GREEN + gate("test_red", gamma=4, scenario="scenarios/strict.toml"))
     assert list_left(project) == (KEPT, KEPT, KEPT)
 
 
-@pytest.mark.parametrize("mark", ["", "@pytest.mark.xfail", "@pytest.mark.xfail(strict=True)"])
-def test_a_test_that_fails_after_a_green_gate_is_withheld(project: Project, mark: str) -> None:
-    """A test's own assert counts like the gate's, also where the failure was expected."""
-    project.tests(
-        f"{GREEN}\n{mark}\n@pytest.mark.specdec(gamma=4)\ndef test_own(specdec, spec_engine, scenario):\n"
-        "    assert specdec(spec_engine, scenario).speedup.ratio.value > 1000\n"
-    )
-    assert list_left(project) == (KEPT, KEPT, KEPT)
-
-
-def test_a_test_that_skips_after_a_green_gate_is_withheld(project: Project) -> None:
-    """A skipped test has said nothing, whatever it measured before."""
-    project.tests(
-        GREEN
-        + """
-@pytest.mark.specdec(gamma=4)
-def test_skips(specdec, spec_engine, scenario):
-    specdec(spec_engine, scenario)
-    pytest.skip("after measuring")
-"""
-    )
+@pytest.mark.parametrize(
+    ("mark", "after"),
+    [
+        ("", "assert False"),
+        ("@pytest.mark.xfail", "assert False"),
+        ("@pytest.mark.xfail(strict=True)", "assert False"),
+        ("", "pytest.skip('after measuring')"),
+    ],
+)
+def test_a_test_that_fails_or_skips_after_a_green_gate_is_withheld(project: Project, mark: str, after: str) -> None:
+    """A test's own assert counts like the gate's, also where the failure was expected; a skipped one says nothing."""
+    project.tests(f"{GREEN}{mark}\n{gate('test_own', gamma=4).rstrip()}\n    {after}\n")
     assert list_left(project) == (KEPT, KEPT, KEPT)
 
 
 def test_an_engine_that_dies_between_rounds_is_withheld(project: Project) -> None:
     """The rounds before its death were timed, and are no result."""
     project.conftest(DIES_IN_THE_SECOND_ROUND)
-    project.tests(
-        GREEN
-        + """
-@pytest.mark.specdec(gamma=4)
-def test_dies(specdec, spec_engine, scenario):
-    specdec(spec_engine, scenario)
-"""
-    )
+    project.tests(GREEN + gate("test_dies", gamma=4))
     assert list_left(project) == (KEPT, KEPT, KEPT)
 
 
@@ -128,7 +98,7 @@ def test_what_was_measured_before_an_interruption_is_saved(
     project.conftest(
         DIES_IN_THE_SECOND_ROUND.replace(died, f'{broken_off_by}("stop")').replace("self.passes == 3", passes)
     )
-    project.tests(f"{GREEN}\n@pytest.mark.specdec(gamma=4)\n{RED}")
+    project.tests(GREEN + gate("test_broken_off", gamma=4))
     result = project.run_apart("--benchmark-json=out.json", "--benchmark-autosave")
     assert result.ret == pytest.ExitCode.INTERRUPTED
     stored = next((project.path / ".benchmarks").rglob("*.json"))
