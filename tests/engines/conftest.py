@@ -6,15 +6,14 @@ Importing torch takes longer than any trial, so all mutants share one worker, wh
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pytest_specdec.engines.host import WorkerEngine, backend_source
 from pytest_specdec.engines.spec import EngineSpec
-from pytest_specdec.generation import Ranking, Run, Score
 from pytest_specdec.settings import Settings
-from pytest_specdec.workloads.workload import Request, Workload
+from pytest_specdec.workloads.workload import Workload
 
 # Workers of pytest-xdist share the cores: with a thread for each core in each engine, they wait for one another.
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -40,53 +39,21 @@ class MutantWorker(WorkerEngine):
 class Mutant:
     """One specification's share of a worker. Its end is not the worker's."""
 
+    score_in_steps = None
+
     def __init__(self, spec: EngineSpec, worker: MutantWorker) -> None:
         self.spec = spec
         self.description = worker.description
         self._worker = worker
 
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """As the worker does."""
-        return self._worker.encode(texts)
-
-    def encode_messages(self, conversations: Sequence[Sequence[Mapping[str, str]]]) -> list[list[int]]:
-        """As the worker does."""
-        return self._worker.encode_messages(conversations)
-
-    def decode(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> Sequence[str | None]:
-        """As the worker does."""
-        return self._worker.decode(requests, outputs)
+    def __getattr__(self, name: str) -> Any:
+        """All else as the worker does."""
+        return getattr(self._worker, name)
 
     def prepare(self, workload: Workload) -> None:
         """Become this mutant, and send the requests."""
         self._worker.become(self.spec.speculative_options.get("fault"))
         self._worker.prepare(workload)
-
-    def run(self) -> None:
-        """As the worker does."""
-        self._worker.run()
-
-    def collect(self) -> Run:
-        """As the worker does."""
-        return self._worker.collect()
-
-    def score(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> tuple[tuple[Score, ...], ...]:
-        """As the worker does."""
-        return self._worker.score(requests, outputs)
-
-    def rank(
-        self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], most: int
-    ) -> tuple[tuple[Ranking, ...], ...]:
-        """As the worker does."""
-        return self._worker.rank(requests, outputs, most)
-
-    def park(self) -> None:
-        """As the worker does."""
-        self._worker.park()
-
-    def wake(self) -> None:
-        """As the worker does."""
-        self._worker.wake()
 
     def close(self) -> None:
         """Nothing: the worker ends with the session."""

@@ -65,26 +65,18 @@ class FaultyEngines:
         return worker
 
 
-def start_pairs(session: Session, backend: str) -> Iterator[Pairs]:
-    """The pair without memory and the pair with it, in a worker each."""
+@pytest.fixture(scope="module")
+def pairs(request: pytest.FixtureRequest, specdec_session: Session) -> Iterator[Pairs]:
+    """The pair without memory and the pair with it, in a worker of this backend each."""
     with ExitStack() as workers:
         plain, memory = (
-            workers.enter_context(closing(FaultyWorker(pair_in(backend, query), session.settings)))
+            workers.enter_context(closing(FaultyWorker(pair_in(request.param, query), specdec_session.settings)))
             for query in (PLAIN, MEMORY)
         )
         yield plain, memory
 
 
-@pytest.fixture(scope="module")
-def in_transformers(specdec_session: Session) -> Iterator[Pairs]:
-    """Both pairs in Transformers."""
-    yield from start_pairs(specdec_session, "transformers")
-
-
-@pytest.fixture(scope="module")
-def in_vllm(specdec_session: Session) -> Iterator[Pairs]:
-    """Both pairs in vLLM."""
-    yield from start_pairs(specdec_session, "vllm")
+on_both = pytest.mark.parametrize("pairs", BACKENDS, indirect=True)
 
 
 def wrong_in_both(pairs: Pairs, fault: str | None, where: Mapping[str, Any]) -> tuple[int, bool]:
@@ -93,7 +85,8 @@ def wrong_in_both(pairs: Pairs, fault: str | None, where: Mapping[str, Any]) -> 
     return plain.wrong_tokens(fault, where), memory.wrong_tokens(fault, where) > 0
 
 
-TRANSFORMERS_FAULTS = {
+FAULTS: dict[str, dict[str, tuple[str, dict[str, int]]]] = {}
+FAULTS["transformers"] = {
     "a stale entry": ("stale", {}),
     "a stale entry of one layer": ("stale", {"layer": 3}),
     "a zeroed entry": ("zeroed", {}),
@@ -105,7 +98,7 @@ TRANSFORMERS_FAULTS = {
     "a rejected entry kept": ("rollback one too few", {}),
     "an accepted entry dropped": ("rollback one too many", {}),
 }
-VLLM_FAULTS = {
+FAULTS["vllm"] = {
     "a stale entry": ("of another request", {}),
     "a stale entry of one layer": ("of another request", {"layer": 3}),
     "a zeroed entry": ("zeroed", {}),
@@ -119,46 +112,34 @@ VLLM_FAULTS = {
 UNSEEN, SEEN = (0, False), (0, True)
 
 
-@pytest.mark.parametrize(("fault", "where"), TRANSFORMERS_FAULTS.values(), ids=TRANSFORMERS_FAULTS)
-def test_a_fault_in_transformers_is_seen_with_memory_alone(
-    in_transformers: Pairs, fault: str, where: Mapping[str, Any]
-) -> None:
-    """The pair without memory stays green, the pair with it turns red."""
-    assert wrong_in_both(in_transformers, fault, where) == SEEN
+@pytest.mark.parametrize(
+    ("pairs", "fault", "where"),
+    [pytest.param(each, *FAULTS[each][name], id=f"{each}-{name}") for each in BACKENDS for name in FAULTS[each]],
+    indirect=["pairs"],
+)
+def test_a_fault_is_seen_with_memory_alone(pairs: Pairs, fault: str, where: Mapping[str, Any]) -> None:
+    """The pair without memory stays green, the pair with it turns red; vLLM's cache is the paged one."""
+    assert wrong_in_both(pairs, fault, where) == SEEN
 
 
-@pytest.mark.parametrize(("fault", "where"), VLLM_FAULTS.values(), ids=VLLM_FAULTS)
-def test_a_fault_in_vllm_is_seen_with_memory_alone(in_vllm: Pairs, fault: str, where: Mapping[str, Any]) -> None:
-    """The same, planted into the paged cache."""
-    assert wrong_in_both(in_vllm, fault, where) == SEEN
-
-
-def test_transformers_without_a_fault_is_green(in_transformers: Pairs) -> None:
+@on_both
+def test_without_a_fault_both_are_green(pairs: Pairs) -> None:
     """After all faults, too: each was undone."""
-    assert wrong_in_both(in_transformers, None, {}) == UNSEEN
+    assert wrong_in_both(pairs, None, {}) == UNSEEN
 
 
-def test_vllm_without_a_fault_is_green(in_vllm: Pairs) -> None:
-    """After all faults, too: each was undone."""
-    assert wrong_in_both(in_vllm, None, {}) == UNSEEN
-
-
+@on_both
 @pytest.mark.parametrize("fault", ["noisy", "keys in fp8"])
-def test_noise_is_seen_by_neither(in_transformers: Pairs, fault: str) -> None:
+def test_noise_is_seen_by_neither(pairs: Pairs, fault: str) -> None:
     """A step of bfloat16 in an entry changes no sign, nor do e4m3 keys: docs/models.md says so of the pair."""
-    assert wrong_in_both(in_transformers, fault, {}) == UNSEEN
+    assert wrong_in_both(pairs, fault, {}) == UNSEEN
 
 
-@pytest.mark.parametrize("fault", ["noisy", "keys in fp8"])
-def test_noise_in_vllm_is_seen_by_neither(in_vllm: Pairs, fault: str) -> None:
-    """The same in the paged cache."""
-    assert wrong_in_both(in_vllm, fault, DECODED) == UNSEEN
-
-
-def test_an_entry_that_is_read_no_more_is_seen_by_neither(in_transformers: Pairs) -> None:
+@pytest.mark.parametrize("pairs", ["transformers"], indirect=True)
+def test_an_entry_that_is_read_no_more_is_seen_by_neither(pairs: Pairs) -> None:
     """`reads_of` knows which entries these are."""
     assert sum(layer[PROMPT - 26] for layer in reads_of("constructed:tiny?memory=24", PROMPT, TOKENS).prompt) == 0
-    assert wrong_in_both(in_transformers, "zeroed", {"position": PROMPT - 26}) == UNSEEN
+    assert wrong_in_both(pairs, "zeroed", {"position": PROMPT - 26}) == UNSEEN
 
 
 @pytest.fixture

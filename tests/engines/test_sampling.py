@@ -131,7 +131,7 @@ def of_measured_tokens(
 
 
 @contextmanager
-def changed(session: Session, spec: EngineSpec, change: str) -> Iterator[Engine]:
+def changed(session: Session, spec: EngineSpec, change: str) -> Iterator[WorkerEngine]:
     """This engine with a change to its source, in a worker of its own."""
     settings = session.settings
     find, source = partial(resolve, cache=settings.cache), backend_source(spec.backend) + change

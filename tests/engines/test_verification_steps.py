@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
+from tests.engines.test_sampling import changed
 
 from pytest_specdec.engines.engine import one_pass
-from pytest_specdec.engines.host import WorkerEngine, backend_source
 from pytest_specdec.engines.spec import EngineSpec
-from pytest_specdec.models import resolve
 from pytest_specdec.run.session import Session
 from pytest_specdec.workloads.workload import Request, Workload
 
@@ -43,10 +40,7 @@ def test_vllm_takes_the_tokens_of_a_step_of_each_sequence_under_way(
 ) -> None:
     """Never more in one pass, prompts too; the choices are those of one pass, and the next rating is one again. Where
     prompts would take more passes than decoding, there are no steps."""
-    settings = specdec_session.settings
-    find, source = partial(resolve, cache=settings.cache), backend_source("vllm") + WATCHED
-    engine = WorkerEngine(vllm_ar, settings.load_timeout, settings.timeout, find, source)
-    try:
+    with changed(specdec_session, vllm_ar, WATCHED) as engine:
         outputs = [each.token_ids for each in one_pass(engine, Workload("w", REQUESTS, AT_ONCE)).generations]
         engine._call("take_passes")
         in_steps = engine.score_in_steps(REQUESTS, outputs, STEP, AT_ONCE)
@@ -54,8 +48,6 @@ def test_vllm_takes_the_tokens_of_a_step_of_each_sequence_under_way(
         at_once = engine.score(REQUESTS, outputs)
         whole = engine._call("take_passes")
         too_short = engine.score_in_steps(REQUESTS, [each[:1] for each in outputs], STEP, AT_ONCE)
-    finally:
-        engine.close()
     assert passes[0] == [STEP] * AT_ONCE
     assert max(map(max, passes)) == STEP
     assert max(map(sum, passes)) == STEP * AT_ONCE
