@@ -472,7 +472,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.write_line(f"resumed: {told}; on all that is saved: {command}")
     _tell_skips(terminalreporter, config)
     if ended := config.stash[INTERRUPTION].describe(len(records)):
-        terminalreporter.write_line(f"partial: {ended}" if _partial(config, records) else ended, yellow=True)
+        partial = config.stash[INTERRUPTION].partial(len(records))
+        terminalreporter.write_line(f"partial: {ended}" if partial else ended, yellow=True)
 
 
 def _tell_skips(terminalreporter: Any, config: pytest.Config) -> None:
@@ -509,11 +510,6 @@ def _fails_empty(config: pytest.Config) -> bool:
     return os.environ.get("CI", "").lower() not in ("", "0", "false") and not config.stash[SETTINGS].allow_empty
 
 
-def _partial(config: pytest.Config, records: list[Record]) -> str:
-    """What ended the session before all gates had finished; empty if none is missing."""
-    return config.stash[INTERRUPTION].partial(len(records))
-
-
 def _tell_gates(terminalreporter: Any, config: pytest.Config, records: list[Record]) -> None:
     from pytest_specdec.progress import count
     from pytest_specdec.report.decision import USE, headline, in_words, write_lines
@@ -531,7 +527,7 @@ def _tell_gates(terminalreporter: Any, config: pytest.Config, records: list[Reco
     notes = [] if quiet else footnotes(records, shown, in_words(decisions))
     for note in [*notes, *change_notes(records, verbose), *worst(records)]:
         write(note)
-    _tell_github(records, decisions, _partial(config, records), write)
+    _tell_github(records, decisions, config.stash[INTERRUPTION].partial(len(records)), write)
     judged = [record for record in records if record.judged]
     if judged and not any(record.throughput.seconds.value for record in judged):
         write(f"nothing was measured: {count(len(judged), 'gate')} judged correctness only", yellow=True)
@@ -573,8 +569,8 @@ def _report(config: pytest.Config, records: list[Record], file: Path) -> str:
         return f"no gate ran, so there is no report in {file}"
     storage = getattr(getattr(config, "_benchmarksession", None), "storage", None)
     try:
-        folder, partial = Path(getattr(storage, "path", config.rootpath)), _partial(config, records)
-        write_report([present_run(records, folder, partial)], file, format_of(file))
+        folder, partial = Path(getattr(storage, "path", config.rootpath)), config.stash[INTERRUPTION].partial
+        write_report([present_run(records, folder, partial(len(records)))], file, format_of(file))
     except ConfigurationError as error:
         return str(error)
     return f"report: {file}"

@@ -12,6 +12,7 @@ from tests.mutants.cases import SAMPLED, SMALL, Case
 from tests.mutants.trial import SURVIVED, Trial, run_trial
 
 from pytest_specdec.engines.fake import FakeEngine, clock
+from pytest_specdec.record.parts import RatedPart
 from pytest_specdec.run.session import Session
 from pytest_specdec.verdict.rated import MOST, OTHER_MODE
 from pytest_specdec.workloads.scenario import load_scenario
@@ -33,14 +34,19 @@ def run_fake(fake_session: Session, tmp_path: Path) -> Try:
     return once
 
 
+def rated_in(trial: Trial) -> RatedPart:
+    """What the record says of measured tokens."""
+    sampling = trial.record.verdict.sampling
+    assert sampling is not None
+    assert sampling.rated is not None
+    return sampling.rated
+
+
 def test_a_green_gate_says_what_it_would_have_found(run_fake: Try) -> None:
     """As total variation and as a share of tokens from the draft, in message and record alike."""
     trial = run_fake(FEW)
-    sampling = trial.record.verdict.sampling
     assert (trial.outcome, trial.record.verdict.outcome) == (SURVIVED, "consistent")
-    assert sampling is not None
-    assert sampling.rated is not None
-    rated = sampling.rated
+    rated = rated_in(trial)
     assert (rated.tokens, rated.unrated) == (256, 0)
     assert 0.1 < rated.detects_total_variation.value < 0.3
     assert rated.detects_draft_share.value > rated.detects_total_variation.value
@@ -49,10 +55,7 @@ def test_a_green_gate_says_what_it_would_have_found(run_fake: Try) -> None:
 
 def test_warm_up_is_rated_too(run_fake: Try) -> None:
     """Every token that was decoded is judged; a round more, untimed, is as many tokens more."""
-    sampling = run_fake({**FEW, "warmup_rounds": 1}).record.verdict.sampling
-    assert sampling is not None
-    assert sampling.rated is not None
-    assert sampling.rated.tokens == 512
+    assert rated_in(run_fake({**FEW, "warmup_rounds": 1})).tokens == 512
 
 
 def test_a_gate_that_cannot_see_what_is_asked_is_undecidable(run_fake: Try) -> None:
@@ -97,10 +100,7 @@ def test_where_no_token_could_be_rated_the_samples_decide(run_fake: Try, monkeyp
 
     monkeypatch.setattr(FakeEngine, "rank", rank)
     trial = run_fake({**FEW, "sampling": {"temperature": 0.01}})
-    sampling = trial.record.verdict.sampling
-    assert sampling is not None
-    assert sampling.rated is not None
-    assert (sampling.rated.tokens, sampling.rated.unrated) == (0, 256)
+    assert (rated_in(trial).tokens, rated_in(trial).unrated) == (0, 256)
     assert (trial.outcome, trial.record.verdict.outcome) == ("undecidable", "undecidable")
     assert "cannot be tested: no prefix came often enough" in trial.message
 
@@ -108,10 +108,7 @@ def test_where_no_token_could_be_rated_the_samples_decide(run_fake: Try, monkeyp
 def test_where_no_difference_would_have_been_found_the_samples_decide(run_fake: Try) -> None:
     """Two measured tokens are too few; samples see what is asked."""
     trial = run_fake({**FEW, "count": 1, "concurrency": 1, "max_tokens": 2, "detects": {"total_variation": 0.3}})
-    sampling = trial.record.verdict.sampling
-    assert sampling is not None
-    assert sampling.rated is not None
-    assert sampling.rated.statement.endswith("no difference of distribution would have been found with 95%")
+    assert rated_in(trial).statement.endswith("no difference of distribution would have been found with 95%")
     assert (trial.outcome, trial.message) == (SURVIVED, "")
 
 
@@ -136,10 +133,7 @@ def test_log_probabilities_are_judged_at_a_temperature_as_tokens_are_rated(
     assert (len(ranked), sum(map(len, ranked))) == (32, 1024)
     other = run_fake(logged, "log-probabilities of the token before", logprobs_mode="processed_logprobs")
     assert (other.outcome, other.record.warnings) == (SURVIVED, (OTHER_MODE,))
-    for trial in (sound, wrong):
-        assert trial.record.verdict.sampling is not None
-        assert trial.record.verdict.sampling.rated is not None
-        assert trial.record.verdict.sampling.rated.tokens == 512
+    assert [rated_in(trial).tokens for trial in (sound, wrong)] == [512, 512]
 
 
 def test_text_and_structure_are_judged_at_a_temperature(run_fake: Try) -> None:

@@ -25,36 +25,29 @@ def line_with(lines: list[str], start: str) -> str:
     return next(line.strip() for line in lines if line.strip().startswith(start))
 
 
-def test_the_verdict_comes_first_with_its_counts(project: Project) -> None:
-    """Two rounds of two requests, one request wrong."""
-    assert failure(project, "wrong token")[0] == "divergent: 4 divergent, 4 identical of 8 generations on short"
+def test_a_divergence_is_told_with_counts_window_gap_floor_and_what_to_try(project: Project) -> None:
+    """Two rounds of two requests, one request wrong; in brackets is the token that differs: 9, and the engine says 3.
 
-
-def test_both_sides_stand_in_a_window_around_the_first_difference(project: Project) -> None:
-    """The token that differs is in brackets: the target says 9, the engine 3."""
+    The gap is how far the target rates the token below its own choice, the floor how far it strays itself.
+    """
     lines = failure(project, "wrong token")
+    assert lines[0] == "divergent: 4 divergent, 4 identical of 8 generations on short"
     assert line_with(lines, "first difference") == "first difference at token 3"
     assert line_with(lines, "target only") == "target only  77 53 85 [9] 77 53 85 9"
     assert line_with(lines, "this engine") == "this engine  77 53 85 [3] 35 3 35 3"
-
-
-def test_gap_and_floor_are_told(project: Project) -> None:
-    """How far the target rates the token below its own choice, and how far it strays itself."""
-    lines = failure(project, "wrong token")
     found = line_with(lines, "request 0, warm-up round -2")
     assert "token 3 is 8 below the target's argmax 9 (128 ULPs); 3 of 8 tokens are beyond the floor" in found
     assert found.startswith("request 0, warm-up round -2 and 3 more: divergent: ")
     assert len([line for line in lines if line.startswith("request 0, ")]) == 1
     floor = line_with(lines, "noise floor")
     assert floor.startswith("noise floor 3 ULPs (bfloat16): over 32 target-only tokens")
+    assert "--specdec-dtype float32" in line_with(lines, "what to try:")
 
 
-def test_divergence_says_what_to_try(project: Project) -> None:
-    """float32 tells numerics from a fault; it is not advised where it is there."""
-    assert "--specdec-dtype float32" in line_with(failure(project, "wrong token"), "what to try:")
-    assert "in float32 numerics explain" in line_with(
-        failure(project, "wrong token", "--specdec-dtype=float32"), "what to try:"
-    )
+def test_in_float32_it_is_not_advised(project: Project) -> None:
+    """It tells numerics from a fault, and is there."""
+    lines = failure(project, "wrong token", "--specdec-dtype=float32")
+    assert "in float32 numerics explain" in line_with(lines, "what to try:")
 
 
 def test_an_early_stop_names_the_end(project: Project) -> None:

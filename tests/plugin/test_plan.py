@@ -7,21 +7,12 @@ import platform
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.plugin.gates import gate
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
-BOTH_ARMS = """
-@pytest.mark.specdec(gamma=[2, 4])
-def test_speculative(specdec, spec_engine, scenario):
-    specdec(spec_engine, scenario)
-
-def test_target_only(specdec, ar_engine, scenario):
-    specdec(ar_engine, scenario)
-
-def test_other():
-    pass
-"""
+BOTH_ARMS = gate("test_speculative", gamma=[2, 4]) + gate("test_target_only", "ar_engine") + "def test_other(): pass\n"
 GATES = (
     "test_it.py::test_speculative[t-draft_model-g2-short]",
     "test_it.py::test_speculative[t-draft_model-g4-short]",

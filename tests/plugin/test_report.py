@@ -49,9 +49,7 @@ def test_red_gates_are_in_it(project: Project) -> None:
 
 def test_a_test_that_fails_after_its_gate_is_red_too(project: Project) -> None:
     """The gate was green, the test is not."""
-    project.tests(
-        "def test_it(specdec, spec_engine, scenario):\n    specdec(spec_engine, scenario)\n    assert False\n"
-    )
+    project.tests(SPECULATIVE.rstrip() + "\n    assert False\n")
     project.run("--specdec-report=report.json")
     (row,) = json.loads((project.path / "report.json").read_text())["rows"]
     assert (row["gate"], row["outcome"]) == ("red", "identical")

@@ -7,16 +7,13 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.plugin.gates import gate
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Project
 
 SWEPT = 'source = { format = "random", length = 4 }\ncount = 4\nmax_tokens = 8\nconcurrency = [1, 2]\nrounds = 2\n'
-TESTS = """
-@pytest.mark.specdec(gamma=(2, 3))
-def test_it(specdec, spec_engine, scenario):
-    specdec(spec_engine, scenario)
-"""
+TESTS = gate(gamma=(2, 3))
 SAVED = ("--benchmark-autosave", "--specdec-resume")
 
 
@@ -95,10 +92,7 @@ def test_the_same_workload_under_another_limit_is_another_gate(project: Project)
     plain = 'source = { format = "random", length = 4 }\ncount = 4\nmax_tokens = 16\n'
     project.scenario(plain, "a")
     project.scenario(f"{plain}min_speedup = 2.0\n", "b")
-    project.tests(
-        '@pytest.mark.specdec(gamma=(1, 4), scenario="scenarios", speculative_options={"alpha": 1.0})\n'
-        "def test_it(specdec, spec_engine, scenario):\n    specdec(spec_engine, scenario)\n"
-    )
+    project.tests(gate(gamma=(1, 4), scenario="scenarios", speculative_options={"alpha": 1.0}))
     (project.path / "scenarios/short.toml").unlink()
     project.run(*SAVED).assert_outcomes(passed=3, failed=1)
     project.run(*SAVED).assert_outcomes(skipped=3, failed=1)
@@ -106,7 +100,7 @@ def test_the_same_workload_under_another_limit_is_another_gate(project: Project)
 
 def test_a_test_that_asks_more_of_the_same_gate_is_not_taken_for_another(map_: Project) -> None:
     """Its own record was red, or is none: that another test's is green says nothing of it."""
-    map_.tests(TESTS + TESTS.replace("test_it", "test_more") + "    assert False\n")
+    map_.tests(TESTS + TESTS.replace("test_it", "test_more").rstrip() + "\n    assert False\n")
     map_.run(*SAVED).assert_outcomes(passed=4, failed=4)
     map_.run(*SAVED).assert_outcomes(skipped=4, failed=4)
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import AfterValidator, Field, PrivateAttr, ValidationInfo
 
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.workloads.mistakes import invalid, key
+from pytest_specdec.workloads.mistakes import Switch, Text, invalid, key
 from pytest_specdec.workloads.prompts import Drawing, PromptSource, SourceFault, beside_scenario
 from pytest_specdec.workloads.rows import (
     Chosen,
@@ -55,8 +55,6 @@ SHAREGPT_ROLES = {
 UNPREPARED = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
 
 _Turns = Annotated[Turns, Field(description='"first", "joined" or "conversation"', examples=['turns = "conversation"'])]
-_Switch = Annotated[bool, Field(strict=True)]
-_Text = Annotated[str, Field(strict=True, min_length=1)]
 
 
 class RowsSource(PromptSource):
@@ -65,7 +63,7 @@ class RowsSource(PromptSource):
     data_key: ClassVar[str]
 
     order: Literal["file", "shuffled"] = key('"file" or "shuffled"', 'order = "shuffled"', "file")
-    skip_malformed: Annotated[bool, Field(strict=True)] = key("true or false", "skip_malformed = true", False)
+    skip_malformed: Switch = key("true or false", "skip_malformed = true", False)
     _kept: dict[tuple[int | None, int | None], Chosen] = PrivateAttr(default_factory=dict)
 
     @property
@@ -120,7 +118,7 @@ class FileRows(RowsSource):
 
     data_key: ClassVar[str] = "path"
 
-    path: Annotated[str, Field(strict=True, min_length=1), AfterValidator(_openable)] = key(
+    path: Annotated[Text, AfterValidator(_openable)] = key(
         "a file, relative to the folder of the scenario file", 'path = "data.jsonl"'
     )
 
@@ -161,9 +159,9 @@ def bare_text(item: Item) -> str:
 class Columns(Conversations):
     """A column that holds texts, or conversations as lists of objects with `role` and `content`."""
 
-    column: _Text = key("the name of the column that holds the prompt or the messages", 'column = "messages"', "prompt")
+    column: Text = key("the name of the column that holds the prompt or the messages", 'column = "messages"', "prompt")
     turns: _Turns = "first"
-    chat_template: _Switch | None = key("true or false", "chat_template = true", None)
+    chat_template: Switch | None = key("true or false", "chat_template = true", None)
 
     def read(self, row: Row) -> Item:
         """A text as it stands, or the turns of a conversation. Raises Malformed."""
@@ -192,10 +190,10 @@ class HubSource(Columns):
     why_no_size: ClassVar[str] = "a dataset of the Hugging Face Hub is not opened before the run"
 
     format: Literal["hugging_face"]
-    dataset: _Text = key("the name of a dataset on the Hugging Face Hub", 'dataset = "openai/openai_humaneval"')
-    config: _Text | None = key("the name of one of the dataset's configurations", 'config = "main"', None)
-    split: _Text = key("the name of a split", 'split = "test"')
-    revision: _Text | None = key("a branch, tag or commit of the dataset", 'revision = "7dce605"', None)
+    dataset: Text = key("the name of a dataset on the Hugging Face Hub", 'dataset = "openai/openai_humaneval"')
+    config: Text | None = key("the name of one of the dataset's configurations", 'config = "main"', None)
+    split: Text = key("the name of a split", 'split = "test"')
+    revision: Text | None = key("a branch, tag or commit of the dataset", 'revision = "7dce605"', None)
 
     @property
     def data_name(self) -> str:
@@ -229,9 +227,9 @@ class QuestionSource(Conversations, FileRows):
     """
 
     format: Literal["spec_bench", "mt_bench", "speed_bench"]
-    category: _Text | None = key("a text, the category of the rows that are wanted", 'category = "coding"', None)
+    category: Text | None = key("a text, the category of the rows that are wanted", 'category = "coding"', None)
     turns: Literal["first", "joined"] = key('"first" or "joined"', 'turns = "joined"', "first")
-    chat_template: _Switch = key("true or false", "chat_template = true", True)
+    chat_template: Switch = key("true or false", "chat_template = true", True)
 
     def find_items(self) -> Iterator[Item | Wrong]:
         return read_each(filter(self._is_wanted, self._rows()), self.read)
@@ -276,7 +274,7 @@ class ShareGptSource(Conversations, FileRows):
 
     format: Literal["sharegpt"]
     turns: _Turns = "first"
-    chat_template: _Switch = key("true or false", "chat_template = true", True)
+    chat_template: Switch = key("true or false", "chat_template = true", True)
 
     def find_items(self) -> Iterator[Item | Wrong]:
         path = Path(self.path)
@@ -296,7 +294,7 @@ class CustomSource(Conversations, FileRows):
     """The custom dataset of vLLM's benchmark: JSONL with `prompt`, and `output_tokens` if one likes."""
 
     format: Literal["vllm_custom"]
-    chat_template: _Switch = key("true or false", "chat_template = true", True)
+    chat_template: Switch = key("true or false", "chat_template = true", True)
 
     def find_items(self) -> Iterator[Item | Wrong]:
         return read_each(json_lines(Path(self.path)), self.read)

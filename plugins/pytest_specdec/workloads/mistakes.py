@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
@@ -129,6 +129,12 @@ def _describe_error(path: Path, text: str, reason: str) -> str:
     line, column = found.groups() if found else (len(text.splitlines()) or 1, 1)
     what = reason.partition(" (at ")[0]
     return f"{path}:{line}:{column}: not valid TOML: {what}: text stands in quotes, one key = value a line"
+
+
+Text = Annotated[str, Field(strict=True, min_length=1)]
+Switch = Annotated[bool, Field(strict=True)]
+Natural = Annotated[int, Field(strict=True, ge=0)]
+Positive = Annotated[int, Field(strict=True, ge=1)]
 
 
 def key(expected: str, example: str, default: Any = ..., **more: Any) -> Any:

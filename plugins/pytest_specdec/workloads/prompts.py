@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.workloads.mistakes import invalid, key
+from pytest_specdec.workloads.mistakes import Natural, Positive, Text, invalid, key
 from pytest_specdec.workloads.rows import Chosen, Item, Row, Wrong, cell, json_lines, lines, read_each, text_of
 
 Encode = Callable[[Sequence[str]], list[list[int]]]
@@ -116,10 +116,6 @@ def beside_scenario(path: str, info: ValidationInfo) -> Path:
     return (Path((info.context or {}).get("folder", ".")) / path).absolute()
 
 
-_Text = Annotated[str, Field(strict=True, min_length=1)]
-_Id = Annotated[int, Field(strict=True, ge=0)]
-
-
 class Texts(PromptSource):
     """Texts, encoded with the target's tokenizer."""
 
@@ -143,7 +139,7 @@ class TextSource(Texts):
     """Texts that stand in the scenario."""
 
     format: Literal["text"]
-    prompts: tuple[_Text, ...] = key(
+    prompts: tuple[Text, ...] = key(
         "a list of one or more texts, none of them empty",
         'prompts = ["Once upon a time", "The capital of France is"]',
         min_length=1,
@@ -158,7 +154,7 @@ class IdsSource(PromptSource):
     """Token ids, taken as they are."""
 
     format: Literal["ids"]
-    prompts: tuple[Annotated[tuple[_Id, ...], Field(min_length=1)], ...] = key(
+    prompts: tuple[Annotated[tuple[Natural, ...], Field(min_length=1)], ...] = key(
         "a list of one or more prompts, each a list of one or more token ids of 0 or more",
         "prompts = [[5, 17, 9], [8, 8, 4, 12]]",
         min_length=1,
@@ -190,10 +186,10 @@ class FileSource(Texts):
     """The prompts of a UTF-8 file, encoded with the target's tokenizer. The file is read once, with the scenario."""
 
     format: Literal["file"]
-    column: _Text | None = key(
+    column: Text | None = key(
         'the key that holds the prompt in each line of a .jsonl file ("prompt" if absent)', 'column = "prompt"', None
     )
-    path: Annotated[_Text, AfterValidator(_readable)] = key(
+    path: Annotated[Text, AfterValidator(_readable)] = key(
         "a .txt or .jsonl file, relative to the folder of the scenario file", 'path = "prompts.jsonl"'
     )
     _texts: tuple[str, ...] = PrivateAttr(default=())
@@ -255,14 +251,11 @@ def _in_order(length: tuple[int, int]) -> tuple[int, int]:
     return length
 
 
-_Length = Annotated[int, Field(strict=True, ge=1)]
-
-
 class RandomSource(PromptSource):
     """Ids drawn uniformly from the vocabulary without its first three."""
 
     format: Literal["random"]
-    length: Annotated[tuple[_Length, _Length], BeforeValidator(_as_range), AfterValidator(_in_order)] = key(
+    length: Annotated[tuple[Positive, Positive], BeforeValidator(_as_range), AfterValidator(_in_order)] = key(
         "tokens per prompt, a whole number of 1 or more, or [low, high] to draw it uniformly", "length = 16"
     )
 

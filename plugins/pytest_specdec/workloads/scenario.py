@@ -29,7 +29,18 @@ from pydantic import (
 from pytest_specdec.errors import ConfigurationError, did_you_mean
 from pytest_specdec.workloads.datasets import FileDataset, HubSource
 from pytest_specdec.workloads.load import Above0, ClosedLoad, Load, Objectives, OpenLoad
-from pytest_specdec.workloads.mistakes import TomlFile, all_mistakes, invalid, key, read_toml, refuse_by
+from pytest_specdec.workloads.mistakes import (
+    Natural,
+    Positive,
+    Switch,
+    Text,
+    TomlFile,
+    all_mistakes,
+    invalid,
+    key,
+    read_toml,
+    refuse_by,
+)
 from pytest_specdec.workloads.prompts import (
     Drawing,
     Encode,
@@ -55,9 +66,6 @@ _SAID_BY_KEYS = {
 Source: TypeAlias = PlainSource | FileDataset | Trace | HubSource
 """`source.format` chooses one."""
 
-_Positive = Annotated[int, Field(strict=True, ge=1)]
-_Natural = Annotated[int, Field(strict=True, ge=0)]
-_Text = Annotated[str, Field(strict=True, min_length=1)]
 _Share = Annotated[float, Field(strict=True, ge=0, le=1)]
 _SomeShare = Annotated[float, Field(strict=True, gt=0, le=1)]
 
@@ -242,18 +250,18 @@ class Scenario(BaseModel):
         'source = { format = "random", length = 16 }',
         discriminator="format",
     )
-    seed: _Natural = key("a whole number, 0 or more", "seed = 7", 0)
-    count: _Positive | None = key("a whole number of prompts, 1 or more", "count = 8", None)
+    seed: Natural = key("a whole number, 0 or more", "seed = 7", 0)
+    count: Positive | None = key("a whole number of prompts, 1 or more", "count = 8", None)
     chat_template_kwargs: Mapping[str, Annotated[Any, AfterValidator(_plain)]] = key(
         "a table of values that the chat template knows by name",
         "chat_template_kwargs = { enable_thinking = false }",
         {},
     )
-    max_tokens: _Positive = key("a whole number of tokens, 1 or more", "max_tokens = 64")
-    min_tokens: _Natural = key("a whole number of tokens, 0 or more", "min_tokens = 16", 0)
-    ignore_eos: Annotated[bool, Field(strict=True)] = key("true or false", "ignore_eos = false", True)
-    stop: tuple[_Text, ...] = key("a list of texts, none of them empty", 'stop = ["\\n\\n", "###"]', ())
-    stop_token_ids: tuple[_Natural, ...] = key("a list of token ids, each 0 or more", "stop_token_ids = [2, 7]", ())
+    max_tokens: Positive = key("a whole number of tokens, 1 or more", "max_tokens = 64")
+    min_tokens: Natural = key("a whole number of tokens, 0 or more", "min_tokens = 16", 0)
+    ignore_eos: Switch = key("true or false", "ignore_eos = false", True)
+    stop: tuple[Text, ...] = key("a list of texts, none of them empty", 'stop = ["\\n\\n", "###"]', ())
+    stop_token_ids: tuple[Natural, ...] = key("a list of token ids, each 0 or more", "stop_token_ids = [2, 7]", ())
     output_length: Literal["max_tokens", "source"] = key(
         '"max_tokens" or "source"', 'output_length = "source"', "max_tokens"
     )
@@ -271,21 +279,21 @@ class Scenario(BaseModel):
         ClosedLoad(kind="closed"),
         discriminator="kind",
     )
-    concurrency: _Positive = key(
+    concurrency: Positive = key(
         "a whole number of requests, 1 or more, or a list of such to sweep", "concurrency = 4", 1
     )
-    waves: _Positive | None = key("a whole number, 1 or more", "waves = 4", None)
+    waves: Positive | None = key("a whole number, 1 or more", "waves = 4", None)
     prefix_cache: Literal["reset", "keep"] = key('"reset" or "keep"', 'prefix_cache = "keep"', "reset")
-    follow_ups: tuple[Annotated[tuple[_Natural, ...], Field(min_length=1)], ...] = key(
+    follow_ups: tuple[Annotated[tuple[Natural, ...], Field(min_length=1)], ...] = key(
         "a list of lists of token ids, none of them empty, each what is said after an answer",
         "follow_ups = [[5, 17, 9], [8, 8]]",
         (),
     )
-    rounds: _Positive = key("a whole number of rounds, 1 or more", "rounds = 5", 4)
+    rounds: Positive = key("a whole number of rounds, 1 or more", "rounds = 5", 4)
     interval: Annotated[float, Field(strict=True, gt=0, lt=1)] = key(
         "a number between 0 and 1", "interval = 0.02", 0.05
     )
-    warmup_rounds: _Natural = key("a whole number of rounds, 0 or more", "warmup_rounds = 2", 1)
+    warmup_rounds: Natural = key("a whole number of rounds, 0 or more", "warmup_rounds = 2", 1)
     demand: tuple[Demand, ...] = key(
         f"a list of what must happen, out of {', '.join(get_args(Demand))}",
         'demand = ["rejection", "eos_in_burst"]',

@@ -17,12 +17,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
-
-from pydantic import Field
+from typing import Any, Literal, TypeAlias
 
 from pytest_specdec.workloads.datasets import FileRows
-from pytest_specdec.workloads.mistakes import key
+from pytest_specdec.workloads.mistakes import Positive, key
 from pytest_specdec.workloads.prompts import Drawing, ordinary_ids, refuse_tiny
 from pytest_specdec.workloads.rows import (
     Item,
@@ -179,9 +177,7 @@ class MooncakeSource(TraceSource):
     """A trace of Mooncake, which tells blocks as well."""
 
     format: Literal["mooncake"]  # type: ignore[assignment]
-    block_size: Annotated[int, Field(strict=True, ge=1)] = key(
-        "a whole number of tokens, 1 or more", "block_size = 16", BLOCK
-    )
+    block_size: Positive = key("a whole number of tokens, 1 or more", "block_size = 16", BLOCK)
 
 
 Trace: TypeAlias = TraceSource | MooncakeSource

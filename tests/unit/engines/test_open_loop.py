@@ -78,9 +78,7 @@ def run_loop(
 ) -> Rounds:
     """vLLM's loop over requests that are due at these moments."""
     monkeypatch.setattr(vllm, "_sampling", lambda request: SimpleNamespace(detokenize=False))
-    backend = VllmBackend(
-        SimpleNamespace(llm_engine=core, get_metrics=list, reset_prefix_cache=bool), {"method": "none", "target": "t"}
-    )
+    backend = backend_of(core)
     backend.prepare([{"prompt_ids": [5]}] * len(due), concurrency or len(due), arrivals_s=list(due))
     backend.run()
     run = Run.from_wire(backend.collect())
@@ -177,10 +175,7 @@ def test_a_moment_binds_as_well_as_the_concurrency(monkeypatch: pytest.MonkeyPat
 def test_without_moments_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A closed load has no schedule, and its generations have none."""
     monkeypatch.setattr(vllm, "_sampling", lambda request: SimpleNamespace(detokenize=False))
-    core = Core(lambda seconds: None, lambda step: 0.0)
-    backend = VllmBackend(
-        SimpleNamespace(llm_engine=core, get_metrics=list, reset_prefix_cache=bool), {"method": "none", "target": "t"}
-    )
+    backend = backend_of(Core(lambda seconds: None, lambda step: 0.0))
     backend.prepare([{"prompt_ids": [5]}] * 3, 2)
     backend.run()
     assert {each["scheduled_s"] for each in backend.collect()["generations"]} == {None}
