@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tests.plugin.conftest import Project
 from tests.plugin.gates import gate
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
 
 BOTH_SCENARIOS = gate(engine="ar_engine", scenario=["scenarios/short.toml", "scenarios/bad.toml"])
 SOURCE = 'source = { format = "ids", prompts = [[5, 9], [8, 12, 4]] }\n'

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from tests.plugin.conftest import Project
 from tests.plugin.gates import gate, own_engine
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
 
 BOTH_ARMS = gate("test_target_only", "ar_engine") + gate("test_speculative", gamma=[2, 4])
 NOT_A_NUMBER = own_engine(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+
+from tests.plugin.conftest import Project
 
 from pytest_specdec.record import Figure, from_json
 from pytest_specdec.record.parts import PromptTokens
 from pytest_specdec.telemetry.monitor import NO_PROCESS
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
 
 ONE = """
 @pytest.mark.specdec(gamma=3, speculative_options={"alpha": 1.0})

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
+from tests.plugin.conftest import Project
 from tests.plugin.gates import WRONG_TOKEN, gate
 
 from pytest_specdec.record import from_json
 from pytest_specdec.record.parts import DetectionPart
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
 
 PAIR = {"target": "constructed:tiny?memory=24", "draft": "constructed:tiny:draft?memory=24", "gamma": 3}
 GATES = gate("test_pair", **PAIR) + gate("test_red", **PAIR | WRONG_TOKEN) + gate("test_other", gamma=3)

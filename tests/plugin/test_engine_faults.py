@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tests.plugin.conftest import SCENARIO
+from tests.plugin.conftest import SCENARIO, Project
 from tests.plugin.gates import gate, own_engine
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
 
 TARGET_ONLY = gate("test_target_only", "ar_engine")
 ENGINES_ONCE = ["t-target", "t-draft_model-g3", "t-draft_model-g5"]

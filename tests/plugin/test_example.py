@@ -10,16 +10,14 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from tests.plugin.conftest import Project
 
 import pytest_specdec
 from pytest_specdec import first_project
 from pytest_specdec.cli import main
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples"

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 from _pytest.config import ExitCode
+from tests.plugin.conftest import Project
 from tests.plugin.gates import gate
 
 from pytest_specdec.exported_names import NAMES
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
 
 MODES = gate("test_target_alone", "ar_engine") + gate("test_speculation")
 BARE = 'import pytest\npytestmark = pytest.mark.specdec(scenario="scenarios/short.toml")\n'

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from tests.plugin.conftest import Project
 from tests.plugin.gates import gate
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
 
 
 def failure(project: Project, fault: str, *options: str) -> list[str]:

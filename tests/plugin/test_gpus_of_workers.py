@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.plugin.conftest import Project
 from tests.plugin.gates import gate
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
 
 MINE = """
 import time

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tests.plugin.conftest import Project
 from tests.plugin.gates import SPECULATIVE
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
 
 HEAVY = {"torch", "vllm", "transformers", "pynvml", "rich", "scipy", "aiohttp", "prometheus_client"}
 ALL_FIXTURES = """

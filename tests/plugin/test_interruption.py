@@ -10,16 +10,13 @@ import json
 import signal
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from pytest_benchmark.utils import get_machine_id
+from tests.plugin.conftest import Project
 from tests.plugin.gates import gate
 
 from pytest_specdec.engines.process_group import live_members
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
 
 TERMINATED = 128 + signal.SIGTERM
 EARLIER = b'{"benchmarks": []}\r\n'

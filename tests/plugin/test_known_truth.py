@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from tests.plugin.conftest import Project
 from tests.plugin.gates import gate
 
 from pytest_specdec.record import Figure
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
 
 PAIR = """
 import pytest

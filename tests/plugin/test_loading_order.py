@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import random
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pytest
+from tests.plugin.conftest import Project
 from tests.plugin.gates import SPECULATIVE, gate
 
 from pytest_specdec import plugin
 from pytest_specdec.engines.spec import EngineSpec
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
 
 TESTS = [
     gate("test_g3_again", gamma=3),

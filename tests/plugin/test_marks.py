@@ -5,15 +5,12 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.plugin.conftest import Project
 
 from pytest_specdec import hardware
 from pytest_specdec.hardware import Gpu, Gpus
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
 
 ONE_GPU = (Gpu("GPU-1", "H100", 0),)
 TWO_GPUS = (*ONE_GPU, Gpu("GPU-2", "H100", 1))

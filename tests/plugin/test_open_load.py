@@ -6,15 +6,11 @@ draft accepted two rounds of 1.75 s: so it keeps up with 0.125 requests a second
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from tests.plugin.conftest import Project
 from tests.plugin.gates import WRONG_TOKEN, both_arms, gate, own_engine
 
 from pytest_specdec.record import Figure, Record
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
 
 TARGET_ONLY, SPECULATIVE = "test_target_only[t-target-short]", "test_speculative[t-draft_model-g3-short]"
 TWELVE = """

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tests.plugin.conftest import Project
 from tests.plugin.gates import SPECULATIVE, gate, own_engine
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
 
 NOTES_ITS_COLOUR = """
 def __init__(self, spec):

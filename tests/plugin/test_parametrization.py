@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from tests.plugin.conftest import Project
 from tests.plugin.gates import SPECULATIVE, gate
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
 
 
 def test_drafts_methods_and_gammas_multiply_out(project: Project) -> None:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import platform
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.plugin.conftest import Project
 from tests.plugin.gates import gate
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
 
 BOTH_ARMS = gate("test_speculative", gamma=[2, 4]) + gate("test_target_only", "ar_engine") + "def test_other(): pass\n"
 GATES = (

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.plugin.conftest import Project
 from tests.plugin.gates import WRONG_TOKEN, both_arms
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
 
 ON_EVERY_TICK = """
 import threading

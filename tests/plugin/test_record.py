@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from tests.plugin.conftest import Project
 from tests.plugin.gates import WRONG_TOKEN, both_arms, gate
 
 from pytest_specdec.generation import Generation
 from pytest_specdec.record import Figure, Record, from_json, to_json
 from pytest_specdec.record.parts import VerdictPart
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
 
 SCENARIO = 'source = { format = "ids", prompts = [[5, 9], [8, 12, 4]] }\nmax_tokens = 8\nconcurrency = 2\nrounds = 2\n'
 TARGET_ONLY, SPECULATIVE = "test_target_only[t-target-short]", "test_speculative[t-draft_model-g3-short]"

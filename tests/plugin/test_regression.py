@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from _pytest.config import ExitCode
+from tests.plugin.conftest import Project
 from tests.plugin.gates import gate
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
 
 TWO = gate("test_target_only", "ar_engine") + gate("test_spec", gamma=3)
 SPEC = "test_it.py::test_spec[t-draft_model-g3-short]"

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from tests.plugin.conftest import Project
 from tests.plugin.gates import SPECULATIVE, WRONG_TOKEN, gate
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
 
 GATES = (
     gate("test_target_only", "ar_engine")

@@ -6,12 +6,9 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
+from tests.plugin.conftest import Project
 
 RED = """
 @pytest.mark.specdec(gamma=3, speculative_options={"fault": "wrong token"})

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.plugin.conftest import Project
 from tests.plugin.gates import gate
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
 
 SWEPT = 'source = { format = "random", length = 4 }\ncount = 4\nmax_tokens = 8\nconcurrency = [1, 2]\nrounds = 2\n'
 TESTS = gate(gamma=(2, 3))

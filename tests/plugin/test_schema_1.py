@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tests.plugin.conftest import Project
 from tests.plugin.every_record import every_record
 
 from pytest_specdec.record import from_json, to_json
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
 
 THEN = Path(__file__).with_name("schema_1.json")
 NEW = (

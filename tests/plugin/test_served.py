@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.plugin.conftest import Project
 
 from pytest_specdec.engines.process_group import live_members
 from pytest_specdec.engines.server import client
@@ -21,9 +21,6 @@ from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineDied, EngineError, Unsupported
 from pytest_specdec.generation import Run, Score, Speculation
 from pytest_specdec.workloads.workload import Request, Workload
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
 
 FAKE = str(Path(__file__).with_name("fake_server.py"))
 COMMAND = [sys.executable, FAKE, "--port", "{port}"]

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from _pytest.config import ExitCode
+from tests.plugin.conftest import Project
 from tests.plugin.gates import SPECULATIVE, gate
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
 
 
 def collection_error(project: Project, *options: str) -> list[str]:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from tests.plugin.conftest import Project
 from tests.plugin.gates import INI, SPECULATIVE, TARGET_ONLY
 
 from pytest_specdec.settings import OPTIONS
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
 
 
 def test_pytest_s_help_lists_each_option(project: Project) -> None:

@@ -4,15 +4,11 @@ what must stay outside (loading 1000 s; preparing, collecting and rescoring 100 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from tests.plugin.conftest import Project
 from tests.plugin.gates import both_arms, own_engine
 
 from pytest_specdec.run import session as run_session
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
 
 TARGET_ONLY, SPECULATIVE = "test_target_only[t-target-short]", "test_speculative[t-draft_model-g3-short]"
 TARGET_SECONDS = 2 * 8 * 1.0

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.plugin.conftest import Project
 from tests.plugin.gates import gate, own_engine
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
 
 GREEN = gate("test_green", gamma=2)
 KEPT = ["test_green[t-draft_model-g2-short]"]

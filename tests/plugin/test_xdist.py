@@ -10,15 +10,12 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import pytest
 from _pytest.config import ExitCode
+from tests.plugin.conftest import Project
 from tests.plugin.gates import WRONG_TOKEN, gate
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
 
 TWO_TARGETS = """
 @pytest.mark.parametrize("again", [1, 2])
