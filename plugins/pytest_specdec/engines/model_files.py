@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,12 +40,13 @@ class ModelFacts:
         config, generation = read(model, "config.json"), read(model, "generation_config.json")
         size, tokens = config.get("vocab_size"), _tokens(model)
         known = [number for number in (size, max(tokens) + 1 if tokens else None) if number]
-        ends = (generation.get("eos_token_id"), config.get("eos_token_id"))
+        named = (generation.get("eos_token_id"), config.get("eos_token_id"))
+        ends = {token for each in named for token in (each if isinstance(each, list) else [each]) if token is not None}
         return cls(
             vocabulary=said.get("vocabulary") or (min(known) if known else None),
             model_vocabulary=size,
             context=said.get("context") or config.get("max_position_embeddings"),
-            eos_token_ids=tuple(said.get("eos_token_ids") or sorted(set(_flat(ends)))),
+            eos_token_ids=tuple(said.get("eos_token_ids") or sorted(ends)),
             dtype=config.get("dtype") or config.get("torch_dtype"),
         )
 
@@ -174,7 +175,3 @@ def _tokens(model: str) -> dict[int, str]:
 
 def _name(tokens: Mapping[int, str], token: int) -> str:
     return repr(tokens[token]) if token in tokens else "missing"
-
-
-def _flat(values: Iterable[Any]) -> list[int]:
-    return [token for each in values for token in (each if isinstance(each, list) else [each]) if token is not None]

@@ -12,7 +12,6 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from pytest_specdec.errors import ModelError
 from pytest_specdec.models.cache import build, where
@@ -47,15 +46,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def _make(options: argparse.Namespace) -> None:
     for reference in options.references:
-        print(json.dumps(_make_one(reference, options.cache)), flush=True)
-
-
-def _make_one(reference: str, cache: str | None) -> dict[str, Any]:
-    started = time.perf_counter()
-    recipe = parse(reference)
-    path, cached = (reference, True) if recipe is None else build(recipe, cache)
-    seconds = round(time.perf_counter() - started, 3)
-    return {"reference": reference, "path": str(path), "seconds": seconds, "cached": cached}
+        started, recipe = time.perf_counter(), parse(reference)
+        path, cached = (reference, True) if recipe is None else build(recipe, options.cache)
+        seconds = round(time.perf_counter() - started, 3)
+        made = {"reference": reference, "path": str(path), "seconds": seconds, "cached": cached}
+        print(json.dumps(made), flush=True)
 
 
 def _where(options: argparse.Namespace) -> None:

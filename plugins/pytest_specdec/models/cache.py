@@ -95,17 +95,12 @@ def _write_beside(recipe: Recipe, folder: Path, write: Callable[[Recipe, Path], 
     try:
         write(recipe, growing)
         (growing / RECIPE_FILE).write_text(json.dumps(contents(recipe), indent=2) + "\n", encoding="utf-8")
-        _open_to_readers(growing)
+        growing.chmod(0o755)  # a temporary folder and safetensors files are private, and a cache may be shared
+        for file in growing.iterdir():
+            file.chmod(0o644)
         _rename(growing, folder)
     finally:
         shutil.rmtree(growing, ignore_errors=True)
-
-
-def _open_to_readers(folder: Path) -> None:
-    """Temporary folders and safetensors files are made private; a cache may be shared."""
-    folder.chmod(0o755)
-    for file in folder.iterdir():
-        file.chmod(0o644)
 
 
 def _rename(growing: Path, folder: Path) -> None:

@@ -92,7 +92,7 @@ def _successors(order: Sequence[int], steps: int) -> dict[int, int]:
     return {token: order[(place + steps) % len(order)] for place, token in enumerate(order)}
 
 
-def _disagreements(recipe: DraftRecipe | EagleRecipe, following: Mapping[int, int]) -> dict[int, int]:
+def _disagreements(recipe: DraftRecipe, following: Mapping[int, int]) -> dict[int, int]:
     """The disagreeing tokens hand their successors around among themselves: none keeps its own."""
     draw = random.Random(f"draft:{recipe.seed}")
     chosen = _choose(cycle(recipe), recipe.alpha, draw)

@@ -130,11 +130,12 @@ class DraftRecipe(ConstructedRecipe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_alpha(self.name, self.alpha)
+        if not 0 <= self.alpha <= 1:
+            raise ModelError(f"{self.name}: alpha={self.alpha} is not within [0, 1]")
 
 
 @dataclass(frozen=True)
-class EagleRecipe(ConstructedRecipe):
+class EagleRecipe(DraftRecipe):
     """An EAGLE head of one layer on the target's width; it borrows the target's output head.
 
     With `alpha` = 1 it borrows the embedding too, and everything it proposes is accepted by a target without a margin.
@@ -154,7 +155,6 @@ class EagleRecipe(ConstructedRecipe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_alpha(self.name, self.alpha)
         if self.engine and self.alpha < 1:
             raise ModelError(
                 f"{self.name}: SGLang gives a head the target's embedding, which leaves no alpha: give draft_vocab=N"
@@ -230,7 +230,7 @@ class SmolLM2Recipe:
             raise ModelError(f"smollm2: dtype={self.dtype!r} is not one of {', '.join(DTYPES)}")
 
 
-Constructed: TypeAlias = TargetRecipe | DraftRecipe | EagleRecipe
+Constructed: TypeAlias = TargetRecipe | DraftRecipe
 Recipe: TypeAlias = Constructed | SmolLM2Recipe
 
 
@@ -254,11 +254,6 @@ def digest(recipe: Recipe) -> str:
 def folder_name(recipe: Recipe) -> str:
     """`<readable>-<digest>`, the name of the model's folder in a cache."""
     return f"{recipe.name}-{digest(recipe)}"
-
-
-def _check_alpha(name: str, alpha: float) -> None:
-    if not 0 <= alpha <= 1:
-        raise ModelError(f"{name}: alpha={alpha} is not within [0, 1]")
 
 
 @dataclass(frozen=True)
