@@ -1,12 +1,18 @@
-"""A gate on a constructed pair, which the fake engine decodes as its recipe says: the truth is judged too."""
+"""A gate on a constructed pair, which the fake engine decodes as its recipe says: the truth is judged too.
+
+A green one says which faults of the KV cache it would have seen, where that was measured on a model of its kind.
+"""
 
 from __future__ import annotations
 
+import json
+from xml.etree import ElementTree
+
 import pytest
 from tests.plugin.conftest import Project
-from tests.plugin.gates import gate
+from tests.plugin.gates import WRONG_TOKEN, gate
 
-from pytest_specdec.record import Figure
+from pytest_specdec.record import Figure, from_json
 
 PAIR = """
 import pytest
@@ -93,3 +99,19 @@ def test_how_much_was_held_against_the_truth_is_a_footnote(pair: Project) -> Non
     assert tokens > 2 * 2 * 3 * 30
     assert f"known truth: 2 of 2 gates, {tokens:,} tokens compared, 0 of them wrong; accepted drafts compared" in said
     assert "accepted drafts compared with the foretold ones in 1 " in said
+
+
+def test_a_green_gate_says_what_it_would_have_seen(project: Project) -> None:
+    """By the tokens of its answers; a gate that is red, or on another model, says nothing."""
+    measured = {"target": "constructed:tiny?memory=24", "draft": "constructed:tiny:draft?memory=24", "gamma": 3}
+    project.tests(
+        gate("test_pair", **measured) + gate("test_red", **measured | WRONG_TOKEN) + gate("test_other", gamma=3)
+    )
+    project.scenario('source = { format = "random", length = 33 }\ncount = 2\nmax_tokens = 20\nrounds = 2\n')
+    project.run("--junit-xml=out.xml", "--specdec-report=report.md")
+    cases = ElementTree.parse(project.path / "out.xml").iterfind(".//property[@name='specdec']")
+    pair, red, other = (from_json(json.loads(str(each.get("value")))).detection for each in cases)
+    assert (red, other) == (None, None)
+    assert pair is not None
+    assert (pair.measured_on, pair.tokens) == ("constructed:tiny?memory=24", 16)
+    assert (project.path / "report.md").read_text().count(pair.statement) == 1
