@@ -73,10 +73,7 @@ FAULTS = {
     "acceptance too lax": ("is_accepted = r_i <= probability_ratio", "is_accepted = r_i / 2 <= probability_ratio"),
     "residual from the target": ("torch.clamp((p_n_plus_1 - q_n_plus_1), min=0)", "p_n_plus_1.clone()"),
     "bonus token from the drafter": ("        p_prime = p_n_plus_1\n    t =", "        p_prime = q[:, -1]\n    t ="),
-    "temperature ignored in verification": (
-        "p = new_logits.softmax(dim=-1)",
-        "p = (1.5 * new_logits).softmax(dim=-1)",
-    ),
+    "temperature ignored in verification": ("p = new_logits.softmax(dim=-1)", "p = (1.5 * new_logits).softmax(dim=-1)"),
 }
 
 pytestmark = [
@@ -87,7 +84,7 @@ pytestmark = [
         dtype="float32",
         max_model_len=64,
         environment=ONE_THREAD,
-    ),
+    )
 ]
 
 known: dict[float, KnownTarget] = {}

@@ -162,14 +162,7 @@ CASES = (
         {**ENDS, "min_tokens": 24},
         options=ENDING,
     ),
-    Case(
-        "min_tokens ignored",
-        LENGTH,
-        "fewer than min_tokens = 24",
-        {**ENDS, "min_tokens": 24},
-        BOTH_ARMS,
-        ENDING,
-    ),
+    Case("min_tokens ignored", LENGTH, "fewer than min_tokens = 24", {**ENDS, "min_tokens": 24}, BOTH_ARMS, ENDING),
     Case(
         "penalties see the last of a burst",
         DIVERGENT,

@@ -205,10 +205,7 @@ def _forks() -> Iterator[Forks]:
 
 @pytest.fixture
 def project(
-    pytester: pytest.Pytester,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
-    _prepared: None,
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, _prepared: None
 ) -> Iterator[Project]:
     """An empty project, out of reach of this run's settings; its runs have this run's package and no other plugins."""
     for name in [name for name in os.environ if name.startswith("SPECDEC_") or name in OUTER_VARIABLES]:

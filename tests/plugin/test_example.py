@@ -193,10 +193,7 @@ def test_a_folder_that_cannot_be_written_is_named(
     ("wrong", "words"),
     [
         (("--method", "eagle"), "method 'eagle' drafts with a model of its own: name it as the draft"),
-        (
-            ("--draft", "org/draft", "--method", "egle"),
-            "vllm has no method 'egle'; did you mean 'eagle'?",
-        ),
+        (("--draft", "org/draft", "--method", "egle"), "vllm has no method 'egle'; did you mean 'eagle'?"),
         (("--method", "prompt_lookup"), "vllm has no method 'prompt_lookup'; `pytest-specdec methods` lists"),
         (("--draft", "org/draft", "--method", "none"), "method 'none' does not speculate"),
         (("--draft", "constructed:nowhere"), "constructed:nowhere"),

@@ -110,10 +110,7 @@ def test_a_duration_needs_a_rate(names: dict[str, str]) -> None:
         settings(names)
 
 
-@pytest.mark.parametrize(
-    ("names", "concurrency"),
-    [({}, 4), ({"BATCH_SIZE": "8"}, 8), ({"ENABLE_BATCH": "false"}, 1)],
-)
+@pytest.mark.parametrize(("names", "concurrency"), [({}, 4), ({"BATCH_SIZE": "8"}, 8), ({"ENABLE_BATCH": "false"}, 1)])
 def test_batching_is_concurrency(names: dict[str, str], concurrency: int) -> None:
     """Off is one request at a time."""
     assert settings({"ENABLE_BATCH": "true"} | names).set == {"concurrency": concurrency}

@@ -31,12 +31,7 @@ FLOORS = (
     ("__main__",),
 )
 KNOW_PYTEST = {"plugin", "fixtures", "hookspecs", "interruption"}
-SHIPPED = (
-    "engines/vllm.py",
-    "engines/transformers.py",
-    "engines/worker.py",
-    "engines/fork_server.py",
-)
+SHIPPED = ("engines/vllm.py", "engines/transformers.py", "engines/worker.py", "engines/fork_server.py")
 
 
 def floor(module: str) -> int:

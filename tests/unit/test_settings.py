@@ -49,10 +49,7 @@ def test_a_wrong_value_names_its_place(sources: tuple[dict[str, str], ...], mess
     [
         (({"control": "2"}, {}, {}), "--specdec-control: write --specdec-calibration"),
         (({}, {"SPECDEC_CONTROL": "2"}, {}), "SPECDEC_CONTROL: write SPECDEC_CALIBRATION"),
-        (
-            ({}, {}, {"control": "2"}),
-            "specdec_control in the ini file: write specdec_calibration in the ini file",
-        ),
+        (({}, {}, {"control": "2"}), "specdec_control in the ini file: write specdec_calibration in the ini file"),
     ],
     ids=["command line", "environment", "ini"],
 )

@@ -665,11 +665,7 @@ def _sampling(request: dict[str, Any]) -> Any:
     if "structured_outputs" in fields:
         fields["structured_outputs"] = StructuredOutputsParams(**fields["structured_outputs"])
     return SamplingParams(
-        **fields,
-        **limits,
-        **ends,
-        detokenize=bool(request["stop"]),
-        output_kind=RequestOutputKind.DELTA,
+        **fields, **limits, **ends, detokenize=bool(request["stop"]), output_kind=RequestOutputKind.DELTA
     )
 
 

@@ -16,15 +16,7 @@ from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    ValidationError,
-    ValidationInfo,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, ValidationInfo
 
 from pytest_specdec.errors import ConfigurationError, did_you_mean
 from pytest_specdec.workloads.datasets import FileDataset, HubSource
@@ -41,14 +33,7 @@ from pytest_specdec.workloads.mistakes import (
     read_toml,
     refuse_by,
 )
-from pytest_specdec.workloads.prompts import (
-    Drawing,
-    Encode,
-    EncodeMessages,
-    PlainSource,
-    SourceFault,
-    no_chat_template,
-)
+from pytest_specdec.workloads.prompts import Drawing, Encode, EncodeMessages, PlainSource, SourceFault, no_chat_template
 from pytest_specdec.workloads.traces import Trace
 from pytest_specdec.workloads.workload import Conversation, Limits, Request, Workload
 

@@ -6,14 +6,7 @@ from operator import eq, ne
 
 import pytest
 
-from pytest_specdec.models import (
-    ModelError,
-    expected_continuation,
-    expected_speculation,
-    next_map,
-    parse,
-    reads_of,
-)
+from pytest_specdec.models import ModelError, expected_continuation, expected_speculation, next_map, parse, reads_of
 from pytest_specdec.models.maps import codes, following
 from pytest_specdec.models.memory import kv_head, readings
 from pytest_specdec.models.recipe import folder_name

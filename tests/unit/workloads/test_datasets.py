@@ -316,17 +316,9 @@ MALFORMED = [
         ":1: column 'hash_ids' has 1 blocks of 512 tokens for a length of 700: "
         "say another block_size if the trace has one",
     ),
-    (
-        "mooncake",
-        lines({**MOONCAKE[0], "hash_ids": ["a", 1]}),
-        ":1: column 'hash_ids' is not a list of whole numbers",
-    ),
+    ("mooncake", lines({**MOONCAKE[0], "hash_ids": ["a", 1]}), ":1: column 'hash_ids' is not a list of whole numbers"),
     ("mooncake", lines({**MOONCAKE[0], "input_length": True}), f":1: column 'input_length' is True, {WHOLE}"),
-    (
-        "mooncake",
-        lines({**MOONCAKE[0], "timestamp": None}),
-        ":1: column 'timestamp' is None, not a time of 0 or more",
-    ),
+    ("mooncake", lines({**MOONCAKE[0], "timestamp": None}), ":1: column 'timestamp' is None, not a time of 0 or more"),
     ("jsonl", lines({"prompt": ""}), f":1: column 'prompt' {TEXT}"),
     ("jsonl", lines({"prompt": None}), f":1: column 'prompt' {TEXT}"),
     (
@@ -449,12 +441,7 @@ def test_the_digest_is_of_the_content_not_of_the_path() -> None:
 
 @pytest.mark.parametrize(
     ("change", "top"),
-    [
-        ({}, "seed = 1"),
-        ({"input_length": 701}, ""),
-        ({"hash_ids": [0, 9]}, ""),
-        ({}, 'output_length = "source"'),
-    ],
+    [({}, "seed = 1"), ({"input_length": 701}, ""), ({"hash_ids": [0, 9]}, ""), ({}, 'output_length = "source"')],
 )
 def test_the_digest_of_a_trace_is_of_what_defines_its_ids(change: dict[str, Any], top: str) -> None:
     """Length, blocks and seed; and the output lengths, if they are asked for."""
