@@ -6,16 +6,13 @@ It is never green, is no candidate of a decision, and what a lossy mode must kee
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import pytest
+from tests.plugin.conftest import Project
 from tests.plugin.gates import both_arms, gate
 
 from pytest_specdec.record import Record, from_json
-
-if TYPE_CHECKING:
-    from tests.plugin.conftest import Project
 
 WHY = "accepts what is near enough"
 CLOSE = {"model": "context", "binades": 4, "close_rate": 0.1, "near_tie_rate": 0.0}
