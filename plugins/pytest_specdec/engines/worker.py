@@ -136,13 +136,13 @@ def obey(channel: Any, start: dict[str, Any]) -> bool:
     return not loaded
 
 
-def guard(command: list[str]) -> int:
-    """Run a server's command and wait for it; when pytest is gone, however it went, so is the server."""
-    threading.Thread(target=follow_parent, args=(os.getppid(),), daemon=True).start()
+def guard(pytest: str, *command: str) -> int:
+    """Run a server's command and wait for it; when pytest is gone, however soon it went, so is the server."""
+    threading.Thread(target=follow_parent, args=(int(pytest),), daemon=True).start()
     return subprocess.Popen(command, stdin=subprocess.DEVNULL).wait()
 
 
 if __name__ == "__channelexec__":
     serve(channel)  # type: ignore[name-defined]  # noqa: F821
 elif __name__ == "__main__":
-    sys.exit(guard(sys.argv[1:]))
+    sys.exit(guard(*sys.argv[1:]))

@@ -308,5 +308,25 @@ def test_nothing_remains_when_the_parent_is_interrupted_or_killed(
     assert group_is_gone(worker, AMPLE)
 
 
+STARTS_A_SERVER = """
+import time
+from pytest_specdec.engines.server.process import ServerProcess
+print(ServerProcess(["sleep", "600"], {}, "t").group, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_server_s_command_ends_when_who_started_it_is_killed() -> None:
+    """It knows nothing of its own of pytest: what stands between ends the group."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = [sys.executable, "-c", STARTS_A_SERVER]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as parent:
+        assert parent.stdout is not None
+        group = int(parent.stdout.readline())
+        assert live_members(group)
+        parent.kill()
+    assert group_is_gone(group, AMPLE)
+
+
 def _python_children() -> set[int]:
     return {child.pid for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE}

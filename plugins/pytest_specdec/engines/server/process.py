@@ -99,7 +99,7 @@ class ServerProcess:
         """Start it. Raises EngineError."""
         self.log = Path(tempfile.mkdtemp(prefix="specdec-")) / "server.log"
         self._label, self._command = label, list(command)
-        guardian = [sys.executable, "-I", worker.__file__]
+        guardian = [sys.executable, "-I", worker.__file__, str(os.getpid())]
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 [*guardian, *command],
