@@ -196,14 +196,6 @@ def test_where_nothing_is_said_no_thread_runs(project: Project, option: str) -> 
     assert (project.path / "while_loading.txt").read_text() == "0"
 
 
-def test_a_quiet_run_says_nothing_of_it(project: Project) -> None:
-    """-q is quiet; the table, which is the result, stays."""
-    project.tests(both_arms())
-    result = project.run("-q")
-    assert progress(result) == []
-    assert len(table(result)) == 2
-
-
 def test_the_table_has_the_verdict_before_the_speed(project: Project) -> None:
     """Target-only first, then what it is compared with: 16 tokens in 16 s, and in 7 s with every draft accepted."""
     project.tests(both_arms())

@@ -76,16 +76,6 @@ def test_what_was_not_measured_is_null_with_a_reason(project: Project) -> None:
     assert record.throughput.seconds == rate == ratio == record.energy.joules == Figure(None, untimed)
 
 
-def test_a_speedup_is_recomputed_from_what_stands_beside_it(project: Project) -> None:
-    """The rates of both arms in the same rounds, and the interval around their ratio."""
-    project.tests(both_arms())
-    record = project.records()[SPECULATIVE]
-    ours, theirs = record.throughput.tokens_per_second.value, record.target_alone.tokens_per_second.value
-    low, high = record.speedup.interval.value
-    assert record.speedup.ratio.value == ours / theirs
-    assert low <= record.speedup.ratio.value <= high
-
-
 def test_a_red_record_has_no_speedup(project: Project) -> None:
     """A wrong answer is not faster; the verdict and its worst gap are kept."""
     project.tests(gate("test_red", **WRONG_TOKEN))

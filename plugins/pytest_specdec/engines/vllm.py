@@ -451,17 +451,14 @@ class VllmBackend:
     def collect(self) -> dict[str, Any]:
         """The generations of the last run, and how far the counters moved since it was prepared."""
         moved = _difference(self._counters(), self._counted)
+        rated = {} if self._speculates else {"logprobs": None}  # the target alone rates, and returns raw logits there
         return {
-            "generations": [answer.wire() | self._no_logits() for answer in self._answers],
+            "generations": [answer.wire() | rated for answer in self._answers],
             "speculation": {name: moved[name] for name in moved if name != PREEMPTIONS} | _positions(self._drafts),
             "seconds": self._seconds,
             "prefix_cache_hits": self._prefix_cache_hits(),
             PREEMPTIONS: moved[PREEMPTIONS],
         }
-
-    def _no_logits(self) -> dict[str, Any]:
-        """The target alone returns raw logits in the place of log-probabilities: it is what rates."""
-        return {} if self._speculates else {"logprobs": None}
 
     def _prefix_cache_hits(self) -> int | None:
         """As each answer tells. vLLM's own counter misses those of a step that puts nothing out.
@@ -717,12 +714,10 @@ class _Rating:
 
     def _row(self, at: int, told: list[tuple[int, float]], decoding: bool) -> list[Any]:
         """Of equals the emitted token is the argmax, or the one with the lowest id, which `decoding` takes."""
-        permitted = {token: logit for token, logit in told if self._permits(at, token)}
+        withheld = self._ends if at < self._until else ()
+        permitted = {token: logit for token, logit in told if token not in withheld}
         (argmax, best), *others = sorted(permitted.items(), key=lambda item: (-item[1], item[0] if decoding else 0))
         return [best - told[0][1], best, argmax, best - others[0][1] if others else None]
-
-    def _permits(self, at: int, token: int) -> bool:
-        return not (at < self._until and token in self._ends)
 
     def _told(self, result: Any) -> list[list[tuple[int, float]]]:
         """For each emitted token (id, logit): its own first, then the best, from lists of all positions in a row."""
