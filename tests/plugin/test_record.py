@@ -156,9 +156,21 @@ def test_sampling_fields_that_changed_nothing_are_told(project: Project, penalty
     assert any(word.startswith("frequency_penalty had no effect on this workload") for word in words) == told
 
 
+@pytest.mark.parametrize("circles", [True, False])
+def test_answers_that_go_in_circles_are_told(project: Project, circles: bool) -> None:
+    """Where the last token alone decides, an answer of 64 tokens comes back to where it was."""
+    project.scenario('source = { format = "random", length = 8 }\ncount = 8\nmax_tokens = 64\nrounds = 2\n')
+    project.tests(
+        gate("test_it", gamma=3, options={"model": "map", "vocabulary": 8} if circles else {"model": "context"})
+    )
+    (record,) = project.records().values()
+    assert (record.answers.repeated_share.value > 0.5) == circles
+    assert any("the answers go in circles" in word for word in record.warnings) == circles
+
+
 @pytest.mark.parametrize("ignores", [False, True])
-def test_answers_that_go_on_past_their_end_and_in_circles_are_told(project: Project, ignores: bool) -> None:
-    """A model of few tokens ends often and repeats itself; where ends count, nothing comes after them."""
+def test_answers_that_go_on_past_their_end_are_told(project: Project, ignores: bool) -> None:
+    """A model of few tokens ends often; where ends count, nothing comes after them."""
     project.scenario(
         'source = { format = "random", length = 8 }\ncount = 8\nmax_tokens = 64\nrounds = 2\n'
         f"ignore_eos = {str(ignores).lower()}\n"

@@ -25,9 +25,9 @@ def lossy(fault: str = "lossy acceptance", why: str | None = WHY, alpha: float =
     return gate(gamma=3, options=CLOSE, speculative_options=speculative_options, unjudged=why)
 
 
-def record_of(project: Project, test: str) -> Record:
-    """Of the one gate of this project, red or not."""
-    project.scenario(LONG)
+def record_of(project: Project, test: str, more: str = "") -> Record:
+    """Of the one gate of this project, red or not; `more` goes into its scenario."""
+    project.scenario(LONG + more)
     project.tests(test)
     project.run("--junit-xml=out.xml")
     (told,) = ElementTree.parse(project.path / "out.xml").iterfind(".//property[@name='specdec']")
@@ -87,19 +87,26 @@ def test_the_report_and_github_say_so(project: Project, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("fault", "outcome", "says"),
+    ("fault", "outcome", "says", "more"),
     [
-        ("max_tokens overshot", "length", "more than max_tokens = 48"),
-        ("padded id", "length", "is 104, and the vocabulary has 103 tokens"),
-        ("BOS doubled", "inputs differ", "put token 1 before the prompt"),
-        ("dies", "engine error", ""),
-        ("dead drafter", "not judged", "nothing was drafted in"),
-        ("drafts in one round only", "not judged", "nothing was drafted in round 1"),
+        ("max_tokens overshot", "length", "more than max_tokens = 48", ""),
+        ("padded id", "length", "is 104, and the vocabulary has 103 tokens", ""),
+        ("BOS doubled", "inputs differ", "put token 1 before the prompt", ""),
+        ("text alone wrong", "text", "text differs from that of its ids", 'stop = ["7>"]\n'),
+        ("dies", "engine error", "", ""),
+        ("dead drafter", "not judged", "nothing was drafted in", ""),
+        ("drafts in one round only", "not judged", "nothing was drafted in round 1", ""),
+        (
+            "lossy acceptance",
+            "undecidable",
+            "'preemption' was demanded and did not happen",
+            'demand = ["preemption"]\n',
+        ),
     ],
 )
-def test_what_every_mode_must_keep_is_judged(project: Project, fault: str, outcome: str, says: str) -> None:
-    """A broken limit, another prompt, and drafting that did not happen are no lossy mode."""
-    record = record_of(project, lossy(fault, alpha=0.8))
+def test_what_every_mode_must_keep_is_judged(project: Project, fault: str, outcome: str, says: str, more: str) -> None:
+    """A broken limit, another prompt, another text, drafting or a demand that did not happen are no lossy mode."""
+    record = record_of(project, lossy(fault, alpha=0.8), more)
     assert (record.gate, record.verdict.outcome) == ("red", outcome)
     assert says in "\n".join(record.failures)
 

@@ -1,7 +1,7 @@
 """The tables of docs/evidence/results/h200-correctness.md are what its sessions printed.
 
 A session stands in the text beside the page under a line `== its name`; a line `# gate: setting` says what a key or a
-test stands for. No row is typed: each is made of the verdicts, acceptances and gaps that were printed.
+test stands for. No verdict, acceptance or gap is typed.
 """
 
 from __future__ import annotations

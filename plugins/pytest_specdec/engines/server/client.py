@@ -35,8 +35,8 @@ class Exchange:
     """One request and its answer as bytes; times are readings of `time.perf_counter`, in seconds.
 
     `due`: when it is to be sent, in seconds after the run began; None for as soon as there is a place. `sent`: when it
-    was written. `reused`: whether that was on a kept connection. `pieces`: (time, bytes) of the answer's body. `fault`:
-    why the answer is not whole. `cancel_after`: close the connection after so many pieces.
+    was first written. `reused`: whether that was on a kept connection. `pieces`: (time, bytes) of the answer's body.
+    `fault`: why the answer is not whole. `cancel_after`: close the connection after so many pieces.
     """
 
     path: str = ""
@@ -63,7 +63,9 @@ class Client:
         self.url = url
         self._timeout = timeout
         self._loop = asyncio.new_event_loop()
-        self._session = self._wait(_open_session({"Content-Type": "application/json", **headers}))
+        headers = {"Content-Type": "application/json", **headers}
+        self._session = self._wait(_open_session(headers, keepalive_timeout=KEPT_SECONDS))
+        self._unkept = self._wait(_open_session(headers, force_close=True))
 
     def text(self, path: str, body: Mapping[str, Any] | None = None, timeout: float | None = None) -> str:
         """The answer's text; `path` may be a whole URL. Raises EngineError with the server's words."""
@@ -101,6 +103,7 @@ class Client:
         """Close the connections and the loop; safe to call twice."""
         if not self._loop.is_closed():
             self._wait(self._session.close())
+            self._wait(self._unkept.close())
             self._loop.close()
 
     def _wait(self, work: Coroutine[Any, Any, Answered]) -> Answered:
@@ -147,28 +150,24 @@ class Client:
         await asyncio.gather(*touched, return_exceptions=True)
 
     async def _carry(self, exchange: Exchange, limit_s: float) -> None:
-        limit = aiohttp.ClientTimeout(total=limit_s)
+        until = time.perf_counter() + limit_s
         try:
-            await self._ask(exchange, limit)
+            await self._ask(exchange, until)
         except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
             exchange.fault = _fault(exchange, error, limit_s)
 
-    async def _ask(self, exchange: Exchange, limit: aiohttp.ClientTimeout) -> None:
-        """Send it again where the server closed a kept connection as it went out: it was not heard.
+    async def _ask(self, exchange: Exchange, until: float) -> None:
+        try:
+            await self._send(exchange, until, self._session)
+        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
+            if exchange.status is not None or not exchange.reused:
+                raise
+            # The server closed a kept connection as this went out: it was not heard. Others may be closed as well.
+            await self._send(exchange, until, self._unkept)
 
-        Other kept connections may be closed as well, as many as no request needed for some seconds.
-        """
-        while True:
-            exchange.reused = False
-            try:
-                return await self._send(exchange, limit)
-            except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
-                if exchange.status is not None or not exchange.reused:
-                    raise
-
-    async def _send(self, exchange: Exchange, limit: aiohttp.ClientTimeout) -> None:
-        url = self.url + exchange.path
-        async with self._session.post(url, data=exchange.body, timeout=limit, trace_request_ctx=exchange) as answer:
+    async def _send(self, exchange: Exchange, until: float, session: aiohttp.ClientSession) -> None:
+        url, limit = self.url + exchange.path, aiohttp.ClientTimeout(total=max(until - time.perf_counter(), 0.001))
+        async with session.post(url, data=exchange.body, timeout=limit, trace_request_ctx=exchange) as answer:
             exchange.status = answer.status
             async for piece, _ in answer.content.iter_chunks():
                 exchange.pieces.append((time.perf_counter(), piece))
@@ -208,13 +207,13 @@ async def _until(moment: float) -> None:
         await asyncio.sleep(wait)
 
 
-async def _open_session(headers: Mapping[str, str]) -> aiohttp.ClientSession:
+async def _open_session(headers: Mapping[str, str], **connections: Any) -> aiohttp.ClientSession:
     """A session that notes in each exchange when and how it was sent."""
     notes = aiohttp.TraceConfig()
     notes.on_connection_reuseconn.append(_note_reuse)
     notes.on_request_headers_sent.append(_note_sending)
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT_SECONDS),
+        connector=aiohttp.TCPConnector(limit=0, **connections),
         cookie_jar=aiohttp.DummyCookieJar(),
         headers=headers,
         skip_auto_headers=["Accept-Encoding"],
@@ -227,7 +226,8 @@ async def _note_reuse(session: aiohttp.ClientSession, context: SimpleNamespace, 
 
 
 async def _note_sending(session: aiohttp.ClientSession, context: SimpleNamespace, about: object) -> None:
-    context.trace_request_ctx.sent = time.perf_counter()
+    if context.trace_request_ctx.sent is None:
+        context.trace_request_ctx.sent = time.perf_counter()
 
 
 def _fault(exchange: Exchange, error: Exception, limit_s: float) -> str:
