@@ -64,7 +64,8 @@ class FakeServer:
         if asked == "GET /health":
             whole(writer, 200, "")
         elif asked == "GET /v1/models":
-            whole(writer, 200, json.dumps({"data": [{"id": MODEL, "max_model_len": 512}]}))
+            adapters = [{"id": name, "root": f"/{name}", "parent": MODEL} for name in self._options.adapters]
+            whole(writer, 200, json.dumps({"data": [{"id": MODEL, "max_model_len": 512}, *adapters]}))
         elif asked == "GET /metrics":
             whole(writer, 200, self._page())
         elif asked == "POST /reset_prefix_cache":
@@ -217,6 +218,7 @@ async def main() -> None:
     parser.add_argument("--fault")
     parser.add_argument("--told", default="{}")
     parser.add_argument("--only", type=int)
+    parser.add_argument("--adapters", nargs="*", default=[])
     parser.add_argument("--pause", type=float, default=0.0)
     options, _ = parser.parse_known_args()
     if options.fault == "does not start":

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 from tests.plugin.conftest import Project
@@ -46,9 +48,11 @@ def start() -> Iterator[Start]:
     """Starts fake servers, and ends them after the test."""
     engines: list[ServedEngine] = []
 
-    def start(*speculation: str, alone: bool = False, gamma: int | None = None, **said: object) -> ServedEngine:
-        server = {"command": COMMAND, "speculation": ["--drafts", *speculation], **KNOWN, **said}
-        spec = EngineSpec(backend="server", target="t", method="served", gamma=gamma, server=server)
+    def start(
+        *words: str, alone: bool = False, gamma: int | None = None, options: Any = MappingProxyType({}), **said: object
+    ) -> ServedEngine:
+        server = {"command": COMMAND, "speculation": ["--drafts", *words], **KNOWN, **said}
+        spec = EngineSpec(backend="server", target="t", method="served", gamma=gamma, options=options, server=server)
         engines.append(ServedEngine(spec.target_only() if alone else spec, AMPLE, AMPLE, str))
         return engines[-1]
 
@@ -289,6 +293,14 @@ def test_only_chains_of_gamma_drafts_are_foretold_of_sglang(start: Start, gamma:
     """A tree, another γ or one that adapts is counted otherwise, so there no counting is claimed."""
     assert start_sglang(start).description.details["counting"] == "vllm"
     assert "counting" not in start_sglang(start, gamma, **told).description.details
+
+
+@pytest.mark.parametrize("named", [{"model": "ada"}, {"options": {"adapter": "/ada"}}], ids=["listed", "asked"])
+def test_sglang_is_asked_for_no_adapter(start: Start, named: dict[str, object]) -> None:
+    """Its requests name no model, so the base would answer in the adapter's name; beside one, the base is asked for."""
+    with pytest.raises(EngineError, match=r"asks for a server's only base model, not for /?ada: .*not been run"):
+        start("--adapters", "ada", protocol="sglang", **named)
+    assert start("--adapters", "ada", protocol="sglang").description.details["served_model"] == "t"
 
 
 def test_a_field_that_sglang_has_not_is_named(start: Start) -> None:

@@ -76,7 +76,8 @@ class Dialect:
     `environment`: of a server that is started here. `refusals`: patterns of the words by which it refuses a request
     that it cannot serve. `fields`: those of sampling that it takes, where it breaks off at another without naming it,
     and `names`, which of them it calls otherwise. `chain`: whether it drafts a chain of that γ, by what it tells beside
-    its version; such drafts it counts as vLLM does. None where that was not seen.
+    its version; such drafts it counts as vLLM does. None where that was not seen. `names_model`: whether requests say
+    which model is to answer.
     """
 
     name: str
@@ -107,6 +108,7 @@ class Dialect:
     fields: frozenset[str] | None = None
     names: Mapping[str, str] = field(default_factory=dict)
     chain: Callable[[Mapping[str, Any], int], bool] | None = None
+    names_model: bool = True
 
 
 GREEDY: Mapping[str, Any] = MappingProxyType(
@@ -176,6 +178,7 @@ SGLANG = Dialect(
     fields=SGLANG_FIELDS,
     names={"min_tokens": "min_new_tokens", "seed": "sampling_seed"},
     chain=drafts_a_chain,
+    names_model=False,
 )
 TENSORRT_LLM = Dialect(
     "trtllm",

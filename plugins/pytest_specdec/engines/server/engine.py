@@ -60,6 +60,7 @@ class ServedEngine:
             raise
 
     def _open(self, places: Mapping[str, object], load_timeout: float) -> None:
+        self._refuse_unnamed(self.spec.adapter)
         if self._plan.url is None:
             self._start(places, load_timeout)
         plan = self._plan
@@ -105,9 +106,19 @@ class ServedEngine:
             "name one of them as server['model']"
         )
 
+    def _refuse_unnamed(self, name: object) -> None:
+        """A request that names no model is answered by the base model, whatever else is served. Raises EngineError."""
+        if name and not self._plan.dialect.names_model:
+            raise EngineError(
+                f"protocol {self._plan.dialect.name!r} asks for a server's only base model, not for {name}: "
+                "an adapter has not been run here; name the base model, without options['adapter']"
+            )
+
     def _describe(self) -> Description:
         models = {each["id"]: each for each in self._models(READY_SECONDS)}
         listed = models[self._asking.model]
+        bases = [each for each in models.values() if not each.get("parent")]
+        self._refuse_unnamed(bases != [listed] and listed["id"])
         base = models.get(listed.get("parent"), listed)
         self._adapter = listed.get("root") if base is not listed else None
         facts = ModelFacts.of(self.folder, self._plan.model_dump())
