@@ -83,8 +83,8 @@ def test_an_answer_in_each_dialect_gives_the_same_generation(dialect: str) -> No
 
 @pytest.mark.parametrize("dialect", SPOKEN)
 def test_text_is_told_where_the_server_writes_any(dialect: str) -> None:
-    """TensorRT-LLM tells ids instead of text; SGLang's may be all that there is or what is new, so it is not read."""
-    assert read(dialect, SPOKEN[dialect]).generation().text == (None if dialect in ("trtllm", "sglang") else "ab")
+    """TensorRT-LLM tells ids instead of it."""
+    assert read(dialect, SPOKEN[dialect]).generation().text == (None if dialect == "trtllm" else "ab")
 
 
 def test_chat_has_no_text_that_is_plain() -> None:
@@ -178,14 +178,28 @@ def test_what_was_drafted_for_an_answer_is_told_with_it() -> None:
     assert answer.generation().cached_tokens == 1
 
 
-def test_ids_that_come_again_with_each_event_count_once() -> None:
-    """SGLang tells all of them each time, sometimes before it counts them, unless it is told to stream increments."""
-    counted = ((2, [7, 8]), (2, [7, 8, 4]), (3, [7, 8, 4]))
+def read_all(*told: tuple[int, list[int]]) -> Answer:
+    """SGLang's events, each of so many tokens by its own count; the text is that of these ids."""
+    end = {"type": "length", "length": 3}
     spoken: list[dict[str, Any] | str] = [
-        {"output_ids": ids, "meta_info": {"completion_tokens": count, "finish_reason": None}} for count, ids in counted
+        {"text": str(ids), "output_ids": ids, "meta_info": {"completion_tokens": count, "finish_reason": end}}
+        for count, ids in told
     ]
-    generation = read("sglang", spoken).generation()
+    return read("sglang", [*spoken, "[DONE]"])
+
+
+def test_what_comes_again_with_each_event_counts_once() -> None:
+    """SGLang tells all of it each time, sometimes before it counts it, unless it is told to stream increments."""
+    generation = read_all((2, [7, 8]), (2, [7, 8, 4]), (3, [7, 8, 4])).generation()
     assert (generation.token_ids, generation.chunks) == ((7, 8, 4), (Chunk(1.0, 2), Chunk(2.0, 1)))
+    assert (generation.text, generation.error) == ("[7, 8, 4]", None)
+
+
+@pytest.mark.parametrize("then", [[9, 8, 4], [7]], ids=["other", "fewer"])
+def test_a_stream_that_tells_other_tokens_than_before_is_an_error(then: list[int]) -> None:
+    """Else the answer would be a mixture of both."""
+    error = f"the stream told [7, 8] first, and then {then[:2]}"
+    assert read_all((2, [7, 8]), (len(then), then), (3, [*then, 4, 4][:3])).error == error
 
 
 def test_a_request_to_sglang_has_its_sampling_apart() -> None:

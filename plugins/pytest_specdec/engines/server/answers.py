@@ -164,7 +164,7 @@ class Answer:
             self.token_ids += ids
             self._take_chunk(at_s, len(ids), found_at(value, self.dialect.step_at or ("no step",)))
         self.logprobs += found_at(value, self.dialect.logprobs_at or ("no path",)) or []
-        self._take_text(found_at(value, (*CHOICE, "text")), value.get("content"))
+        self._take_text(found_at(value, (*CHOICE, "text")), value.get("content"), value.get("text"))
         self._take_channels(found_at(value, (*CHOICE, "delta")) or {})
         reason = found_at(value, self.dialect.finish_at)
         if reason and reason != "none":
@@ -172,10 +172,15 @@ class Answer:
         self._take_counts(value)
 
     def _new_of(self, ids: list[int], value: dict[str, Any]) -> list[int]:
-        """Those that no event brought before: SGLang tells all that there are, unless it streams increments."""
+        """Those that no event brought before: SGLang tells all, and all text, unless it streams increments."""
         arrived, counted = len(self.token_ids), found_at(value, self.dialect.completion_tokens_at)
         tells_all = self.dialect.completions.sampling is not None and counted is not None
-        return ids[arrived:] if tells_all and arrived + len(ids) > counted else ids
+        if not (ids and tells_all and arrived + len(ids) > counted):
+            return ids
+        if ids[:arrived] != self.token_ids:
+            self._fault(f"the stream told {self.token_ids} first, and then {ids[:arrived]}"[:SHOWN])
+        self.text = None
+        return ids[arrived:]
 
     def _take_prompt(self, ids: Any) -> None:
         if ids and self.prompt_ids is None:
