@@ -23,6 +23,7 @@ SURE = 10.0
 MODEL = "t"
 COUNTERS = ("drafts", "draft_tokens", "accepted_tokens")
 REFUSAL = "logit_bias is not supported with speculative decoding"
+RESETS = ("POST /reset_prefix_cache", "POST /flush_cache?timeout=10")
 IN_THE_STREAM: dict[str | None, int] = {"refusal in the stream": 400, "dying words in the stream": 500}
 STATUSES: dict[str | None, tuple[int, str]] = {
     "503": (503, "overloaded"),
@@ -68,9 +69,10 @@ class FakeServer:
             whole(writer, 200, json.dumps({"data": [{"id": MODEL, "max_model_len": 512}, *adapters]}))
         elif asked == "GET /metrics":
             whole(writer, 200, self._page())
-        elif asked == "POST /reset_prefix_cache":
-            self._cached.clear()
-            whole(writer, 200, "")
+        elif asked in RESETS:
+            refused = self._options.fault == "pending"
+            self._cached = self._cached if refused else set()
+            whole(writer, 400 if refused else 200, "requests are pending" if refused else "")
         elif asked == "GET /server_info":
             whole(writer, 200, self._options.told)
         elif asked == "POST /generate":
@@ -137,11 +139,14 @@ class FakeServer:
         tokens = decode(body["input_ids"][-1], body["sampling_params"]["max_new_tokens"])
         drafts = -(-(len(tokens) - 1) // BURST) if self._options.drafts else 0
         proposed = drafts * (BURST - 1)
+        correct, steps = proposed, [*[0] * (BURST - 1), drafts]
+        if self._options.fault == "all rejected":
+            correct, steps = 0, [drafts]
         told = {
             "spec_verify_ct": drafts,
             "spec_num_proposed_drafts": proposed,
-            "spec_num_correct_drafts": proposed,
-            "spec_correct_drafts_histogram": [*[0] * (BURST - 1), drafts],
+            "spec_num_correct_drafts": correct,
+            "spec_correct_drafts_histogram": steps,
         }
         about = {"completion_tokens": len(tokens), "finish_reason": {"type": "length"}, **(told if drafts else {})}
         yield event({"output_ids": tokens, "meta_info": about})

@@ -89,6 +89,16 @@ def test_each_round_begins_with_an_empty_prefix_cache(start: Start) -> None:
     assert [each.cached_tokens for each in runs[-1].generations] == [2, 2]
 
 
+def test_a_prefix_cache_that_is_not_emptied_is_told(start: Start) -> None:
+    """By the hits, where they are counted; else it is an error, unless the workload keeps it."""
+    counting = start("--fault", "pending")
+    assert [decode(counting, BOTH).prefix_cache_hits for _ in range(2)] == [0, 4]
+    silent = start("--fault", "pending", protocol="sglang")
+    with pytest.raises(EngineError, match=r'was not emptied: .*requests are pending; .*prefix_cache = "keep"'):
+        decode(silent, BOTH)
+    assert decode(silent, replace(BOTH, keeps_prefix_cache=True)).generations[0].error is None
+
+
 def test_the_target_alone_is_the_same_command_without_speculation(start: Start) -> None:
     """It says the same tokens, one at a time, and rates them in logits."""
     engine = start(alone=True)
@@ -251,10 +261,10 @@ def test_an_endpoint_that_cannot_rate_points_to_a_reference(start: Start) -> Non
         start(alone=True, protocol="trtllm").score([SOUND], [AFTER_12])
 
 
-def start_sglang(start: Start, gamma: int = 2, **told: object) -> ServedEngine:
+def start_sglang(start: Start, gamma: int = 2, *words: str, **told: object) -> ServedEngine:
     """A server that answers as SGLang does, and says of itself that it drafts chains of two tokens."""
     chain = {"speculative_eagle_topk": 1, "speculative_num_steps": 2, "speculative_num_draft_tokens": 3}
-    return start("--told", json.dumps({"version": "0.5.17", **chain, **told}), gamma=gamma, protocol="sglang")
+    return start("--told", json.dumps({"version": "0.5.17", **chain, **told}), *words, gamma=gamma, protocol="sglang")
 
 
 def test_what_sglang_drafted_is_the_sum_of_what_its_answers_tell(start: Start) -> None:
@@ -264,6 +274,8 @@ def test_what_sglang_drafted_is_the_sum_of_what_its_answers_tell(start: Start) -
     assert decode(engine, several).speculation == Speculation(4, 8, 8, (4, 4))
     assert decode(start_sglang(start, gamma=4), several).speculation == Speculation(4, 8, 8, (4, 4, 0, 0))
     assert decode(engine, Workload("one", (replace(SOUND, max_tokens=1),), 1)).speculation == Speculation(0, 0, 0)
+    rejecting = start_sglang(start, 2, "--fault", "all rejected")
+    assert decode(rejecting, several).speculation == Speculation(4, 8, 0, (0, 0))
 
 
 def test_a_server_that_tells_no_drafts_of_some_answers_is_an_error(start: Start) -> None:

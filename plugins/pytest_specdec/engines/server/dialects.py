@@ -174,7 +174,7 @@ SGLANG = Dialect(
     ),
     version=("/server_info", "version"),
     rates="input_top_logprobs",
-    reset="/flush_cache",
+    reset="/flush_cache?timeout=10",  # waits so long for requests that were given up
     fields=SGLANG_FIELDS,
     names={"min_tokens": "min_new_tokens", "seed": "sampling_seed"},
     chain=drafts_a_chain,

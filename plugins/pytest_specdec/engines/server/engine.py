@@ -220,9 +220,18 @@ class ServedEngine:
             Exchange(self._asking.route(request).path, self._body(request), due) for request, due in pairs
         ]
         if self._plan.dialect.reset and not workload.keeps_prefix_cache:
-            self._client.answers(self._plan.dialect.reset, self._timeout, {})
+            self._empty_prefix_cache(self._plan.dialect.reset)
         self._client.warm(self._ready, min(workload.concurrency, len(workload.requests)))
         self._before = self._read_counters()
+
+    def _empty_prefix_cache(self, path: str) -> None:
+        """Raises EngineError if it is refused where no counter of hits would show that."""
+        try:
+            self._client.text(path, {})
+        except EngineError as error:
+            if not self._plan.dialect.counters.prefix_cache_hits:
+                remedy = 'ask it for nothing else meanwhile, or say prefix_cache = "keep" in the scenario'
+                raise EngineError(f"the prefix cache was not emptied: {error}; {remedy}") from None
 
     def _body(self, request: Request) -> bytes:
         text = self._decode(request.prompt_ids) if self._plan.as_text else None
@@ -314,7 +323,8 @@ class ServedEngine:
         stepped = [answer for answer in answers if answer.error is None and (answer.told or len(answer.token_ids) > 1)]
         counted = [answer.told for answer in stepped if answer.told is not None]
         tells = len(counted) == len(stepped) and (counted or self.spec.speculates)
-        positions = self.spec.gamma or 0 if any(each.accepted_per_position for each in counted) else 0
+        by_position = [each.accepted_per_position or not each.accepted_tokens for each in counted]
+        positions = self.spec.gamma or 0 if counted and all(by_position) else 0
         return sum(counted, Speculation(0, 0, 0, (0,) * positions)) if tells else None
 
     def _count_since(self, after: Counted) -> Speculation | None:
