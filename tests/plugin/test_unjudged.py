@@ -47,6 +47,18 @@ def test_what_is_red_is_measured_where_it_is_asked_for(project: Project) -> None
     assert record.verdict.known_truth.tokens.reason == "not judged"
 
 
+@pytest.mark.parametrize("keeps_ends", [True, False])
+def test_an_end_that_the_engine_leaves_out_is_no_difference(project: Project, keeps_ends: bool) -> None:
+    """It is put back before answers are compared, as it is where tokens are judged; what is no answer has no row."""
+    options = {**CLOSE, "eos_rate": 0.04, "keeps_ends": keeps_ends}
+    sound = gate(gamma=3, options=options, speculative_options={"alpha": 0.8}, unjudged=WHY)
+    project.scenario(f"{LONG}ignore_eos = false\n")
+    project.tests(sound)
+    (record,) = project.records().values()
+    assert record.verdict.counts == {"identical": 40}
+    assert record.throughput.tokens < 4 * 8 * 48
+
+
 def test_the_table_says_so_and_why(project: Project) -> None:
     """Beside exact gates, none of which it is counted among; and nobody is advised to use it."""
     project.scenario(LONG)
@@ -133,6 +145,23 @@ def test_a_limit_of_the_scenario_is_held_against_its_figures(project: Project) -
     result = project.run()
     result.assert_outcomes(failed=1)
     result.stdout.re_match_lines([r".* 3 not judged, red +\d+\.\d .*"])
+
+
+def test_what_is_asked_of_the_verdict_is_told_as_not_held(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It could not fail; nothing is told where nothing of the kind is asked, or where tokens are judged."""
+    asked = "detects = { near_ties = 0.5 }\nmax_tie_rate = 1.0\n"
+    told = "not held, since tokens are not judged: "
+    project.scenario(LONG)
+    project.tests(lossy())
+    (record,) = project.records().values()
+    assert [each for each in record.warnings if told in each] == []
+    project.scenario(LONG + asked)
+    monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
+    judged = gate("test_judged", gamma=3, options={"near_tie_rate": 0.0}, speculative_options={"alpha": 0.8})
+    project.tests(lossy() + judged)
+    by_test = {test.partition("[")[0]: record for test, record in project.records().items()}
+    assert f"{told}detects.near_ties, max_tie_rate, VLLM_BATCH_INVARIANT" in by_test["test_it"].warnings
+    assert [each for each in by_test["test_judged"].warnings if told in each] == []
 
 
 def test_at_a_temperature_no_answer_is_compared(project: Project) -> None:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pytest_specdec.workloads.scenario import Scenario
 
 FEWEST = 4
+NOT_HELD = "not held, since tokens are not judged"
 Bounds = tuple[float, float]
 
 
@@ -77,6 +78,7 @@ class Gate:
         asked = replace(record.asked, settings_digest=settings_digest(session.settings, scenario, spec))
         record = replace(record, asked=asked)
         doubts = doubtful_goodput(record.load.goodput, scenario.min_goodput, scenario.path)
+        doubts += warn_of_not_held(spec, scenario)
         record = replace(record, warnings=(*record.warnings, *doubts, *trial.drafting.warnings, *judgement.warnings))
         record, undecided = _hold_demands(record, scenario)
         if record.passes and spec.speculates:
@@ -164,8 +166,7 @@ def _in_joules(record: Record) -> str:
 
 def check_invariance(record: Record, spec: EngineSpec) -> list[str]:
     """The failures that a mode in which batches change nothing was asked for, and does not hold."""
-    mode = next((name for name in BATCH_INVARIANT if {**os.environ, **spec.environment}.get(name) == "1"), None)
-    calibration = record.verdict.calibration
+    mode, calibration = _invariant_mode(spec), record.verdict.calibration
     if mode is None or calibration is None:
         return []
     words = [f"{mode} was asked for, and a tie is none then"] if record.verdict.outcome == Outcome.TIE.value else []
@@ -173,6 +174,21 @@ def check_invariance(record: Record, spec: EngineSpec) -> list[str]:
         told = f"{calibration.disagreements} of {calibration.compared} prompts"
         words.append(f"{mode} does not hold: {told} differ between batch 1 and the workload's concurrency")
     return words
+
+
+def _invariant_mode(spec: EngineSpec) -> str | None:
+    """The variable by which a mode is asked for in which batches change nothing."""
+    return next((name for name in BATCH_INVARIANT if {**os.environ, **spec.environment}.get(name) == "1"), None)
+
+
+def warn_of_not_held(spec: EngineSpec, scenario: Scenario) -> list[str]:
+    """What is asked of the verdict, by name, where there is none: it cannot fail then."""
+    if spec.unjudged is None:
+        return []
+    asked = [f"detects.{name}" for name, least in scenario.detects if least is not None]
+    asked += ["max_tie_rate"] if scenario.max_tie_rate is not None else []
+    asked += filter(None, [_invariant_mode(spec)])
+    return [f"{NOT_HELD}: {', '.join(asked)}"] if asked else []
 
 
 def with_question(plan: Plan, session: Session, arms: Arms, scenario: Scenario, test: str) -> Plan:

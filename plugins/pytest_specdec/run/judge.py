@@ -89,19 +89,19 @@ def _by_limits_alone(session: Session, arms: Arms, rounds: Rounds, about: Descri
     """Of tokens nothing is claimed, but what a lossy mode keeps as well; how many answers are right is told."""
     if broken := _broken_limits(session, arms, rounds, about):
         return _with_broken_limits(broken, arms)
-    answers, right = [run.generations for run in rounds.judged], _right_answers(session, arms)
-    same = sum(each.token_ids in known for run in answers for each, known in zip(run, right, strict=bool(right)))
-    counts = Counter({NOT_JUDGED: sum(map(len, answers)) - same})
-    counts.update({Outcome.IDENTICAL.value: same} if right else {})
+    right = _count_right_answers(session, arms, rounds, about)
+    left = sum(len(run.generations) for run in rounds.judged) - sum(right.values())
+    counts = right | ({NOT_JUDGED: left} if left else {})
     return _without_truth(VerdictPart(outcome=NOT_JUDGED, counts=counts), [], NOT_JUDGED)
 
 
-def _right_answers(session: Session, arms: Arms) -> list[set[tuple[int, ...]]]:
-    """The target's own of each request, by which its own rounds are judged; none at a temperature."""
+def _count_right_answers(session: Session, arms: Arms, rounds: Rounds, about: Description) -> dict[str, int]:
+    """How many are the target's own, with the end that this engine leaves out; nothing at a temperature."""
     if any(map(sampling.is_sampled, arms.workload.requests)):
-        return []
-    certified = session.reference(Arms(arms.target, arms.workload)).calibration.certified
-    return [{each.generation.token_ids for each in several} for several in certified]
+        return {}
+    known = session.reference(Arms(arms.target, arms.workload)).calibration  # by which its own rounds are judged
+    cases = _cases(arms, rounds, known.beside(Facts.of(about), LEVEL))
+    return {Outcome.IDENTICAL.value: sum(case.certificate is not None for case in cases)}
 
 
 def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Description) -> Judgement:
@@ -246,17 +246,20 @@ def _broken_limits(session: Session, arms: Arms, rounds: Rounds, about: Descript
     text is not that of their ids, or not of the structure that was asked for."""
     with session.pool.using(arms.target) as engine:
         facts = Facts.of(engine.description)
-    requests = arms.workload.requests
-    nothing_known = Calibration(((),) * len(requests), noise_floor((), arms.spec.dtype, 0, 0), facts)
-    calibration = nothing_known.beside(Facts.of(about), LEVEL)
-    cases = [
-        Case.of(turn, at, request, calibration, seen)
-        for turn, run in enumerate(rounds.judged, -rounds.warmup.rounds)
-        for at, (request, seen) in enumerate(zip(requests, run.generations, strict=True))
-    ]
+    nothing_known = Calibration(((),) * len(arms.workload.requests), noise_floor((), arms.spec.dtype, 0, 0), facts)
+    cases = _cases(arms, rounds, nothing_known.beside(Facts.of(about), LEVEL))
     findings = [finding for case in cases if (finding := case.judge_limits()) is not None]
     findings = findings or [*judge_texts(cases, partial(session.decode, arms)).values()]
     return sorted(findings, key=lambda each: -each.outcome.severity)
+
+
+def _cases(arms: Arms, rounds: Rounds, calibration: Calibration) -> list[Case]:
+    """One for each answer, warm-up rounds below 0."""
+    return [
+        Case.of(turn, at, request, calibration, seen)
+        for turn, run in enumerate(rounds.judged, -rounds.warmup.rounds)
+        for at, (request, seen) in enumerate(zip(arms.workload.requests, run.generations, strict=True))
+    ]
 
 
 def _another_mode(arms: Arms) -> bool:
