@@ -55,6 +55,14 @@ def test_all_that_was_done_before_is_no_empty_session(map_: Project, monkeypatch
     map_.run("--benchmark-autosave").assert_outcomes(passed=4)
 
 
+def test_what_is_measured_and_not_judged_runs_again(project: Project) -> None:
+    """It is never green."""
+    project.scenario(SWEPT.replace("[1, 2]", "2"))
+    project.tests(TESTS.replace("(2, 3)", '2, unjudged="to know"'))
+    for _ in range(2):
+        project.run(*SAVED).assert_outcomes(passed=1)
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -1,4 +1,4 @@
-"""The gates that a report shows: of every configuration its newest records, group_by by what may be compared."""
+"""The gates that a report shows: of every configuration its newest records, grouped by what may be compared."""
 
 from __future__ import annotations
 
