@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Any
 
 from pytest_specdec.generation import Generation, Speculation, count_steps
-from pytest_specdec.metrics.rounds import NO_STEPS, Contradiction, Rounds
+from pytest_specdec.metrics.rounds import NO_STEPS, SEVERAL_STEPS, Contradiction, Rounds
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import AcceptancePart, CategoryPart
 
@@ -25,7 +25,6 @@ NO_SPECULATION = "the engine does not speculate"
 NOTHING_DRAFTED = "nothing was drafted"
 NO_POSITIONS = "the engine does not count by position"
 NOT_BY_REQUEST = "the engine counts over all requests together"
-SEVERAL_STEPS = "more tokens came than accepted ones and one a chunk: a chunk carried several steps"
 COUNTERS = ("drafts", "draft_tokens", "accepted_tokens", "accepted_per_position")
 RATES = ("rate", "mean_accepted_length", "mean_accepted_length_without_bonus", "marginal", "conditional")
 

@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate
 from statistics import mean
 
-from pytest_specdec.generation import Chunk, Generation, Run
-from pytest_specdec.metrics.rounds import NO_STEPS
+from pytest_specdec.generation import Chunk, Generation, Run, count_steps
+from pytest_specdec.metrics.rounds import NO_STEPS, SEVERAL_STEPS
 from pytest_specdec.record import Figure
 from pytest_specdec.record.parts import AnswersPart
 from pytest_specdec.workloads.workload import Request
@@ -26,22 +26,32 @@ NONE_PAST = "no step began past the end of its answer"
 
 
 def answers_part(requests: Sequence[Request], runs: Sequence[Run], ends: Collection[int]) -> AnswersPart:
-    """Of the timed rounds. `ends`: the target's EOS tokens."""
-    answers = [pair for run in runs for pair in zip(requests, run.generations, strict=True)]
+    """Of the timed rounds, but for requests that failed. `ends`: the target's EOS tokens."""
+    pairs = (pair for run in runs for pair in zip(requests, run.generations, strict=True))
+    answers = [(request, answer) for request, answer in pairs if answer.failure is None]
     share = _repeated_share([answer for _, answer in answers])
     if not ends:
         return AnswersPart(repeated_share=share, past_end=Figure(None, NO_END_KNOWN))
     went_on = [(answer, at) for request, answer in answers if (at := _end(request, answer, ends)) is not None]
+    untold = _why_no_steps(runs, [answer for answer, _ in went_on])
     steps = [(chunk.tokens, began > end) for answer, end in went_on for chunk, began in _steps(answer)]
-    told = all(answer.chunks for answer, _ in went_on)
-    to_end, past = ([tokens for tokens, late in steps if told and late == each] for each in (False, True))
-    why = NO_STEPS if went_on and not told else NONE_PAST
+    to_end, past = ([tokens for tokens, late in steps if not untold and late == each] for each in (False, True))
+    why = untold or NONE_PAST
     return AnswersPart(
         repeated_share=share,
         past_end=Figure(sum(len(answer.token_ids) - end - 1 for answer, end in went_on)),
         tokens_per_step_to_end=Figure(mean(to_end) if to_end else None, why),
         tokens_per_step_past_end=Figure(mean(past) if past else None, why),
     )
+
+
+def _why_no_steps(runs: Sequence[Run], went_on: Sequence[Generation]) -> str | None:
+    """Why the steps of these answers are not known; a step gives one token of the target's own, and accepted ones."""
+    if not all(answer.chunks for answer in went_on):
+        return NO_STEPS
+    accepted = sum(run.speculation.accepted_tokens for run in runs if run.speculation is not None)
+    steps = sum(count_steps(run.generations) for run in runs)
+    return SEVERAL_STEPS if went_on and steps + accepted < sum(run.tokens for run in runs) else None
 
 
 def _repeated_share(answers: Sequence[Generation]) -> Figure[float]:

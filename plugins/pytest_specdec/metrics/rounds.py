@@ -40,6 +40,7 @@ SURE = 0.99
 DETERMINED = ("acceptance_rate", "mean_accepted_length")
 IS_BASELINE = "this is the target-only baseline"
 NO_STEPS = "the engine does not tell in which steps tokens came"
+SEVERAL_STEPS = "more tokens came than accepted ones and one a chunk: a chunk carried several steps"
 FEW_BESIDE = "fewer than two timed rounds beside the target's"
 NOT_TIMED = "pytest-benchmark is disabled (--benchmark-disable, or pytest-xdist), so nothing was timed"
 NO_ENERGY = missing(EnergyPart, NOT_TIMED)

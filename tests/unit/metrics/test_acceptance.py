@@ -11,12 +11,11 @@ from pytest_specdec.metrics.acceptance import (
     NO_SPECULATION,
     NOT_BY_REQUEST,
     NOTHING_DRAFTED,
-    SEVERAL_STEPS,
     acceptance_part,
     conditional,
     per_token,
 )
-from pytest_specdec.metrics.rounds import NO_STEPS, Contradiction, Rounds
+from pytest_specdec.metrics.rounds import NO_STEPS, SEVERAL_STEPS, Contradiction, Rounds
 from pytest_specdec.record import Figure
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from pytest_specdec.generation import Chunk, Generation, Run
+from pytest_specdec.generation import Chunk, Generation, Run, Speculation
 from pytest_specdec.metrics.answers import NO_END_KNOWN, NONE_PAST, TOO_SHORT, answers_part, warn_of_answers
+from pytest_specdec.metrics.rounds import SEVERAL_STEPS
 from pytest_specdec.record import Figure
 from pytest_specdec.record.parts import AnswersPart
 from pytest_specdec.workloads.workload import Request
@@ -20,7 +23,9 @@ def answer(*tokens: int, chunks: tuple[int, ...] = ()) -> Generation:
 
 
 def part_of(*answers: Generation, request: Request = ON, ends: tuple[int, ...] = (EOS,)) -> AnswersPart:
-    return answers_part([request] * len(answers), [Run(answers, None, 1.0)], ends)
+    """All of what was delivered beside one token a chunk was drafted."""
+    accepted = sum(len(each.token_ids) - len(each.chunks) for each in answers)
+    return answers_part([request] * len(answers), [Run(answers, Speculation(9, 27, accepted), 1.0)], ends)
 
 
 def test_runs_that_stood_in_the_same_answer_before_are_repeated() -> None:
@@ -43,6 +48,23 @@ def test_what_comes_past_an_end_is_counted_with_its_steps() -> None:
     assert part.past_end == Figure(6)
     assert part.tokens_per_step_to_end == Figure(5 / 3)
     assert part.tokens_per_step_past_end == Figure(5.0)
+
+
+@pytest.mark.parametrize("counted", [Speculation(9, 27, 27), Speculation(0, 0, 0), None])
+def test_chunks_that_carry_several_steps_are_no_steps(counted: Speculation | None) -> None:
+    """Nine steps of γ = 3 in five chunks: 36 tokens, and no more than 32 are accepted ones and one a chunk."""
+    going_on = answer(9, 9, 9, EOS, *[11] * 32, chunks=(4, 8, 8, 8, 8))
+    part = answers_part([ON], [Run((going_on,), counted, 1.0)], (EOS,))
+    assert part.past_end == Figure(32)
+    assert part.tokens_per_step_to_end == part.tokens_per_step_past_end == Figure(None, SEVERAL_STEPS)
+    assert warn_of_answers(part, 36)[-1].endswith("ignore_eos passes over")
+
+
+def test_an_answer_that_failed_is_none() -> None:
+    """What came of it says nothing of its end, nor of circles."""
+    whole, failed = answer(7, EOS, *[11] * 8), replace(answer(7, EOS, *[11] * 32), error="the connection was lost")
+    assert part_of(whole, failed) == part_of(whole)
+    assert part_of(failed).past_end == Figure(0)
 
 
 @pytest.mark.parametrize(
