@@ -335,10 +335,13 @@ def _target_identity(record: Record) -> tuple[Any, ...]:
 
 
 def _sweep_of(record: Record) -> tuple[Any, ...]:
-    """What records of one sweep have in common, as what changes a step's time: scheduling, and CUDA graphs."""
+    """What records of one sweep have in common, as what changes a step's time or how many tokens it gives.
+
+    Scheduling, CUDA graphs, and whether tokens are judged: a lossy mode takes more of them.
+    """
     asked, details = record.asked, record.engine.details
     stepping = bool(details.get("async_scheduling")), details.get("cuda_graphs") == "NONE"
-    return (*_target_identity(record), asked.draft or "", asked.method, *stepping)
+    return (*_target_identity(record), asked.draft or "", asked.method, asked.unjudged is None, *stepping)
 
 
 def _joules_per_step(record: Record) -> float | None:

@@ -435,7 +435,8 @@ def test_runs_of_one_gamma_each_explain_each_other() -> None:
     other = in_sweep(2, 0.02, engine={"versions": {"vllm": "0.33.0"}})
     split = in_sweep(4, 0.02, asked={"parallelism": {"tensor_parallel_size": 2}})
     ahead = in_sweep(5, 0.02, engine={"details": {"async_scheduling": True}})
-    content = gather([run(1, first), run(2, second), run(3, other, split, ahead)])
+    lossy = in_sweep(6, 0.02, gate="unjudged", asked={"unjudged": "to know"}, verdict={"outcome": "not judged"})
+    content = gather([run(1, first), run(2, second), run(3, other, split, ahead, lossy)])
     predicted = {row.label[-3:]: dict(row.cells)["predicted"] for row in content.rows}
     assert predicted == {
         "γ=1": f"{1.8 / 1.4:.2f}",
@@ -443,6 +444,7 @@ def test_runs_of_one_gamma_each_explain_each_other() -> None:
         "γ=2": "–",
         "γ=4": "–",
         "γ=5": "–",
+        "γ=6": "–",
     }
     assert any("tensor_parallel_size 2" in row.group for row in content.rows)
     assert first.speedup.model.predicted.value is None
