@@ -22,7 +22,7 @@ from pytest_specdec.engines.server.engine import ServedEngine
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineDied, EngineError, Unsupported
 from pytest_specdec.generation import Run, Score, Speculation
-from pytest_specdec.workloads.workload import Request, Workload
+from pytest_specdec.workloads.workload import Conversation, Request, Workload
 
 FAKE = str(Path(__file__).with_name("fake_server.py"))
 COMMAND = [sys.executable, FAKE, "--port", "{port}"]
@@ -79,6 +79,16 @@ def test_an_answer_has_ids_times_and_counters(start: Start) -> None:
     assert (answer.error, answer.cached_tokens) == (None, 0)
     assert run.speculation == Speculation(4, 8, 8, (4, 4))
     assert (run.prefix_cache_hits, run.preemptions) == (0, 2)
+
+
+def test_the_record_says_where_answers_were_asked_for(start: Start) -> None:
+    """By chat is what was asked; a prompt that is no conversation goes as ids all the same, and is told so."""
+    engine = start(endpoint="chat", prompt="messages")
+    decode(engine, BOTH)
+    assert engine.description.details["endpoint"] == "/v1/completions"
+    talk = Conversation(({"role": "user", "content": "Hi"},), {}, SOUND.prompt_ids)
+    engine.prepare(replace(BOTH, requests=(replace(SOUND, conversation=talk), SOUND, UNLUCKY)))
+    assert engine.description.details["endpoint"] == "/v1/chat/completions (1), /v1/completions (2)"
 
 
 def test_each_round_begins_with_an_empty_prefix_cache(start: Start) -> None:

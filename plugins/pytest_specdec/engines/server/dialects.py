@@ -255,15 +255,11 @@ class Asking:
     as_messages: bool = False
     streams: bool = True
 
-    @property
-    def usual_route(self) -> Route:
-        """Where answers are asked for."""
-        return self.dialect.chat if self.chat and self.dialect.chat else self.dialect.completions
-
     def route(self, request: Request) -> Route:
         """Where the answer to this request is asked for."""
         as_ids = self.as_messages and request.whole_conversation is None
-        return self.dialect.completions if as_ids else self.usual_route
+        by_chat = self.chat and not as_ids
+        return self.dialect.chat if by_chat and self.dialect.chat else self.dialect.completions
 
     def body(self, request: Request, text: str | None) -> dict[str, Any]:
         """The JSON of a request; `text` is the prompt as text where it goes as text.

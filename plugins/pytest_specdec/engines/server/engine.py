@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -137,7 +138,6 @@ class ServedEngine:
             "protocol": self._plan.dialect.name,
             "served_model": self._asking.model,
             ADAPTER: self._adapter,
-            "endpoint": self._asking.usual_route.path,
         }
         about = self._about()
         details["counting"] = self._counting(about)
@@ -219,6 +219,7 @@ class ServedEngine:
         self._exchanges = [
             Exchange(self._asking.route(request).path, self._body(request), due) for request, due in pairs
         ]
+        self.description = replace(self.description, details={**self.description.details, "endpoint": self._routes()})
         if self._plan.dialect.reset and not workload.keeps_prefix_cache:
             self._empty_prefix_cache(self._plan.dialect.reset)
         self._client.warm(self._ready, min(workload.concurrency, len(workload.requests)))
@@ -232,6 +233,11 @@ class ServedEngine:
             if not self._plan.dialect.counters.prefix_cache_hits:
                 remedy = 'ask it for nothing else meanwhile, or say prefix_cache = "keep" in the scenario'
                 raise EngineError(f"the prefix cache was not emptied: {error}; {remedy}") from None
+
+    def _routes(self) -> str:
+        """Where answers are asked for, and how many where it is not one place for all."""
+        counts = Counter(exchange.path for exchange in self._exchanges)
+        return ", ".join(f"{path} ({count})" if len(counts) > 1 else path for path, count in counts.items())
 
     def _body(self, request: Request) -> bytes:
         text = self._decode(request.prompt_ids) if self._plan.as_text else None
