@@ -71,3 +71,22 @@ def test_an_engine_that_takes_fewer_requests_than_are_asked_for_is_warned_of(pro
         "2 requests were to be under way at once, and the engine takes 1: the figures are of 1; raise its limit "
         "(max_num_seqs in vLLM) for both arms, or lower concurrency"
     ]
+
+
+def test_steps_larger_than_the_engines_cuda_graphs_are_warned_of(project: Project) -> None:
+    """Two requests of γ + 1 = 4 tokens where graphs end at 4; not one request, and not the target's two of one."""
+    ends_at_four = """
+        def __init__(self, spec):
+            super().__init__(spec)
+            details = {**self.description.details, "cuda_graph_tokens": 4}
+            self.description = replace(self.description, details=details)
+    """
+    project.conftest(own_engine(ends_at_four))
+    project.scenario('source = { format = "random", length = 4 }\ncount = 2\nmax_tokens = 8\nconcurrency = [1, 2]\n')
+    project.tests(SPECULATIVE)
+    one, two = project.records("--specdec-engine=mine").values()
+    assert not [each for each in one.warnings if "graphs" in each]
+    assert [each for each in two.warnings if "graphs" in each] == [
+        "a step of 2 requests has up to 8 tokens, and the engine's CUDA graphs end at 4: larger steps launch each "
+        "kernel by itself; raise compilation_config.max_cudagraph_capture_size (vLLM) for both arms"
+    ]

@@ -290,6 +290,7 @@ class VllmBackend:
             "most_requests": getattr(scheduler, "max_num_seqs", None),
             "async_scheduling": getattr(scheduler, "async_scheduling", None),
             "cuda_graphs": getattr(getattr(config.compilation_config, "cudagraph_mode", None), "name", None),
+            "cuda_graph_tokens": getattr(config.compilation_config, "max_cudagraph_capture_size", None),
             "draft_context": getattr(drafting, "max_model_len", None),
             "counting": "vllm",
             ADAPTER: self._adapter_path(),

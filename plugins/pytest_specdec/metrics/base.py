@@ -26,6 +26,14 @@ FEW_FOR_DRIFT = "fewer than three timed rounds of target-only beside these, so i
 TARGET_NOT_TIMED = "target-only was not timed"
 UNCOUNTED = "target-only tells no counters of drafts, so that it did not speculate is not proven"
 LONGEST_TOLD = 60
+FEWER_PLACES = (
+    "{0} requests were to be under way at once, and the engine takes {1}: the figures are of {1}; "
+    "raise its limit (max_num_seqs in vLLM) for both arms, or lower concurrency"
+)
+LARGER_THAN_GRAPHS = (
+    "a step of {} requests has up to {} tokens, and the engine's CUDA graphs end at {}: larger steps launch each "
+    "kernel by itself; raise compilation_config.max_cudagraph_capture_size (vLLM) for both arms"
+)
 BROUGHT_ALONG = ("cache.num_gpu_blocks", "model.max_logprobs")  # room beside a drafter; what rating needs
 FEW_ROUNDS = "fewer than two rounds with energy beside the target's"
 
@@ -114,14 +122,17 @@ def warn_of_differences(settings: Mapping[str, tuple[Any, Any]]) -> list[str]:
     ]
 
 
-def warn_of_fewer_places(about: Description, concurrency: int) -> list[str]:
-    """A warning where the engine takes fewer requests at once than are to be under way: the others wait in it."""
-    most = about.details.get("most_requests")
-    if most is None or concurrency <= most:
-        return []
+def warn_of_limits(about: Description, concurrency: int, gamma: int | None) -> list[str]:
+    """A warning where `concurrency` is beyond what the engine takes at once, or its steps beyond its CUDA graphs.
+
+    The requests beyond wait in it; a step with more tokens than the largest graph launches each kernel by itself.
+    """
+    places, graph = (about.details.get(name) or math.inf for name in ("most_requests", "cuda_graph_tokens"))
+    taken = min(concurrency, places)
+    tokens = taken * ((gamma or 0) + 1)
     return [
-        f"{concurrency} requests were to be under way at once, and the engine takes {most}: the figures are of {most}; "
-        "raise its limit (max_num_seqs in vLLM) for both arms, or lower concurrency"
+        *([FEWER_PLACES.format(concurrency, places)] if places < concurrency else []),
+        *([LARGER_THAN_GRAPHS.format(taken, tokens, graph)] if graph < tokens else []),
     ]
 
 

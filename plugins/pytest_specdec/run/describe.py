@@ -17,7 +17,7 @@ from pytest_specdec.metrics.base import (
     differing_settings,
     target_alone_part,
     warn_of_differences,
-    warn_of_fewer_places,
+    warn_of_limits,
     warnings_of,
 )
 from pytest_specdec.metrics.load import load_part
@@ -92,7 +92,7 @@ def _whole(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: 
             *warnings_of(rounds, base, workload.keeps_prefix_cache),
             *warn_of_differences(settings),
             *warn_of_answers(answers, rounds.tokens),
-            *(warn_of_fewer_places(about, workload.concurrency) if scenario.load.kind == "closed" else ()),
+            *(warn_of_limits(about, workload.concurrency, spec.gamma) if scenario.load.kind == "closed" else ()),
         ),
         notes=tuple(workload.notes),
         detection=_detection(measured, judgement),
