@@ -21,11 +21,11 @@ from pytest_specdec.engines.host import WorkerEngine, backend_source
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.models import resolve
 from pytest_specdec.run.session import Session
+from pytest_specdec.verdict.equivalence import Outcome
 from pytest_specdec.verdict.rated import MOST, rate_rounds
 from pytest_specdec.verdict.sampling import (
     Drawing,
     KnownTarget,
-    SamplingOutcome,
     SamplingVerdict,
     judge_sampling,
     rescore,
@@ -176,7 +176,7 @@ def test_faults_of_speculative_sampling_in_transformers_are_different(
     """Told by measured tokens alone."""
     enter = partial(changed, specdec_session, transformers_spec, SPECULATIVE_SAMPLING.format(change=change))
     verdict = of_measured_tokens(specdec_session, enter, transformers_ar, tokens=54)
-    assert verdict.outcome is SamplingOutcome.DIFFERENT, verdict.statement()
+    assert verdict.outcome is Outcome.DIFFERENT, verdict.statement()
 
 
 @pytest.mark.thorough
@@ -190,7 +190,7 @@ def test_measured_tokens_of_vllm_are_the_targets_with_one_kernel_repaired(
     assert verdict.outcome.passes, verdict.in_words()
     assert verdict.evidence.tokens == 16 * 48
     stock = of_measured_tokens(specdec_session, partial(specdec_session.pool.using, vllm_spec), vllm_ar)
-    assert stock.outcome is SamplingOutcome.DIFFERENT, stock.statement()
+    assert stock.outcome is Outcome.DIFFERENT, stock.statement()
 
 
 SMALL = SamplingPlan.for_gamma(1, samples=500, looks=1, total_variation=0.2)
@@ -215,7 +215,7 @@ def test_another_temperature_is_different(
     """The same engine, held against the target at twice the temperature."""
     target = known_target(specdec_session, transformers_ar, 2 * TEMPERATURE)
     verdict = verdict_on(partial(specdec_session.pool.using, transformers_spec), target, SMALL)
-    assert verdict.outcome is SamplingOutcome.DIFFERENT, verdict.in_words()
+    assert verdict.outcome is Outcome.DIFFERENT, verdict.in_words()
 
 
 @pytest.mark.specdec(gamma=1, speculative_options={"assistant_ensemble_weight": 0.5})
@@ -225,7 +225,7 @@ def test_lossy_acceptance_of_transformers_is_different(
     """Its own option to accept more drafts than the theorem allows, meant to bias the output."""
     target = known_target(specdec_session, transformers_ar)
     verdict = verdict_on(partial(specdec_session.pool.using, transformers_spec), target, SMALL)
-    assert verdict.outcome is SamplingOutcome.DIFFERENT, verdict.in_words()
+    assert verdict.outcome is Outcome.DIFFERENT, verdict.in_words()
 
 
 @pytest.mark.thorough

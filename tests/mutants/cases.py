@@ -16,13 +16,12 @@ from tests.mutants.trial import RED
 from pytest_specdec.engines.fake import FAULTS
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.verdict.equivalence import Outcome
-from pytest_specdec.verdict.sampling import SamplingOutcome
 
 DIVERGENT, LENGTH, TEXT = Outcome.DIVERGENT.value, Outcome.LENGTH.value, Outcome.TEXT.value
 LOGPROBS = Outcome.LOGPROBS.value
 INPUTS, ERROR = Outcome.INPUTS_DIFFER.value, Outcome.ENGINE_ERROR.value
 UNDECIDABLE = Outcome.UNDECIDABLE.value
-DIFFERENT, MEASURED = SamplingOutcome.DIFFERENT.value, "measured tokens are not distributed as the target's"
+DIFFERENT, MEASURED = Outcome.DIFFERENT.value, "measured tokens are not distributed as the target's"
 SPECULATION, BOTH_ARMS = "speculation", "both arms"
 STATES = Path(__file__).parents[2] / "scenarios" / "states"
 ENDING, EXACT, SMALL = {"eos_rate": 0.04}, {"near_tie_rate": 0.0}, {"vocabulary": 31}

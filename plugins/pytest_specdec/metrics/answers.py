@@ -1,12 +1,11 @@
-"""What the answers were: loops, and what was decoded past the target's own end. Both are easy to draft.
+"""What the answers were: loops, and what was decoded past the target's own end.
 
-A model that goes in circles, or that `ignore_eos` drives past its end, emits what a drafter guesses at little cost.
-Such figures are right and say nothing of a user's answers, so the share is told, and tokens a step before and past the
-end.
+Both are easy to draft. Such figures are right and say nothing of a user's answers, so their share is told.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate
 from statistics import mean
@@ -32,7 +31,9 @@ def answers_part(requests: Sequence[Request], runs: Sequence[Run], ends: Collect
     share = _repeated_share([answer for _, answer in answers])
     if not ends:
         return AnswersPart(repeated_share=share, past_end=Figure(None, NO_END_KNOWN))
-    went_on = [(answer, at) for request, answer in answers if (at := _end(request, answer, ends)) is not None]
+    forced = (answer for request, answer in answers if request.ignore_eos)  # else the target's end is the answer's
+    found = ((answer, [at for at, token in enumerate(answer.token_ids[:-1]) if token in ends]) for answer in forced)
+    went_on = [(answer, at[0]) for answer, at in found if at]
     untold = _why_no_steps(runs, [answer for answer, _ in went_on])
     steps = [(chunk.tokens, began > end) for answer, end in went_on for chunk, began in _steps(answer)]
     to_end, past = ([tokens for tokens, late in steps if not untold and late == each] for each in (False, True))
@@ -56,22 +57,11 @@ def _why_no_steps(runs: Sequence[Run], went_on: Sequence[Generation]) -> str | N
 
 def _repeated_share(answers: Sequence[Generation]) -> Figure[float]:
     """Of all runs of RUN_LENGTH tokens, those that stood in the same answer before; of equal ones one is searched."""
-    known = {each: _runs_of(each) for each in {answer.token_ids for answer in answers}}
-    told = [known[answer.token_ids] for answer in answers]
-    of = sum(count for count, _ in told)
-    return Figure(sum(repeated for _, repeated in told) / of if of else None, TOO_SHORT)
-
-
-def _runs_of(tokens: Sequence[int]) -> tuple[int, int]:
-    """How many runs of tokens an answer has, and how many of them stood in it before."""
-    runs = [tuple(tokens[at : at + RUN_LENGTH]) for at in range(len(tokens) - RUN_LENGTH + 1)]
-    return len(runs), len(runs) - len(set(runs))
-
-
-def _end(request: Request, answer: Generation, ends: Collection[int]) -> int | None:
-    """Where the target would have ended an answer that had to go on."""
-    first = next((at for at, token in enumerate(answer.token_ids[:-1]) if token in ends), None)
-    return first if request.ignore_eos else None
+    of = repeated = 0
+    for tokens, times in Counter(answer.token_ids for answer in answers).items():
+        runs = [tokens[at : at + RUN_LENGTH] for at in range(len(tokens) - RUN_LENGTH + 1)]
+        of, repeated = of + times * len(runs), repeated + times * (len(runs) - len(set(runs)))
+    return Figure(repeated / of if of else None, TOO_SHORT)
 
 
 def _steps(answer: Generation) -> Iterator[tuple[Chunk, int]]:

@@ -1,16 +1,8 @@
 """Whether an open load was what it was asked to be, whether the engine kept up with it, and how many were served well.
 
-As many requests a second were due (asked), were sent, and were completed; the last over a time that no latency, however
-long, makes longer, but one that grows from request to request does. That is what saturation is: an engine that
-completes fewer than it is asked.
-
-A request may also be sent late by the machine, and not for the engine's sake. Completion at best is what it would have
-been, at most, had nothing been held up; a rate that was not completed, and at best would have been, is inconclusive.
-The send lag is part of the latencies; past a tolerance it is flagged, since the engine was then loaded otherwise.
-
-Goodput is the share of requests that met every objective of the scenario. One that failed or gave no token met none;
-one whose tokens all came at once has no time per token, so it kept nobody waiting for one. Definitions are in
-docs/measurements.md.
+As many requests a second were due, were sent, and were completed: an engine that completes fewer than it is asked is
+saturated. What the machine itself held up makes a rate that was missed inconclusive, and is part of the latencies.
+Goodput is the share of requests that met every objective. Definitions are in docs/measurements.md.
 """
 
 from __future__ import annotations
@@ -73,7 +65,10 @@ def goodput_part(objectives: Mapping[str, float], rounds: Rounds) -> GoodputPart
     if reason is not None:
         return replace(missing(GoodputPart, reason), slo=dict(objectives))
     outcomes = [missed_objectives(answer, objectives) for answer in rounds.answers]
-    at_best = [missed_objectives(answer, _later(objectives, run)) for run in rounds.runs for answer in run.generations]
+    at_best = []  # from the moment that counts where the machine put the run behind; the time of a token is its own
+    for run in rounds.runs:
+        later = {key: ms + (key != "tpot_ms") * 1000 * held_up_s(run) for key, ms in objectives.items()}
+        at_best += [missed_objectives(answer, later) for answer in run.generations]
     counts = Counter(key for each in outcomes for key in each)
     return GoodputPart(
         share=Figure(outcomes.count([]) / len(outcomes)),
@@ -82,12 +77,6 @@ def goodput_part(objectives: Mapping[str, float], rounds: Rounds) -> GoodputPart
         missed=Figure({key: counts[key] for key in (*objectives, FAILED)}),
         slo=dict(objectives),
     )
-
-
-def _later(objectives: Mapping[str, float], run: Run) -> dict[str, float]:
-    """Objectives from the moment that counts where the machine put the run behind; the time of a token is its own."""
-    late_ms = 1000 * held_up_s(run)
-    return {key: ms + (0.0 if key == "tpot_ms" else late_ms) for key, ms in objectives.items()}
 
 
 def _why_none(objectives: Mapping[str, float], rounds: Rounds) -> str | None:
@@ -277,9 +266,8 @@ def _over_target(rounds: Rounds, base: Rounds | None, flow: Flow) -> Figure[Mapp
     ours, theirs = latency_part(rounds), latency_part(base)
     pairs = {f"{name}_s": [getattr(each, f"{name}_s") for each in (ours, theirs)] for name in LATENCY_OF}
     return Figure(
-        {name: {at: _ratio(mine.at(at), its.at(at)) for at in ("p50", "p99")} for name, (mine, its) in pairs.items()}
+        {
+            name: {at: mine.at(at) / its.at(at) if mine.n and its.at(at) else None for at in ("p50", "p99")}
+            for name, (mine, its) in pairs.items()
+        }
     )
-
-
-def _ratio(ours: float | None, theirs: float | None) -> float | None:
-    return ours / theirs if ours is not None and theirs else None

@@ -1,10 +1,8 @@
 """A hint at what bounds decoding: bytes moved and FLOPs done a step, by the model's shape, against the device's peaks.
 
-A decoder step reads every weight once, whatever the batch, and each sequence's keys and values; it does two FLOPs a
-weight for every token it computes. Few tokens a step leave the arithmetic idle while the weights stream in: decoding is
-memory-bound, and tokens verified beside are nearly free. The roofline model (Williams et al. 2009) puts the border at
-peak FLOPs over peak bandwidth. This is arithmetic, not measurement: it leaves out activations, launches and caches,
-and so the share of a measured step that it explains is given too.
+A step reads every weight once, whatever the batch, and each sequence's keys and values; it does two FLOPs a weight for
+each token. By the roofline model (Williams et al. 2009) the border is peak FLOPs over peak bandwidth. This is
+arithmetic, not measurement, so the share of a measured step that it explains is given too.
 """
 
 from __future__ import annotations
@@ -19,8 +17,6 @@ from pytest_specdec.record.parts import RooflinePart
 
 DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 GATED_MODELS = ("gemma", "gemma2", "gemma3_text", "llama", "mistral", "phi3", "qwen2", "qwen3", "smollm3")
-HALF_PRECISION = ("bfloat16", "float16")
-MATRICES_OF_A_GATED_MLP = 3
 NO_STEP = "a step's time is not known"
 
 
@@ -30,11 +26,6 @@ class Peak:
 
     flops: float
     bandwidth: float
-
-    @property
-    def ridge(self) -> float:
-        """FLOPs a byte at which arithmetic and memory take equally long."""
-        return self.flops / self.bandwidth
 
 
 PEAKS = {
@@ -82,7 +73,7 @@ class Shape:
         queries = self.num_attention_heads * self.head_dim
         keys = self.num_key_value_heads * self.head_dim
         attention = self.hidden_size * (2 * queries + 2 * keys)
-        mlp = MATRICES_OF_A_GATED_MLP * self.hidden_size * self.intermediate_size
+        mlp = 3 * self.hidden_size * self.intermediate_size  # the gate, up and down
         return self.num_hidden_layers * (attention + mlp) + self.hidden_size * self.vocab_size
 
     @property
@@ -142,14 +133,14 @@ def roofline_part(
         flops_per_byte=Figure(done / read),
         bytes_per_second=Figure(read / step_s if step_s else None, NO_STEP),
     )
-    peak = PEAKS.get(device) if shaped.dtype in HALF_PRECISION else None
+    peak = PEAKS.get(device) if DTYPE_BYTES[shaped.dtype] == 2 else None
     if peak is None:
         return known
-    roof_s = max(read / peak.bandwidth, done / peak.flops)
+    roof_s, ridge = max(read / peak.bandwidth, done / peak.flops), peak.flops / peak.bandwidth
     return replace(
         known,
-        ridge_flops_per_byte=Figure(peak.ridge),
-        memory_bound=Figure(done / read < peak.ridge),
+        ridge_flops_per_byte=Figure(ridge),
+        memory_bound=Figure(done / read < ridge),
         roof_share=Figure(roof_s / step_s if step_s else None, NO_STEP),
     )
 

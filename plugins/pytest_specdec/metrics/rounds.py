@@ -1,17 +1,11 @@
 """Rounds of decoding: how long each took, how well a rate is known, how far it moved, and how far sessions differ.
 
-A round's rate is its delivered tokens over its seconds. The interval is Student's for the mean of the rates; that of a
-ratio is taken on the logarithms of pairs, each round of one arm beside one of the other. Rounds of one process are not
-independent, so the error of a mean is taken larger by what their correlation makes of it, see `squared_error`; how
-often the intervals then hold the truth is simulated in docs/measurements.md. How many there are is a plan's matter.
-
-Machines drift. Arms that go first in turn cancel a steady drift. One that is not steady, all of it in the middle of one
-of n pairs at worst, moves their mean by no more than an n-th of it: so far the interval is widened, and where that
-alone is more than MOST_DRIFT there is no figure.
-
-The rounds of one session do not tell how far another day's would scatter. That is estimated from the last runs that
-measured the same with the same versions (random effects), together with what 20 sessions of the same code showed in
-docs/evidence/regression-gate.md; it is never taken smaller than these runs' own.
+The interval of a rate is Student's for the mean over rounds; that of a ratio is taken on the logarithms of pairs.
+Rounds of one process are correlated, so errors are taken larger (`squared_error`); how often the intervals then hold
+the truth is simulated in docs/measurements.md. Arms that go first in turn cancel a steady drift. One that is not
+steady, all of it in one of n pairs at worst, widens the interval by an n-th of it; where that alone is too much there
+is no figure. How far another day would differ is estimated from earlier runs, and from
+docs/evidence/regression-gate.md.
 """
 
 from __future__ import annotations
@@ -20,7 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import fmean, variance
+from statistics import fmean, linear_regression, variance
 
 from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Generation, Run, Speculation
@@ -180,12 +174,11 @@ class Drift:
         count = len(values)
         if count < FEWEST_FOR_DRIFT or min(values) <= 0:
             return None
-        logs, middle = [math.log(each) for each in values], (count - 1) / 2
-        spread = sum((place - middle) ** 2 for place in range(count))
-        slope = sum((place - middle) * each for place, each in enumerate(logs)) / spread
-        apart = [each - fmean(logs) - slope * (place - middle) for place, each in enumerate(logs)]
+        logs = [math.log(each) for each in values]
+        slope, start = linear_regression(range(count), logs)
+        apart = [each - start - slope * place for place, each in enumerate(logs)]
         scatter = squared_error(apart) * count * (count - 1) / (count - 2)
-        half = half_width(scatter / spread, count - 2) * (count - 1)
+        half = half_width(scatter / (variance(range(count)) * (count - 1)), count - 2) * (count - 1)
         log = slope * (count - 1)
         return cls(log, max(0.0, abs(log) - half), count)
 

@@ -1,15 +1,9 @@
 """How fast tokens came, from the arrival times of the very generations that were judged. All times in seconds.
 
-Rounds stand in the record one by one: without them no later run can tell a change from noise. Beside the rate of a
-round stands that while every place of the load was taken, from the first full batch to the first free place.
-
-Under speculation a chunk carries several tokens, so two figures stand side by side that are one without it: the chunk
-gap, which is what a reader waits for, and the inter-token latency (ITL), which is what throughput follows from. A
-request that was due at a moment is timed from that moment on: who stalls does not get to leave the wait out.
-
-A figure that a request does not have (no token: no TTFT) is missing, never zero: it is left out and counted. Before any
-figure is given, arrival times are held against the throughput of the same rounds. Definitions and their sources are in
-docs/measurements.md.
+Under speculation a chunk carries several tokens, so the chunk gap, which a reader waits for, stands beside the
+inter-token latency (ITL), which throughput follows from. A request that was due at a moment is timed from that moment
+on. A figure that a request does not have is missing, never zero. Before any is given, arrival times are held against
+the throughput of the same rounds. Definitions are in docs/measurements.md.
 """
 
 from __future__ import annotations
@@ -18,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 from pytest_specdec.generation import Generation, Run
@@ -126,12 +120,12 @@ def latency_part(rounds: Rounds) -> LatencyPart:
     reason = NO_TOKEN if no_token else None if any(answer.chunks for answer in answers) else NO_TIMES
     sizes = Counter(chunk.tokens for answer in answers for chunk in answer.chunks)
     return LatencyPart(
-        ttft_s=_one_each(answers, ttft_s, reason or NO_START),
-        tpot_s=_one_each(answers, tpot_s, reason or ONE_CHUNK),
-        itl_s=_many_each(answers, itl_s, reason or ONE_CHUNK),
-        chunk_gap_s=_many_each(answers, chunk_gaps_s, reason or ONE_CHUNK),
-        e2e_s=_one_each(answers, e2e_s, reason or NO_START),
-        queue_s=_one_each(answers, queue_s, NO_START),
+        ttft_s=_pool(answers, ttft_s, reason or NO_START),
+        tpot_s=_pool(answers, tpot_s, reason or ONE_CHUNK),
+        itl_s=_pool(answers, itl_s, reason or ONE_CHUNK),
+        chunk_gap_s=_pool(answers, chunk_gaps_s, reason or ONE_CHUNK),
+        e2e_s=_pool(answers, e2e_s, reason or NO_START),
+        queue_s=_pool(answers, queue_s, NO_START),
         tokens_per_chunk={str(tokens): sizes[tokens] for tokens in sorted(sizes)},
     )
 
@@ -147,14 +141,13 @@ def median_chunk_gap_s(runs: Iterable[Run]) -> float | None:
     return percentile(gaps, 50) if gaps else None
 
 
-def _one_each(answers: Sequence[Generation], figure: Callable[[Generation], float | None], why: str) -> Spread:
-    values = [value for answer in answers if (value := figure(answer)) is not None]
-    return spread(values, len(answers) - len(values), why)
-
-
-def _many_each(answers: Sequence[Generation], figure: Callable[[Generation], list[float]], why: str) -> Spread:
-    values = [figure(answer) for answer in answers]
-    return spread((value for each in values for value in each), values.count([]), why)
+def _pool(
+    answers: Sequence[Generation], figure: Callable[[Generation], float | list[float] | None], why: str
+) -> Spread:
+    """Over all answers, of which each has one value, several, or none."""
+    told = map(figure, answers)
+    values = [each if isinstance(each, list) else [] if each is None else [each] for each in told]
+    return spread(chain.from_iterable(values), values.count([]), why)
 
 
 def refuse_contradictions(rounds: Rounds, concurrency: int) -> None:

@@ -1,16 +1,9 @@
 """The speed-up over the target alone: measured, predicted by the model of speculative decoding, and taken apart.
 
-The model (Leviathan et al. 2023, arXiv 2211.17192, section 3): if each draft token is accepted with chance α, a step
-of γ drafts gives (1-α^(γ+1))/(1-α) tokens on average and costs c·γ + 1 steps of the target, where c is a draft step's
-time over a target step's. c cannot be read off one arm, since a step's time contains both drafting and verifying; a
-sweep over γ tells them apart: step = verify + γ · draft, a line through the median chunk gaps.
-
-A speed-up compares two arms that differ in nothing but speculation. Where they differ in GPU, dtype, token counts or
-verdict there is none; where one has requests that the other lacks, that is an error.
-
-From some concurrency on speculation no longer pays. Between two measured values the logarithm of the gain is a straight
-line over that of the concurrency; the bracket does without that: the largest value that surely pays, and the smallest
-above it that surely does not, by their intervals.
+By the model (Leviathan et al. 2023, arXiv 2211.17192, section 3) a step of γ drafts gives (1-α^(γ+1))/(1-α) tokens on
+average and costs c·γ + 1 steps of the target. c cannot be read off one arm; a sweep over γ tells drafting and verifying
+apart, a line through the median chunk gaps. Arms that differ in anything but speculation have no speed-up. Where
+speculation stops to pay, a straight line joins the logarithms of gain and concurrency between two measured values.
 """
 
 from __future__ import annotations
@@ -22,7 +15,7 @@ from itertools import pairwise
 from statistics import linear_regression
 from typing import Any
 
-from pytest_specdec.generation import Run, count_steps
+from pytest_specdec.generation import count_steps
 from pytest_specdec.metrics.acceptance import per_token
 from pytest_specdec.metrics.base import TARGET_NOT_TIMED, with_ratio, without_ratio
 from pytest_specdec.metrics.load import rate_bound
@@ -43,7 +36,6 @@ from pytest_specdec.record import Figure, Record, missing
 from pytest_specdec.record.parts import Decomposition, EnergyPart, ModelPart, SpeedupPart
 
 LARGEST_GAMMA = 16
-BISECTIONS = 60
 ONE_GAMMA = "draft and verify steps cannot be told apart by one γ: measure at least two, with the same target and draft"
 NO_ALPHA = "the engine does not count accepted drafts by position"
 NO_STEP = "no answer came in more than one chunk, so a step's time is not known"
@@ -125,7 +117,7 @@ def break_even_alpha(gamma: int, step_cost: float) -> float | None:
     if expected_tokens(1.0, gamma) < step_cost:
         return None
     low, high = 0.0, 1.0
-    for _ in range(BISECTIONS):
+    for _ in range(60):
         middle = (low + high) / 2
         low, high = (low, middle) if expected_tokens(middle, gamma) >= step_cost else (middle, high)
     return high
@@ -167,7 +159,14 @@ class StepCost:
 
 def arms_differ(arm: Arm, target: Arm) -> str | None:
     """Why these two do not compare, or None. Raises Contradiction where they had not the same requests to answer."""
-    return _setting_differs(arm, target) or _counts_differ(arm.rounds.runs, target.rounds.runs)
+    if (differs := _setting_differs(arm, target)) is not None:
+        return differs
+    arms = [each.rounds.runs for each in (arm, target)]
+    counts = [{tuple(len(answer.token_ids) for answer in run.generations) for run in runs} for runs in arms]
+    if counts[0] == counts[1] and len(counts[0]) == 1:
+        return None
+    told = [" or ".join(str(sum(each)) for each in sorted(arm)) for arm in counts]
+    return f"the arms delivered different numbers of tokens to the same requests: {told[0]}, and {told[1]} a round"
 
 
 def speeds_differ(arm: Arm, target: Arm) -> str | None:
@@ -185,14 +184,6 @@ def _setting_differs(arm: Arm, target: Arm) -> str | None:
     if arm.dtype != target.dtype:
         return f"the arms have different dtypes: {arm.dtype}, and {target.dtype} for target-only"
     return None
-
-
-def _counts_differ(ours: Sequence[Run], theirs: Sequence[Run]) -> str | None:
-    counts = [{tuple(len(answer.token_ids) for answer in run.generations) for run in runs} for runs in (ours, theirs)]
-    if counts[0] == counts[1] and len(counts[0]) == 1:
-        return None
-    told = [" or ".join(str(sum(each)) for each in sorted(arm)) for arm in counts]
-    return f"the arms delivered different numbers of tokens to the same requests: {told[0]}, and {told[1]} a round"
 
 
 def speedup_part(arm: Arm, target: Arm | None, sweep: Sequence[Arm] = (), drift: Drift | None = None) -> SpeedupPart:

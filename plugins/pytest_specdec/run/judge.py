@@ -351,9 +351,9 @@ def _weigh(
 ) -> tuple[VerdictPart, list[str]]:
     """Measured tokens say what the gate can see; samples drawn anew, only where those would have shown nothing."""
     outcome, words = drawn.outcome, [drawn.in_words()]
-    if seeing is not None and outcome is not sampling.SamplingOutcome.DIFFERENT:
+    if seeing is not None and outcome is not Outcome.DIFFERENT:
         sees = seeing.sees(detects.total_variation)
-        outcome = seeing.outcome if sees else sampling.SamplingOutcome.UNDECIDABLE
+        outcome = seeing.outcome if sees else Outcome.UNDECIDABLE
         words = [] if sees else [seeing.shortage(detects.total_variation)]
     part = sampling_part(drawn)
     both = rated_part(part.sampling, rated) if rated is not None else part.sampling

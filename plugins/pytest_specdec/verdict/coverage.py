@@ -1,25 +1,19 @@
 """What a green gate is worth: what its answers went through, what they read of the KV cache, and how it drafted.
 
-A fault that a workload cannot meet is not seen, green or not. From answers, counters and the engine's sizes: which
-kinds of steps there were, where bursts (the tokens of one step) met an end or an edge, and which fields requests had.
-A scenario's `demand` names what must have happened; a green gate in which it did not is *undecidable*.
+A fault that a workload cannot meet is not seen, green or not; a scenario's `demand` names what must have happened. A
+fault of a cache entry that no later step reads changes no token; which are read is known of a pair with memory. The
+share of planted faults that turned a verdict red is measured (docs/detection.md), and told at the most tokens that are
+no more than the answers'.
 
-A fault of a cache entry that no later step reads changes no token. Which entries are read, and how often after they
-were written, is known of a pair with memory from its readers and the lengths of prompts and answers.
-`tests/evidence/test_detection.py` measures the share of planted faults that turned a verdict red, and writes the table
-beside this file; docs/detection.md shows it. The statement of a gate is that of the measured model of its kind, at the
-most tokens that are no more than its answers'.
-
-Right output proves nothing of speculation that has stopped midway. A draft model that falls silent, drafts fewer tokens
-throughout, or has nothing accepted where it had before, is a failure; a method that looks drafts up in the text may
-find none, and a grammar may permit none or few to its own requests, which is a warning. What was asked for is neither:
-γ may follow the batch's size, and be 0.
+Right output proves nothing of speculation that has stopped midway. A draft model that falls silent, drafts less, or has
+nothing accepted where it had before, is a failure; a lookup may find nothing, and a grammar may permit no drafts to its
+own requests, which is a warning. γ that follows the batch's size, and may be 0, is neither.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -50,6 +44,7 @@ def exercised_part(
     answers = [each for run in runs for each in run.generations]
     bursts = [burst for each in answers for burst in _bursts(each)]
     ended, near = [each for each in answers if each.finish_reason == "stop"], 1 + (gamma or 0)
+    lengths = {"max_tokens"} if len({request.max_tokens for request in requests}) > 1 else set()
     return ExercisedPart(
         **_steps(runs, gamma),
         ends_in_burst=sum(bool(each.chunks) and each.chunks[-1].tokens > 1 for each in ended),
@@ -61,7 +56,7 @@ def exercised_part(
         cached_tokens=_total(run.prefix_cache_hits for run in runs),
         cached_answers=_total(map(_cached_answers, runs)),
         preemptions=_total(run.preemptions for run in runs),
-        fields=tuple(sorted({name for request in requests for name in _fields(request)} | _lengths(requests))),
+        fields=tuple(sorted({name for request in requests for name in _fields(request)} | lengths)),
     )
 
 
@@ -125,41 +120,27 @@ def _fields(request: Request) -> Iterator[str]:
         yield "chat_template_kwargs"
 
 
-def _lengths(requests: Sequence[Request]) -> set[str]:
-    """The limit of tokens, where requests have different ones."""
-    return {"max_tokens"} if len({request.max_tokens for request in requests}) > 1 else set()
-
-
-def _value(figure: Figure[int]) -> int:
-    return figure.value or 0
-
-
-DEMANDS: Mapping[str, tuple[Callable[[ExercisedPart], int], str]] = {
-    "rejection": (lambda part: _value(part.none_accepted) + _value(part.some_accepted), "take a poorer drafter"),
-    "some_accepted": (
-        lambda part: _value(part.some_accepted),
-        "take γ = 3 or more, and a drafter that is right at times",
-    ),
-    "all_accepted": (lambda part: _value(part.all_accepted), "take a better drafter, or a smaller γ"),
-    "eos_in_burst": (lambda part: part.ends_in_burst, "set ignore_eos = false or a stop, and take more prompts"),
-    "block_edge": (lambda part: _value(part.block_edges), "take longer answers, or smaller blocks"),
-    "chunk_edge": (lambda part: _value(part.chunk_edges), "take a smaller max_num_batched_tokens, or longer prompts"),
-    "context_edge": (lambda part: part.context_edges, "let prompt and max_tokens fill the context (max_model_len)"),
-    "cached_prompt": (lambda part: _value(part.cached_tokens), 'set prefix_cache = "keep", and prefix caching on'),
-    "cached_answer": (
-        lambda part: _value(part.cached_answers),
-        "give follow_ups, prefix caching on, and answers longer than a cache block",
-    ),
-    "preemption": (lambda part: _value(part.preemptions), "give the engine fewer cache blocks, or take longer answers"),
+DEMANDS: Mapping[str, tuple[str, str]] = {
+    "rejection": ("none_accepted some_accepted", "take a poorer drafter"),
+    "some_accepted": ("some_accepted", "take γ = 3 or more, and a drafter that is right at times"),
+    "all_accepted": ("all_accepted", "take a better drafter, or a smaller γ"),
+    "eos_in_burst": ("ends_in_burst", "set ignore_eos = false or a stop, and take more prompts"),
+    "block_edge": ("block_edges", "take longer answers, or smaller blocks"),
+    "chunk_edge": ("chunk_edges", "take a smaller max_num_batched_tokens, or longer prompts"),
+    "context_edge": ("context_edges", "let prompt and max_tokens fill the context (max_model_len)"),
+    "cached_prompt": ("cached_tokens", 'set prefix_cache = "keep", and prefix caching on'),
+    "cached_answer": ("cached_answers", "give follow_ups, prefix caching on, and answers longer than a cache block"),
+    "preemption": ("preemptions", "give the engine fewer cache blocks, or take longer answers"),
 }
 
 
 def unmet(demand: Sequence[str], part: ExercisedPart) -> list[str]:
     """A sentence for each thing demanded that did not happen, with what to change."""
+    happened = {name: getattr(figure, "value", figure) for name, figure in vars(part).items()}
     return [
         f"{name!r} was demanded and did not happen: {advice}"
-        for name, (happened, advice) in DEMANDS.items()
-        if name in demand and not happened(part)
+        for name, (counts, advice) in DEMANDS.items()
+        if name in demand and not any(happened[count] for count in counts.split())
     ]
 
 

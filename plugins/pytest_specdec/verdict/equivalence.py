@@ -1,9 +1,8 @@
 """The verdict: is every emitted token the target's own greedy choice?
 
-Limits come first, and absolutely. Output that equals rescored target-only output token for token is certified. Where a
-token differs, the target alone rates every emitted token of that request, given the very prefix that the engine had: if
-each lies within the noise floor of the argmax the request is a tie, and otherwise it is divergent. Near-ties in turn
-must not be more frequent than in the calibration. The text of an answer is held against its ids besides.
+Limits come first, and absolutely. Where a token differs from rescored target-only output, the target alone rates every
+emitted token of that request, given the very prefix that the engine had: if each lies within the noise floor of the
+argmax the request is a tie, else divergent. Near-ties in turn must not be more frequent than in the calibration.
 """
 
 from __future__ import annotations
@@ -50,15 +49,17 @@ Rescore = Callable[[Sequence[Request], Sequence[Sequence[int]]], Sequence[Sequen
 
 
 class Outcome(str, Enum):
-    """What a verdict says. Only the first two pass."""
+    """What a verdict says, from best to worst. Only the first three pass; two are by distribution."""
 
     IDENTICAL = "identical"
+    CONSISTENT = "consistent"
     TIE = "tie"
     DRAFT_STATE = "draft state"
     LOGPROBS = "logprobs"
     TEXT = "text"
     LENGTH = "length"
     DIVERGENT = "divergent"
+    DIFFERENT = "different"
     INPUTS_DIFFER = "inputs differ"
     ENGINE_ERROR = "engine error"
     UNDECIDABLE = "undecidable"
@@ -66,7 +67,7 @@ class Outcome(str, Enum):
     @property
     def passes(self) -> bool:
         """Whether a gate may be green on it."""
-        return self in (Outcome.IDENTICAL, Outcome.TIE)
+        return self in (Outcome.IDENTICAL, Outcome.CONSISTENT, Outcome.TIE)
 
     @property
     def severity(self) -> int:
@@ -208,8 +209,8 @@ def _scores_of(cases: Sequence[Case], scores: Mapping[int, Sequence[Score]]) -> 
     """The scores of the distinct outputs of each request."""
     found: list[Score] = []
     for case in _distinct(cases):
-        if case.certificate is None or case.certificate.rated:
-            row = scores.get(id(case)) or case.certified_scores
+        own = case.certificate
+        if row := scores.get(id(case)) or (own.scores if own is not None else ()):
             found += without_missed_eos(case.request, case.seen.token_ids, row, case.calibration.facts)
     return found
 
@@ -262,11 +263,6 @@ class Case:
         return next((each for each in mine if each.generation.token_ids == self.seen.token_ids), None)
 
     @property
-    def certified_scores(self) -> tuple[Score, ...]:
-        """The scores that came with the certificate; none without one."""
-        return self.certificate.scores if self.certificate else ()
-
-    @property
     def nearest(self) -> Generation:
         """The certified generation that agrees longest; an empty one where the target alone failed on this request."""
         candidates = [each.generation for each in self.calibration.certified[self.index]]
@@ -281,8 +277,8 @@ class Case:
             return self.finding(Outcome.INPUTS_DIFFER, self._other_inputs())
         if (broken := broken_limit(self.request, self.seen, self.calibration.facts)) is not None:
             return self.finding(Outcome.LENGTH, broken + self._same_text())
-        if self.certificate is not None:
-            return self._judge_certified()
+        if (own := self.certificate) is not None:
+            return self._judge_certified(own)
         expected, seen = self.nearest.token_ids, self.seen.token_ids
         one_is_a_prefix = agreement(expected, seen) == min(len(expected), len(seen))
         if self.calibration.certified[self.index] and one_is_a_prefix:
@@ -324,16 +320,15 @@ class Case:
         worst = max(range(len(rows)), key=lambda at: rows[at].gap)
         return self.finding(Outcome.TIE, "differs only where the target's choice is a tie", largest_gap(rows), worst)
 
-    def _judge_certified(self) -> Finding | None:
+    def _judge_certified(self, own: Certified) -> Finding | None:
         """The tokens are the target's, but their end may still be another, or one that both arms missed."""
-        facts, is_beyond, scores = self.calibration.facts, self.calibration.floor.is_beyond, self.certified_scores
-        end = self.certificate.generation.finish_reason if self.certificate else None
-        if self.seen.finish_reason != end:
-            told = f"same tokens, but finished by {self.seen.finish_reason!r}, not {end!r}"
-            return self.finding(Outcome.LENGTH, told)
-        if reshaping_fields(self.request) or not scores:
+        ended, end = self.seen.finish_reason, own.generation.finish_reason
+        if ended != end:
+            return self.finding(Outcome.LENGTH, f"same tokens, but finished by {ended!r}, not {end!r}")
+        if reshaping_fields(self.request) or not own.scores:
             return None
-        missed = missed_eos(self.request, self.seen, scores, facts, is_beyond)
+        facts, is_beyond = self.calibration.facts, self.calibration.floor.is_beyond
+        missed = missed_eos(self.request, self.seen, own.scores, facts, is_beyond)
         return self.finding(Outcome.LENGTH, f"{missed}, in both arms") if missed else None
 
     def _other_inputs(self) -> str:

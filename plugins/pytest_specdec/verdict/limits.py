@@ -1,13 +1,9 @@
 """The limits that a request sets, judged absolutely: whatever the other arm did, were they kept?
 
-Both arms of a comparison can break the same limit in the same way, and equality is blind to that. So lengths, ends, ids
-and finish reasons are held against the request itself, and where the target was rescored, against what it wanted. An
-answer has one of two finish reasons, and each says what must be there: "length" the last of `max_tokens`, or of the
-context; "stop" an EOS or a stop token, or a stop text. None at all is a limit broken: what was cut off has no end.
-
-The text of an answer is held against its ids, decoded by the target's tokenizer, up to the first stop text. Engines
-decode token by token, so a character whose bytes have not all come is missing from their text, and a replacement
-character in the tokenizer's. With `min_tokens` a stop text counts only from some token on, and nothing is said then.
+Both arms can break the same limit in the same way, and equality is blind to that. So lengths, ends, ids and finish
+reasons are held against the request itself: "length" says that the last of `max_tokens`, or of the context, is there;
+"stop" an EOS, a stop token or a stop text. The text of an answer is held against its ids, decoded by the target's
+tokenizer; of a character whose bytes have not all come engines tell nothing, and the tokenizer a replacement character.
 """
 
 from __future__ import annotations
@@ -240,7 +236,12 @@ def broken_structure(request: Request, generation: Generation, decoded: Decoded,
         return f"{quote(text)} is none of the choices"
     if "regex" in asked and not _matches(asked["regex"], text):
         return f"{quote(text)} does not match {asked['regex']!r}"
-    return f"{quote(text)} is no JSON" if "json" in asked and not _is_json(text) else None
+    if "json" in asked:
+        try:
+            json.loads(text)
+        except ValueError:
+            return f"{quote(text)} is no JSON"
+    return None
 
 
 def _matches(pattern: str, text: str) -> bool:
@@ -249,14 +250,6 @@ def _matches(pattern: str, text: str) -> bool:
         return any(re.fullmatch(pattern, each, re.DOTALL) for each in (text, text.strip()))
     except re.error:
         return True
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _right_texts(request: Request, generation: Generation, decoded: Decoded, facts: Facts) -> list[str]:

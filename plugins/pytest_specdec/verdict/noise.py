@@ -1,12 +1,9 @@
 """The noise of the target's own decoding, measured and not guessed, and what a verdict against it could have found.
 
-Adding the same numbers in another order rounds otherwise, and near a tie the rounding decides. The calibration shows
-how near and how often. Gaps are counted in ULPs at each token's own top logit. Two questions are asked apart: is one
-token further off than rounding goes (`NoiseFloor.bound`), and do near-ties come more often than verification in the
-same shape makes them (`NearTies`)? All gates of a session together keep one level (`level_of_gate`).
-
-What could have been found (`Sensitivity`) are the smallest faults that would have turned this very sample red, planted
-on paper: the target's argmax is replaced by its runner-up, whose distance the rating has told, and judged again.
+Adding the same numbers in another order rounds otherwise, and near a tie the rounding decides. Gaps are counted in ULPs
+at each token's own top logit. Two questions are asked apart: is one token further off than rounding goes
+(`NoiseFloor.bound`), and do near-ties come more often than in the calibration (`NearTies`)? What could have been found
+(`Sensitivity`) is planted on paper: the argmax is replaced by its runner-up, and judged again.
 """
 
 from __future__ import annotations

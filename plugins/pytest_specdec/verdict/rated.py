@@ -1,14 +1,9 @@
 """Each measured token as the target rates it: where it lies in the target's distribution, and its log-probability.
 
 The target's logits become probabilities by the request's own temperature and filters, and are joined in a few cells:
-the likeliest token, and then the others by how much of the probability lies on likelier ones. That is the rank of a
-token by mass, as in a probability integral transform. Tokens at the edge of a filter, where rounding may decide, are
-left out.
-
-Log-probabilities that an engine returns are held against the target's own: one for each token, of that token, and no
-other number. They shape no choice, so ids can be right and these be 0, missing, or another token's. The target rates
-prompt and answer in one pass; its highest logits give a token's log-probability but for what the tokens not told may
-weigh.
+the likeliest token, and then the others by how much of the probability lies on likelier ones. Tokens at the edge of a
+filter, where rounding may decide, are left out. Log-probabilities that an engine returns are held against the target's
+own, since ids can be right and these be 0, missing, or another token's.
 """
 
 from __future__ import annotations

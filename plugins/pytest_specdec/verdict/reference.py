@@ -1,11 +1,8 @@
 """The reference: target-only greedy decoding of a workload, measured once, calibrated, and kept for the session.
 
-A speculative engine is compared with the target alone on the same workload. The calibration runs here too, before any
-speculative engine is judged: the target at batch 1 and at the workload's concurrency, each output rescored by the
-target itself. How often rounding decides depends on the shape of a step, and a step of verification has γ + 1 tokens of
-each sequence. So the target verifies its own output in such steps as well, all drafts right by construction; where an
-engine cannot be asked to, it decodes as many sequences at once as such a step has rows. A sample of the answers is
-rated: what equals the target's own answer needs no rating to pass, and what differs from it is rated in any case.
+The target decodes at batch 1 and at the workload's concurrency, and rates a sample of both outputs itself. How often
+rounding decides depends on the shape of a step, so the target also verifies its own output in steps of γ + 1 tokens;
+where an engine cannot be asked to, it decodes as many sequences at once as such a step has rows.
 """
 
 from __future__ import annotations

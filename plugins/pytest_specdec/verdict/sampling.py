@@ -1,18 +1,12 @@
 """The verdict for sampling: at a temperature above 0, is the output distributed as the target's own samples are?
 
-Speculative sampling promises more than similar text: every token has exactly the target's distribution, given the
-tokens before it. Two things test that. Every token that was measured is rated by the target (`rated`), and all of them
-together are held against what the target lets expect (`sampling_evidence`). And here one prompt is sampled again and
-again, each time with a seed of its own: at each position that a step can reach, the tokens that followed the most
-frequent prefixes are compared with the target's by a G-test (`sampling_statistics`).
+Every token that was measured is rated by the target (`rated`, `sampling_evidence`). Here one prompt is sampled again
+and again, each time with a seed of its own: at each position that a step can reach, the tokens that followed the most
+frequent prefixes are compared with the target's by a G-test (`sampling_statistics`), with the target's distribution
+itself or with samples of it. The prefixes are settled by the target's side only, before the engine's samples are read.
 
-A batch is drawn and compared, until the question is settled either way. What an engine's samples are compared with is
-the target's distribution itself, or samples of the target alone. Which prefixes are looked at is settled by the
-target's side only, and before any of the engine's samples is read.
-
-At each look every position is tested over its prefixes together, and the p-values are corrected over the positions
-(Holm). One that falls below the look's share of the level settles it: different. If none does, and each position would
-have shown the stated difference with the stated power at this very look, that settles it too: consistent. When the
+A batch is drawn and compared, until a p-value, corrected over the positions (Holm), falls below the look's share of the
+level (different), or each position would have shown the stated difference with the stated power (consistent). When the
 samples run out before, nothing is decided, which is no pass.
 """
 
@@ -22,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import cache
 from math import exp, fsum, sqrt
 from typing import Any, TypeAlias
@@ -30,6 +23,7 @@ from typing import Any, TypeAlias
 from pytest_specdec.engines.engine import Engine, one_pass
 from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Speculation
+from pytest_specdec.verdict.equivalence import Outcome
 from pytest_specdec.verdict.rated import MOST
 from pytest_specdec.verdict.sampling_statistics import (
     Comparison,
@@ -248,24 +242,11 @@ def joint_p_value(comparisons: Sequence[Comparison]) -> float:
     return tail(sum(each.statistic for each in comparisons), sum(each.dof for each in comparisons))
 
 
-class SamplingOutcome(str, Enum):
-    """What a sampling verdict says. Only the first passes."""
-
-    CONSISTENT = "consistent"
-    DIFFERENT = "different"
-    UNDECIDABLE = "undecidable"
-
-    @property
-    def passes(self) -> bool:
-        """Whether a gate may be green on it."""
-        return self is SamplingOutcome.CONSISTENT
-
-
 @dataclass(frozen=True)
 class SamplingVerdict:
     """The judgement at the last look. `samples`: drawn from the engine; `look`: how many looks were taken."""
 
-    outcome: SamplingOutcome
+    outcome: Outcome
     positions: tuple[PositionFinding, ...]
     samples: int
     look: int
@@ -298,13 +279,9 @@ class SamplingVerdict:
 
     def in_words(self) -> str:
         """The verdict as a message: the outcome, its reason, and a line for each position."""
-        reasons = {
-            SamplingOutcome.CONSISTENT: self.power_statement,
-            SamplingOutcome.DIFFERENT: self._difference,
-            SamplingOutcome.UNDECIDABLE: self._shortage,
-        }
-        positions = (position.in_words() for position in self.positions)
-        return "\n".join([f"{self.outcome.value}: {reasons[self.outcome]()}", *positions])
+        differs = self.outcome is Outcome.DIFFERENT
+        reason = self.power_statement() if self.passes else self._difference() if differs else self._shortage()
+        return "\n".join([f"{self.outcome.value}: {reason}", *(position.in_words() for position in self.positions)])
 
     def _difference(self) -> str:
         worst = self.worst
@@ -341,14 +318,11 @@ def judge_sampling(draw: Draw, target: Target, plan: SamplingPlan) -> SamplingVe
         tally.draw(draw, plan.engine_seeds(look))
         compared = [tuple(target.compare(prefix, tally.after(prefix)) for prefix in prefixes) for prefixes in positions]
         findings = _findings(compared, plan)
-        outcome = SamplingOutcome.UNDECIDABLE
         if any(position.p_holm <= plan.level_of_look for position in findings):
-            outcome = SamplingOutcome.DIFFERENT
-        elif all(position.power >= plan.power for position in findings):
-            outcome = SamplingOutcome.CONSISTENT
-        if outcome is not SamplingOutcome.UNDECIDABLE:
-            break
-    return SamplingVerdict(outcome, findings, tally.samples, look, plan)
+            return SamplingVerdict(Outcome.DIFFERENT, findings, tally.samples, look, plan)
+        if all(position.power >= plan.power for position in findings):
+            return SamplingVerdict(Outcome.CONSISTENT, findings, tally.samples, look, plan)
+    return SamplingVerdict(Outcome.UNDECIDABLE, findings, tally.samples, look, plan)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -1,11 +1,9 @@
 """The evidence in all measured tokens together, by betting, and what it would have found.
 
-Before each token a bet is placed that it will fall beyond a cell; the target's own probability sets the price, so that
-the stake can only stay the same on average if the engine samples as the target does (a test martingale). Many such bets
-run side by side: at several odds, beyond each cell, over all tokens and over those of one place in the burst, one
-prompt, one round or one stretch of the answer. Their average is an e-value: by Ville's inequality it reaches 1/level
-with a chance of `level` at most, whatever the bets have in common and however many tokens there are. Prices allow for
-rounding: each is the worst that the stated rounding can make it.
+Before each token a bet is placed that it will fall beyond a cell, at the target's own price, so that the stake stays
+the same on average if the engine samples as the target does (a test martingale). The average of many such bets is an
+e-value: by Ville's inequality it reaches 1/level with a chance of `level` at most, whatever they have in common. Each
+price is the worst that the stated rounding can make it.
 """
 
 from __future__ import annotations
@@ -17,8 +15,8 @@ from itertools import islice
 from math import exp, log, sqrt
 from typing import TYPE_CHECKING, Any
 
+from pytest_specdec.verdict.equivalence import Outcome
 from pytest_specdec.verdict.rated import CELLS, Place, Rated, Unrated
-from pytest_specdec.verdict.sampling import SamplingOutcome
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -196,12 +194,12 @@ class RatedVerdict:
         return next((each.place for each in self.unrated if each.impossible), None)
 
     @property
-    def outcome(self) -> SamplingOutcome:
+    def outcome(self) -> Outcome:
         """Different, or nothing found; undecidable where the target is not as it rates itself."""
         if self._no_numbers or self.target_strays:
-            return SamplingOutcome.UNDECIDABLE
+            return Outcome.UNDECIDABLE
         found = self._impossible is not None or self.evidence.convicts
-        return SamplingOutcome.DIFFERENT if found else SamplingOutcome.CONSISTENT
+        return Outcome.DIFFERENT if found else Outcome.CONSISTENT
 
     @cached_property
     def detects(self) -> float | None:

@@ -1,12 +1,8 @@
 """The plan of a sampling verdict, what was counted, and the tests of it.
 
-The plan says what difference is to be found, how surely, and at which cost at most, before the first sample is drawn.
 Samples come in equal batches, and after each one is a look at all of them. Every look may spend the same share of the
-level, so the false alarms of all looks together stay below it, whatever the looks have in common (Bonferroni), and a
-clean engine may be let go at the first look that sees enough.
-
-The tally counts how often each token followed each prefix. A table of those counts, against the target's distribution
-or samples, is tested by the G-test, and what a test can see is its power by the noncentral χ² distribution.
+level (Bonferroni), and a clean engine may be let go at the first look that sees enough. Counts are tested by the
+G-test; what a test can see is its power by the noncentral χ² distribution.
 """
 
 from __future__ import annotations

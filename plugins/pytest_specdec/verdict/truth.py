@@ -1,13 +1,9 @@
 """Known truth: what a constructed target must emit is known without an engine, so a fault of both arms is seen too.
 
-Where the truth is known, each answer is held against it, whatever the arms say of each other and whatever the
-calibration showed. An answer that differs is divergent, and it is told which arms are wrong. Where nothing is known,
-the reason is told.
-
-A fault in the drafter's own state (its KV cache, its positions, the hidden states that it is given) changes no token:
-the target rejects what is wrong, and acceptance falls. Where target and drafter are constructed, the counters of each
-round are foretold exactly, as the engine counts them, and every round is held against them. No claim is made where the
-engine drafted less than it was asked for, or where it is not known how it counts.
+Each answer is held against it, whatever the arms say of each other. A fault in the drafter's own state changes no
+token: the target rejects what is wrong, and acceptance falls. Where target and drafter are constructed, the counters of
+each round are foretold exactly, and held against them; no claim is made where the engine drafted less than it was asked
+for, or where it is not known how it counts.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """A verdict in words, with hints, and as the record has it.
 
 A red gate tells what differs, where, by how much, against which floor, what stands near it, and what to try. What
-stands near a finding is a hint, and no part of the verdict. Speculative decoders break at edges: inside a step, at a
-cache block, at a prefill chunk, near the end of the context, on a warm prefix cache, under sampling fields that only
-some tokens see.
+stands near a finding is a hint, and no part of the verdict: speculative decoders break at edges.
 """
 
 from __future__ import annotations

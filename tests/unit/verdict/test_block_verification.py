@@ -17,8 +17,8 @@ from scipy.stats import binom
 from tests.unit.verdict.test_sampling_evidence import DECIDED, HERE, ranking
 from tests.unit.verdict.test_sampling_verdict import DRAFTER, PROMPT_END, TARGET
 
+from pytest_specdec.verdict.equivalence import Outcome
 from pytest_specdec.verdict.rated import Place, Rated, rate
-from pytest_specdec.verdict.sampling import SamplingOutcome
 from pytest_specdec.verdict.sampling_evidence import RatedVerdict
 
 GAMMA, TEMPERATURE = 4, 1.2
@@ -113,4 +113,4 @@ def test_it_accepts_more_than_token_by_token() -> None:
 @pytest.mark.parametrize("fault", [Blocks(until_rejected=True), Blocks(from_target=True)], ids=str)
 def test_a_wrong_block_verification_is_different(fault: Blocks) -> None:
     """The acceptance of another method, and another residual."""
-    assert fault.verdict(1, 600).outcome is SamplingOutcome.DIFFERENT
+    assert fault.verdict(1, 600).outcome is Outcome.DIFFERENT

@@ -18,6 +18,7 @@ from scipy.stats import binom
 from tests.unit.verdict.test_sampling_verdict import FAULTS, GAMMA, PROMPT_END, RIGHT, TARGET, Loop
 
 from pytest_specdec.generation import Chunk, Generation, Ranking, Run
+from pytest_specdec.verdict.equivalence import Outcome
 from pytest_specdec.verdict.rated import (
     CELLS,
     Place,
@@ -29,7 +30,6 @@ from pytest_specdec.verdict.rated import (
     rate_answer,
     rate_rounds,
 )
-from pytest_specdec.verdict.sampling import SamplingOutcome
 from pytest_specdec.verdict.sampling_evidence import FAMILIES, LEVEL, Evidence, RatedVerdict
 from pytest_specdec.workloads.workload import Request
 
@@ -188,7 +188,7 @@ def test_hundreds_of_sound_engines_are_green() -> None:
 def test_every_fault_of_the_loop_is_found(fault: Loop) -> None:
     """In 2000 answers of four tokens; the bonus token is told by its place."""
     verdict = RatedVerdict.of(rounds(fault, 1, 2000), repeats=False)
-    assert verdict.outcome is SamplingOutcome.DIFFERENT
+    assert verdict.outcome is Outcome.DIFFERENT
     assert verdict.in_words().startswith("different: measured tokens are not distributed as the target's; ")
 
 
@@ -275,7 +275,7 @@ def test_so_few_tokens_that_nothing_is_seen_are_no_matter_of_rounding(tokens: in
 
 def test_nothing_is_seen_where_nothing_was_rated() -> None:
     verdict = RatedVerdict.of([], repeats=False)
-    assert (verdict.outcome, verdict.detects, verdict.sees(0.9)) == (SamplingOutcome.CONSISTENT, None, False)
+    assert (verdict.outcome, verdict.detects, verdict.sees(0.9)) == (Outcome.CONSISTENT, None, False)
     assert verdict.statement() == "in 0 measured tokens no difference of distribution would have been found with 95%"
 
 
@@ -290,7 +290,7 @@ def test_rounds_that_a_seed_repeats_are_no_further_evidence() -> None:
 def test_one_impossible_token_is_enough() -> None:
     """And is told with its place."""
     verdict = RatedVerdict.of([*simulated(50, 0.64, 0), Unrated(Place(1, 2, 3, 0), impossible=True)], repeats=False)
-    assert verdict.outcome is SamplingOutcome.DIFFERENT
+    assert verdict.outcome is Outcome.DIFFERENT
     assert "token 3 of request 2, round 1 has no probability" in verdict.in_words()
 
 
@@ -304,9 +304,9 @@ def test_a_few_tokens_that_are_next_to_impossible_are_enough() -> None:
 
 def test_a_target_that_is_not_as_it_rates_itself_decides_nothing() -> None:
     found = RatedVerdict(Evidence(simulated(2000, 0.64, 0, shift=0.2)))
-    assert found.outcome is SamplingOutcome.DIFFERENT
-    assert replace(found, target_strays=True).outcome is SamplingOutcome.UNDECIDABLE
+    assert found.outcome is Outcome.DIFFERENT
+    assert replace(found, target_strays=True).outcome is Outcome.UNDECIDABLE
     assert "the target alone does not sample as it rates" in replace(found, target_strays=True).in_words()
     no_numbers = RatedVerdict.of([Unrated(HERE, nan=True)], repeats=False)
-    assert no_numbers.outcome is SamplingOutcome.UNDECIDABLE
+    assert no_numbers.outcome is Outcome.UNDECIDABLE
     assert no_numbers.in_words() == "undecidable: the target's own logits are not numbers"

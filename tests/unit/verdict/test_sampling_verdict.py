@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from pytest_specdec.record import to_json
+from pytest_specdec.verdict.equivalence import Outcome
 from pytest_specdec.verdict.sampling import (
     KnownTarget,
     SampledTarget,
-    SamplingOutcome,
     SamplingVerdict,
     Target,
     judge_sampling,
@@ -102,7 +102,7 @@ def sampled_target() -> SampledTarget:
 def test_the_right_loop_is_consistent(target: type[Target]) -> None:
     """And says what it could have seen."""
     verdict = judge_sampling(RIGHT, target(), PLAN)
-    assert (verdict.outcome, verdict.passes) == (SamplingOutcome.CONSISTENT, True)
+    assert (verdict.outcome, verdict.passes) == (Outcome.CONSISTENT, True)
     assert [position.token for position in verdict.positions] == [1, 2, 3, 4]
     assert min(position.power for position in verdict.positions) >= PLAN.power
     assert verdict.in_words().startswith(
@@ -115,7 +115,7 @@ def test_the_right_loop_is_consistent(target: type[Target]) -> None:
 def test_every_fault_of_the_loop_is_different(fault: Loop, target: type[Target]) -> None:
     """None of them shows at the first token, which comes from the prompt's own pass."""
     verdict = judge_sampling(fault, target(), PLAN)
-    assert (verdict.outcome, verdict.passes) == (SamplingOutcome.DIFFERENT, False)
+    assert (verdict.outcome, verdict.passes) == (Outcome.DIFFERENT, False)
     assert verdict.worst.token > 1
     assert verdict.positions[0].p_holm > PLAN.level_of_look
     assert verdict.in_words().startswith(f"different: token {verdict.worst.token} is not distributed as the target's")
@@ -126,7 +126,7 @@ def test_a_wrong_bonus_shows_at_the_bonus_token_only() -> None:
     """So the longest prefix must be γ + 1 tokens long."""
     fault = FAULTS["bonus from the drafter"]
     short = SamplingPlan(samples=8000, depth=GAMMA)
-    assert judge_sampling(fault, known_target(), short).outcome is SamplingOutcome.CONSISTENT
+    assert judge_sampling(fault, known_target(), short).outcome is Outcome.CONSISTENT
     assert judge_sampling(fault, known_target(), PLAN).worst.token == GAMMA + 2
 
 
@@ -140,14 +140,14 @@ def test_another_temperature_is_different_from_the_first_token_on() -> None:
     """Squared probabilities are half the temperature."""
     colder = TARGET**2 / (TARGET**2).sum(axis=1, keepdims=True)
     verdict = judge_sampling(Loop(colder, colder, lenience=0.0, target=colder), known_target(), PLAN)
-    assert verdict.outcome is SamplingOutcome.DIFFERENT
+    assert verdict.outcome is Outcome.DIFFERENT
     assert verdict.positions[0].p_holm < PLAN.level_of_look
 
 
 def test_too_few_samples_decide_nothing() -> None:
     """The message says how surely the difference would have been found; more samples do."""
     verdict = judge_sampling(RIGHT, known_target(), SamplingPlan.for_gamma(GAMMA, samples=800))
-    assert (verdict.outcome, verdict.passes, verdict.look) == (SamplingOutcome.UNDECIDABLE, False, 4)
+    assert (verdict.outcome, verdict.passes, verdict.look) == (Outcome.UNDECIDABLE, False, 4)
     assert f"with probability {verdict.weakest.power:.3f} only, not 0.9, in 800 samples" in verdict.in_words()
     assert judge_sampling(RIGHT, known_target(), SamplingPlan.for_gamma(GAMMA, samples=4000)).passes
 
@@ -156,14 +156,14 @@ def test_a_distribution_without_spread_cannot_be_tested() -> None:
     """Sampling that always gives one token is greedy decoding, which the equivalence verdict judges."""
     certain = KnownTarget(lambda prefix: [1.0, 0.0])
     verdict = judge_sampling(lambda seeds: [(0,) * PLAN.tokens] * len(seeds), certain, PLAN)
-    assert verdict.outcome is SamplingOutcome.UNDECIDABLE
+    assert verdict.outcome is Outcome.UNDECIDABLE
     assert "token 1 cannot be tested" in verdict.in_words()
 
 
 def test_a_power_that_is_reached_early_saves_the_rest() -> None:
     """A clean engine costs no more samples than the stated power takes."""
     verdict = judge_sampling(RIGHT, known_target(), SamplingPlan.for_gamma(GAMMA, samples=40_000, looks=8))
-    assert (verdict.outcome, verdict.look, verdict.samples) == (SamplingOutcome.CONSISTENT, 1, 5000)
+    assert (verdict.outcome, verdict.look, verdict.samples) == (Outcome.CONSISTENT, 1, 5000)
 
 
 def test_the_same_plan_gives_the_same_verdict() -> None:
@@ -216,7 +216,7 @@ def gates(shares: Sequence[float], power: float, samples: int) -> list[SamplingV
 def test_false_alarms_stay_below_the_level_over_all_looks_and_positions() -> None:
     """500 faultless engines, all four looks taken; without the corrections, far more would be called different."""
     verdicts = gates(HALF, power=0.9999, samples=240)
-    alarms = sum(verdict.outcome is SamplingOutcome.DIFFERENT for verdict in verdicts)
+    alarms = sum(verdict.outcome is Outcome.DIFFERENT for verdict in verdicts)
     assert max(verdict.look for verdict in verdicts) == 4
     assert binom.ppf(1e-4, RUNS, 0.03) <= alarms <= binom.ppf(1 - 1e-4, RUNS, 0.1)
     assert sum(map(alarms_uncorrected, range(100))) > binom.ppf(1 - 1e-4, 100, 0.1)
@@ -245,5 +245,5 @@ def one_look(plan: SamplingPlan, upto: int) -> SamplingPlan:
 def test_the_stated_difference_is_found_as_often_as_stated() -> None:
     """500 faulty engines, a total variation of 0.15 at both tokens; those that pass or run dry are misses."""
     verdicts = gates((0.35, 0.3, 0.35), power=0.9, samples=800)
-    found = sum(verdict.outcome is SamplingOutcome.DIFFERENT for verdict in verdicts)
+    found = sum(verdict.outcome is Outcome.DIFFERENT for verdict in verdicts)
     assert found >= binom.ppf(1e-4, RUNS, 0.9)
