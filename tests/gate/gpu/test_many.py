@@ -1,0 +1,42 @@
+"""On a GPU: what many requests at once lose to an engine's settings and to the load, and not to speculation.
+
+vLLM captures CUDA graphs of up to 512 tokens; a step of 128 requests has 640 with γ = 4. And where all answers are as
+long as each other, those of the target alone end together and the next prompts are read in one step; with speculation
+each ends by itself, and its place is filled in a step of its own, which is no decoding step of a graph. So here graphs
+reach the largest step, beside those by default, and answers have lengths of their own, as a user's have.
+"""
+
+import pytest
+
+MEMORY = "memory=48"
+RESIDENT = {"enable_sleep_mode": False, "gpu_memory_utilization": 0.42, "max_num_seqs": 256}
+LARGER_GRAPHS = RESIDENT | {"compilation_config": {"max_cudagraph_capture_size": 1280}}  # 256 · (4 + 1)
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.thorough,
+    pytest.mark.engine("vllm"),
+    pytest.mark.specdec(
+        target=f"constructed:llama-8b?{MEMORY}",
+        draft=f"constructed:llama-8b:eagle?{MEMORY}&alpha=0.8",
+        method="eagle",
+        gamma=(4, 2),
+        max_model_len=2048,
+        scenario=["scenarios/gpu/many.toml", "scenarios/gpu/lengths.toml"],
+    ),
+]
+
+
+@pytest.mark.specdec(options=LARGER_GRAPHS)
+def test_graphs_for_the_largest_step(specdec, vllm_spec, scenario):
+    """Of both arms."""
+    assert specdec(vllm_spec, scenario).verdict.known_truth.wrong.value == 0
+
+
+@pytest.mark.specdec(options=RESIDENT)
+def test_graphs_by_default(specdec, vllm_spec, scenario):
+    """The same in the same session; where a step is larger than the largest graph the record warns of it."""
+    record = specdec(vllm_spec, scenario)
+    assert record.verdict.known_truth.wrong.value == 0
+    larger = record.workload.concurrency * (record.asked.gamma + 1) > 512
+    assert larger == any("CUDA graphs end at" in each for each in record.warnings)
