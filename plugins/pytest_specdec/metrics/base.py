@@ -92,6 +92,8 @@ def target_alone_part(base: Base | None) -> TargetAlonePart:
         rounds=base.order,
         drift=Figure(base.drift.ratio if base.drift else None, FEW_FOR_DRIFT),
         joules_per_token=energy.joules_per_token,
+        prefill_joules_per_prompt_token=energy.prefill_joules_per_prompt_token,
+        decode_joules_per_output_token=energy.decode_joules_per_output_token,
         energy_flags=energy.flags,
         latency=latency_part(base.rounds),
     )

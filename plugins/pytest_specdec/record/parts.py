@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Any
 
-from pytest_specdec.record.figure import NO_VALUES, NOTHING, Figure, Part, Spread
+from pytest_specdec.record.figure import NO_VALUES, NOT_MEASURED, NOTHING, Figure, Part, Spread
 
 Counts = Mapping[str, int]
 Interval = tuple[float, float]
@@ -380,6 +380,8 @@ class TargetAlonePart(Part):
     rounds: Annotated[str | None, "how its rounds stand to these: alternated, or before; in older runs both"] = None
     drift: Annotated[Figure[float], "its last over its first round's rate, by a line through them"] = NOTHING
     joules_per_token: Annotated[Figure[float], "J/token", "what `energy.joules_per_token` is divided by"] = NOTHING
+    prefill_joules_per_prompt_token: Annotated[Figure[float], "J/token", "as in `energy`"] = NOTHING
+    decode_joules_per_output_token: Annotated[Figure[float], "J/token", "as in `energy`"] = NOTHING
     energy_flags: Annotated[tuple[str, ...], "what speaks against that"] = ()
     latency: Annotated[LatencyPart, "of its tokens in those rounds"] = LatencyPart()
 
@@ -459,6 +461,12 @@ class EnergyPart(Part):
     joules: Annotated[Figure[float], "J", "over the rounds"] = NOTHING
     joules_per_token: Annotated[Figure[float], "J/token", "over delivered tokens"] = NOTHING
     net_joules_per_token: Annotated[Figure[float], "J/token", "the same above idle"] = NOTHING
+    prefill_joules_per_prompt_token: Annotated[
+        Figure[float], "J/token", "of prefill alone, over the tokens of the prompts; where phases do not overlap"
+    ] = NOTHING
+    decode_joules_per_output_token: Annotated[
+        Figure[float], "J/token", "of decode alone, over the tokens that came after each request's first"
+    ] = NOTHING
     over_target: Annotated[
         Figure[float], "`joules_per_token` over `target_alone.joules_per_token`; below 1 saves energy"
     ] = NOTHING
@@ -474,6 +482,18 @@ class EnergyPart(Part):
     temperature_celsius: Annotated[Mapping[str, Mapping[str, int]], "°C", "first and highest, for each GPU"] = empty()
     flags: Annotated[tuple[str, ...], "what speaks against the figures"] = ()
     series: Annotated[Figure[str], "the file with samples of the engine's GPUs"] = NOTHING
+
+    @property
+    def phases_in_words(self) -> tuple[str, ...]:
+        """What a token costs in either phase, or why that is not known; nothing where no energy is."""
+        phases = (
+            (self.prefill_joules_per_prompt_token, "a prompt token in prefill"),
+            (self.decode_joules_per_output_token, "an output token in decode"),
+        )
+        known = [f"{each.value:.3g} {what}" for each, what in phases if each.value is not None]
+        why = dict.fromkeys(each.reason or "" for each, _ in phases if each.value is None)
+        told = (*known, *(f"not apart: {reason}" for reason in why if not known))
+        return told if self.joules.value is not None and NOT_MEASURED not in why else ()
 
 
 class MemoryPart(Part):

@@ -318,14 +318,18 @@ def _on(record: Record) -> str:
 
 
 def gate_notes(records: Iterable[Record]) -> list[str]:
-    """What each gate's time was spent on, and what its answers went through; of older records nothing is known."""
+    """What each gate's time was spent on, what its answers went through, and what a token cost in either phase.
+
+    Of older records nothing is known.
+    """
     ordered = sorted(records, key=_order)
     told = (("time", record, _times(record)) for record in ordered)
     met = (("exercised", record, _exercised(record)) for record in ordered)
+    cost = (("J/token", record, record.energy.phases_in_words) for record in ordered if record.judged)
     return [
         f"{kind}: {record.asked.scenario}, {record.workload.concurrency} at once, {_label(record)}"
         f"{f' γ={record.asked.gamma}' if record.asked.gamma else ''}: {', '.join(words)}"
-        for kind, record, words in (*told, *met)
+        for kind, record, words in (*told, *met, *cost)
         if words
     ]
 

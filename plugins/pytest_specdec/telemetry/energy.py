@@ -36,6 +36,7 @@ from pytest_specdec.telemetry.meter import (
     Meter,
     MeterFault,
     NoMeter,
+    OfTime,
     Sleep,
     Subject,
     Ticker,
@@ -47,6 +48,7 @@ from pytest_specdec.telemetry.nvml import Device, GpuWatch, PowerMeter
 
 if TYPE_CHECKING:
     from pytest_specdec.engines.engine import Engine
+    from pytest_specdec.metrics.phases import Trace
 
 NVML_COUNTER = "nvml counter"
 IsOurs = Callable[[int], bool]
@@ -72,6 +74,11 @@ class Instruments:
     sleep: Sleep = time.sleep
     ticker: MakeTicker = Ticker
 
+    @property
+    def of_time(self) -> OfTime:
+        """Those that any meter needs."""
+        return OfTime(self.clock, self.sleep, self.ticker)
+
 
 def meter_for(engine: Engine) -> Meter:
     """The meter of a loaded engine."""
@@ -88,7 +95,7 @@ def local_meter(subject: Subject, instruments: Instruments) -> Meter:
     try:
         if subject.device == "cpu":
             counters = packages(instruments.powercap)
-            return CounterMeter(RAPL, counters, Watch([WHOLE_PACKAGE]), instruments.clock, instruments.sleep)
+            return CounterMeter(RAPL, counters, Watch([WHOLE_PACKAGE]), instruments.of_time)
         return _gpu_meter(subject, instruments)
     except MeterFault as fault:
         return NoMeter(str(fault))
@@ -100,10 +107,10 @@ def _gpu_meter(subject: Subject, instruments: Instruments) -> Meter:
     watch = GpuWatch(devices, at_home, [] if is_ours else [HIDDEN], instruments.ticker)
     if all(device.has_energy_counter() for device in devices):
         counters = [Counter(device.uuid, device.millijoules, 1e-3) for device in devices]
-        return CounterMeter(NVML_COUNTER, counters, watch, instruments.clock, instruments.sleep)
+        return CounterMeter(NVML_COUNTER, counters, watch, instruments.of_time)
     if all(device.instant_watts() is not None for device in devices):
         watts = {device.uuid: device.watts for device in devices}
-        return PowerMeter(watts, watch, instruments.clock, instruments.sleep, instruments.ticker)
+        return PowerMeter(watts, watch, instruments.of_time)
     raise MeterFault("NVML gives neither an energy counter nor instant power for the engine's GPUs")
 
 
@@ -188,6 +195,9 @@ class RemoteMeter(Meter):
 
     def each_round(self) -> Sequence[float]:
         return self._call("each_round") or ()
+
+    def traces(self) -> Sequence[Trace]:
+        return self._call("traces") or ()
 
     def stop(self, tokens: int) -> EnergyPart:
         result = self._call("stop", tokens)

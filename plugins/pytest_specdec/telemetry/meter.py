@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_specdec.engines.process_group import is_member
 from pytest_specdec.record import Figure, missing
@@ -30,6 +30,7 @@ from pytest_specdec.record.parts import EnergyPart
 
 if TYPE_CHECKING:
     from pytest_specdec.engines.engine import Engine
+    from pytest_specdec.metrics.phases import Trace
 
 
 class Ticker:
@@ -143,6 +144,15 @@ def missing_energy(reason: str, flags: Sequence[str] = ()) -> EnergyPart:
 Clock = Callable[[], float]
 Sleep = Callable[[float], None]
 
+
+class OfTime(NamedTuple):
+    """What tells a meter the time, lets it pass, and acts at an interval."""
+
+    clock: Clock
+    sleep: Sleep
+    ticker: MakeTicker
+
+
 IDLE_SECONDS = 1.0
 
 
@@ -218,6 +228,10 @@ class Meter:
         """Joules of each round that ended; none where they are not known."""
         return ()
 
+    def traces(self) -> Sequence[Trace]:
+        """How the energy of each device grew over each round that ended; none where it is not known."""
+        return ()
+
     def stop(self, tokens: int) -> EnergyPart:
         """The record's `energy`; `tokens`: delivered token ids over all rounds."""
         raise NotImplementedError
@@ -236,14 +250,15 @@ class NoMeter(Meter):
 class RoundsMeter(Meter, ABC):
     """What the meters here share: the sums over rounds, a watch, and the first fault, which leaves no figure."""
 
-    def __init__(self, watch: Watch, clock: Clock, sleep: Sleep) -> None:
+    def __init__(self, watch: Watch, time: OfTime) -> None:
         """`watch` looks for what speaks against the figures."""
-        self._watch, self._clock, self._sleep = watch, clock, sleep
+        self._watch, self._clock, self._sleep = watch, time.clock, time.sleep
         self._reset()
 
     def _reset(self) -> None:
         self._joules = self._seconds = 0.0
         self._each_round: list[float] = []
+        self._traces: list[Trace] = []
         self._fault: str | None = None
 
     def _guard(self, action: Callable[[], None]) -> None:
@@ -253,7 +268,8 @@ class RoundsMeter(Meter, ABC):
             except MeterFault as fault:
                 self._fault = str(fault)
 
-    def _add(self, joules: float, seconds: float) -> None:
+    def _add(self, joules: float, seconds: float, trace: Trace) -> None:
+        self._traces.append(trace)
         self._joules += joules
         self._each_round.append(joules)
         self._seconds += seconds
@@ -263,6 +279,9 @@ class RoundsMeter(Meter, ABC):
 
     def each_round(self) -> Sequence[float]:
         return () if self._fault else tuple(self._each_round)
+
+    def traces(self) -> Sequence[Trace]:
+        return () if self._fault else tuple(self._traces)
 
     def stop(self, tokens: int) -> EnergyPart:
         self._watch.close()
@@ -279,6 +298,7 @@ class RoundsMeter(Meter, ABC):
 
 
 POLL_SECONDS = 0.001
+LOOK_SECONDS = 0.01
 STEP_LIMIT_SECONDS = 2.0
 POWERCAP = Path("/sys/class/powercap")
 RAPL = "rapl"
@@ -314,18 +334,20 @@ Steps = dict[str, Step]
 
 
 class CounterMeter(RoundsMeter):
-    """Energy over the rounds as differences of counters."""
+    """Energy over the rounds as differences of counters, and their steps within each round as it is looked at."""
 
-    def __init__(self, method: str, counters: Sequence[Counter], watch: Watch, clock: Clock, sleep: Sleep) -> None:
+    def __init__(self, method: str, counters: Sequence[Counter], watch: Watch, time: OfTime) -> None:
         """`counters`: one for each device."""
-        super().__init__(watch, clock, sleep)
+        super().__init__(watch, time)
         self._method, self._counters = method, counters
+        self._ticker = time.ticker(LOOK_SECONDS, lambda: self._guard(self._look))
 
     def _reset(self) -> None:
         super()._reset()
         self._beyond = self._step_seconds = 0.0
         self._idle: dict[str, float] = {}
         self._before: Steps = {}
+        self._within: dict[str, list[Step]] = {}
         self._began = 0.0
 
     def start(self) -> None:
@@ -334,13 +356,20 @@ class CounterMeter(RoundsMeter):
 
     def begin_round(self) -> None:
         self._guard(lambda: setattr(self, "_before", self._next_steps()))
+        self._within = {name: [step] for name, step in self._before.items()}
         self._watch.begin()
         self._began = self._clock()
+        self._ticker.start()
 
     def end_round(self) -> None:
         ended = self._clock()
+        self._ticker.stop()
         self._watch.end()
         self._guard(lambda: self._add_round(ended - self._began))
+
+    def stop(self, tokens: int) -> EnergyPart:
+        self._ticker.stop()
+        return super().stop(tokens)
 
     def _reading(self) -> Reading:
         uncertain = self._beyond + 2 * len(self._each_round) * POLL_SECONDS
@@ -366,13 +395,27 @@ class CounterMeter(RoundsMeter):
         self._step_seconds = max((last[name].at_s - first[name].at_s) / steps for name in first)
 
     def _add_round(self, seconds: float) -> None:
-        after, joules = self._next_steps(), 0.0
+        after = self._next_steps()
         beyond = {name: after[name].at_s - step.at_s - seconds for name, step in self._before.items()}
+        trace: list[list[tuple[float, float]]] = []
         for counter in self._counters:
             name, idle = counter.name, self._idle[counter.name] * beyond[counter.name]
-            joules += counter.joules(self._before[name].count, after[name].count) - idle
-        self._add(joules, seconds)
+            own = counter.joules(self._before[name].count, after[name].count) - idle
+            trace.append([(0.0, 0.0), *self._steps_within(counter, seconds), (seconds, own)])
+        self._add(sum(points[-1][1] for points in trace), seconds, trace)
         self._beyond += max(beyond.values())
+
+    def _steps_within(self, counter: Counter, seconds: float) -> list[tuple[float, float]]:
+        first, *steps = self._within[counter.name]
+        told = ((step.at_s - self._began, counter.joules(first.count, step.count)) for step in steps)
+        return [(at_s, joules) for at_s, joules in told if 0 < at_s < seconds]
+
+    def _look(self) -> None:
+        """Note each step of a counter within the round."""
+        for counter in self._counters:
+            count, steps = counter.read(), self._within[counter.name]
+            if count != steps[-1].count:
+                steps.append(Step(self._clock(), count))
 
     def _next_steps(self) -> Steps:
         """The next change of every counter. Raises MeterFault if one does not come."""

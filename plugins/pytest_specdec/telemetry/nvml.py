@@ -14,18 +14,17 @@ later, GA100 excepted) is never used.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 from pytest_specdec.record.parts import EnergyPart
 from pytest_specdec.telemetry.meter import (
     IDLE_SECONDS,
-    Clock,
     MakeTicker,
     MeterFault,
+    OfTime,
     Reading,
     RoundsMeter,
-    Sleep,
     Watch,
 )
 
@@ -166,19 +165,21 @@ class GpuWatch(Watch):
 
 def integral(samples: Sequence[Sample]) -> float:
     """Joules under (second, watt) samples, by the trapezoid rule."""
-    return sum((later - earlier) * (low + high) / 2 for (earlier, low), (later, high) in pairwise(samples))
+    return sum(_pieces(samples))
+
+
+def _pieces(samples: Sequence[Sample]) -> list[float]:
+    return [(later - earlier) * (low + high) / 2 for (earlier, low), (later, high) in pairwise(samples)]
 
 
 class PowerMeter(RoundsMeter):
     """Energy over the rounds as the integral of sampled power."""
 
-    def __init__(
-        self, watts: Mapping[str, Callable[[], float]], watch: Watch, clock: Clock, sleep: Sleep, ticker: MakeTicker
-    ) -> None:
+    def __init__(self, watts: Mapping[str, Callable[[], float]], watch: Watch, time: OfTime) -> None:
         """`watts`: for each device a reading that raises MeterFault."""
-        super().__init__(watch, clock, sleep)
+        super().__init__(watch, time)
         self._watts = watts
-        self._ticker = ticker(SAMPLE_SECONDS, self._sample)
+        self._ticker = time.ticker(SAMPLE_SECONDS, self._sample)
 
     def _reset(self) -> None:
         super()._reset()
@@ -199,7 +200,9 @@ class PowerMeter(RoundsMeter):
     def end_round(self) -> None:
         joules, seconds = self._end_samples()
         self._watch.end()
-        self._add(joules, seconds)
+        grown = accumulate(_pieces(self._samples), initial=0.0)
+        times = [at_s - self._samples[0][0] for at_s, _ in self._samples]
+        self._add(joules, seconds, [list(zip(times, grown, strict=False))])
 
     def stop(self, tokens: int) -> EnergyPart:
         self._ticker.stop()
@@ -218,7 +221,7 @@ class PowerMeter(RoundsMeter):
     def _end_samples(self) -> Sample:
         self._sample()
         self._ticker.stop()
-        samples = sorted(self._samples)
+        samples = self._samples = sorted(self._samples)
         return (integral(samples), samples[-1][0] - samples[0][0]) if samples else (0.0, 0.0)
 
     def _sample(self) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 from pytest_specdec.engines.engine import Engine, collect, one_pass
 from pytest_specdec.generation import Run
 from pytest_specdec.metrics.load import paces
+from pytest_specdec.metrics.phases import with_phases
 from pytest_specdec.metrics.rounds import BY_BUDGET, BY_INTERVAL, NO_ENERGY, STEADY_SHARE, Plan, Rounds, Warmup
 from pytest_specdec.record import Figure
 from pytest_specdec.record.parts import TimesPart
@@ -172,7 +173,8 @@ class Timed:
         try:
             yield
         finally:
-            self._energy = self.meter.stop(self.so_far.tokens)
+            traces = self.meter.traces()
+            self._energy = with_phases(self.meter.stop(self.so_far.tokens), self._runs, traces)
 
 
 def _unsteady(took: list[float], plan: Plan) -> bool:

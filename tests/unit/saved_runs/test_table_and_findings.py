@@ -16,7 +16,7 @@ from pytest_specdec.report.content import notes
 from pytest_specdec.report.decision import headline
 from pytest_specdec.report.findings import change_notes, error_lines, flat, markdown, worst
 from pytest_specdec.report.gates import Gate
-from pytest_specdec.report.table import footnotes, print_table, screen_width
+from pytest_specdec.report.table import footnotes, gate_notes, print_table, screen_width
 from pytest_specdec.thresholds import Threshold
 
 PLACE = Place(test=TEST, file="test_it.py", line=7)
@@ -129,6 +129,21 @@ def test_acceptance_by_category_is_a_footnote() -> None:
     notes = footnotes([record(), record(acceptance={"by_category": [kind]})], [])
     (told,) = [note for note in notes if "category" in note]
     assert told.endswith(": math 50.0%, 2.50 tokens a step (10 requests)")
+
+
+def test_energy_by_phase_is_told_of_each_gate() -> None:
+    """One phase alone where the other is not known, why neither is, and nothing of runs without energy, or older."""
+    decode = {"joules": figure(9.0), "decode_joules_per_output_token": figure(0.9)}
+    short, mixed = ({"value": None, "reason": why} for why in ("too short to measure", "requests overlap"))
+    apart = {**decode, "prefill_joules_per_prompt_token": figure(0.02)}
+    alone = {**decode, "prefill_joules_per_prompt_token": short}
+    neither = {**decode, "prefill_joules_per_prompt_token": mixed, "decode_joules_per_output_token": mixed}
+    told = gate_notes([record(), *(record(energy=each) for each in (apart, alone, neither))])
+    assert [note.removeprefix("J/token: short, 8 at once, t bfloat16 vllm draft_model γ=3: ") for note in told] == [
+        "0.02 a prompt token in prefill, 0.9 an output token in decode",
+        "0.9 an output token in decode",
+        "not apart: requests overlap",
+    ]
 
 
 ALIAS = {"method": "mtp", "named_method": "mimo_mtp", "gamma": 3}
