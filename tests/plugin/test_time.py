@@ -135,11 +135,11 @@ METERED = """
 import random
 
 import pytest_specdec.run.session
-from pytest_specdec.telemetry.meter import Reading, RoundsMeter, Watch
+from pytest_specdec.telemetry.meter import OfTime, Reading, RoundsMeter, Watch
 
 class Scattering(RoundsMeter):
     def __init__(self, speculates):
-        super().__init__(Watch([]), None, None)
+        super().__init__(Watch([]), OfTime(None, None, None))
         self._source, self._mean, self._spread = random.Random(1), 80.0 if speculates else 100.0, 0.2 * speculates
 
     def start(self):
@@ -149,7 +149,7 @@ class Scattering(RoundsMeter):
         pass
 
     def end_round(self):
-        self._add(self._mean * self._source.lognormvariate(0.0, self._spread), 1.0)
+        self._add(self._mean * self._source.lognormvariate(0.0, self._spread), 1.0, [])
 
     def _reading(self):
         return Reading("toy", (), self._joules, self._seconds, 0.0, 0.001, 0.0, tuple(self._each_round))

@@ -87,6 +87,11 @@ class Pace:
         """Delivered tokens a step."""
         return self.tokens / self.steps
 
+    @property
+    def step_s(self) -> float:
+        """Seconds a step, all requests taken together: of four at once a quarter of what each of them sees."""
+        return self.seconds / self.steps
+
 
 def decompose(before: Pace, after: Pace) -> Decomposition:
     """The change of seconds a request as a product of three factors; each is above 1 where it made things slower.
@@ -96,7 +101,7 @@ def decompose(before: Pace, after: Pace) -> Decomposition:
     """
     length = (after.tokens / after.requests) / (before.tokens / before.requests)
     tokens = before.length / after.length
-    step = (after.seconds / after.steps) / (before.seconds / before.steps)
+    step = after.step_s / before.step_s
     return Decomposition(
         output_length=length, tokens_per_step=tokens, step_time=step, seconds_per_request=length * tokens * step
     )
@@ -125,7 +130,7 @@ def break_even_alpha(gamma: int, step_cost: float) -> float | None:
 
 @dataclass(frozen=True)
 class StepCost:
-    """What a step costs by its γ, in seconds or joules: `verify` once, and `draft` for each drafted token."""
+    """What a step costs by its γ, in target steps or joules: `verify` once, and `draft` for each drafted token."""
 
     verify: float
     draft: float
@@ -214,7 +219,8 @@ def speedup_part(arm: Arm, target: Arm | None, sweep: Sequence[Arm] = (), drift:
 
 def advice(model: ModelPart) -> str:
     """What the model says of a speed-up that is too low, in one sentence."""
-    predicted, alpha, cost = model.predicted.value, model.acceptance_per_token.value, model.draft_cost_ratio.value
+    predicted, alpha = model.predicted_with_verify_cost.value, model.acceptance_per_token.value
+    cost = model.draft_cost_ratio.value
     best = model.best_gamma_latency.value
     if predicted is None or alpha is None or cost is None or best is None:
         return f"the model gives no advice: {model.predicted.reason}"
@@ -235,7 +241,9 @@ def best_for(purpose: str, gamma: int) -> str:
 def _model(arm: Arm, target: Arm, arms: Sequence[Arm], speedup: float | None) -> ModelPart:
     """The model's figures, as far as they go; `arms` are fitted together."""
     alpha, step, whole = per_token(arm.rounds.speculation), target.step_s, arm.step_s
-    times = StepCost.fit([(each.gamma, each.step_s) for each in arms if each.step_s is not None])
+    before = Pace.of(target.rounds)
+    paces = [(each.gamma, Pace.of(each.rounds)) for each in arms]
+    times = StepCost.fit([(gamma, pace.step_s / before.step_s) for gamma, pace in paces if pace and before])
     why = _unpredictable(alpha, step, whole, times)
     known = replace(
         missing(ModelPart, why or NO_BREAK_EVEN),
@@ -264,20 +272,20 @@ def _unpredictable(alpha: float | None, step: float | None, whole: float | None,
 
 
 def _by_time(known: ModelPart, gamma: int, times: StepCost, speedup: float | None) -> ModelPart:
-    """What the line through the sweep tells, beside what is `known` of this γ."""
+    """What the line through the sweep tells, beside what is `known` of this γ. `times`: in target steps."""
     alpha, step = known.acceptance_per_token.value or 0.0, known.target_step_s.value or 0.0
-    predicted = expected_speedup(alpha, gamma, times.draft / step)
+    predicted = 1 / times.per_token(gamma, alpha)
     return replace(
         known,
-        draft_step_s=Figure(times.draft),
-        verify_step_s=Figure(times.verify),
-        draft_cost_ratio=Figure(times.draft / step),
-        verify_cost_ratio=Figure(times.verify / step),
-        predicted=Figure(predicted),
-        predicted_with_verify_cost=Figure(step / times.per_token(gamma, alpha)),
+        draft_step_s=Figure(times.draft * step),
+        verify_step_s=Figure(times.verify * step),
+        draft_cost_ratio=Figure(times.draft),
+        verify_cost_ratio=Figure(times.verify),
+        predicted=Figure(expected_speedup(alpha, gamma, times.draft)),
+        predicted_with_verify_cost=Figure(predicted),
         residual=Figure(None if speedup is None else speedup - predicted, NOT_TIMED),
-        best_gamma_latency=Figure(times.best_gamma(alpha, step)),
-        break_even_acceptance=Figure(break_even_alpha(gamma, times.step(gamma) / step), NO_BREAK_EVEN),
+        best_gamma_latency=Figure(times.best_gamma(alpha, 1.0)),
+        break_even_acceptance=Figure(break_even_alpha(gamma, times.step(gamma)), NO_BREAK_EVEN),
     )
 
 
@@ -302,8 +310,8 @@ def explain_in_hindsight(records: Sequence[Record]) -> list[Record]:
 
 
 def _in_hindsight(record: Record, sweep: Sequence[Record], records: Sequence[Record]) -> Record:
-    steps = [(each.asked.gamma or 0, each.speedup.model.step_s.value) for each in sweep]
-    times = StepCost.fit([(gamma, seconds) for gamma, seconds in steps if seconds])
+    changes = [(each.asked.gamma or 0, each.speedup.decomposition.value) for each in sweep]
+    times = StepCost.fit([(gamma, change.step_time) for gamma, change in changes if change is not None])
     model, gamma, gone = record.speedup.model, record.asked.gamma or 0, record.speedup.ratio.value is None
     alpha = model.acceptance_per_token.value
     if gone or times is None or model.predicted.reason != ONE_GAMMA:

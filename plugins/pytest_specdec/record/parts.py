@@ -407,7 +407,7 @@ class ModelPart(Part):
     verify_cost_ratio: Annotated[Figure[float], "a verifying step over a target step"] = NOTHING
     predicted: Annotated[Figure[float], "the speed-up that the model predicts"] = NOTHING
     predicted_with_verify_cost: Annotated[Figure[float], "the same, verifying at its measured cost"] = NOTHING
-    residual: Annotated[Figure[float], "measured less predicted"] = NOTHING
+    residual: Annotated[Figure[float], "measured less predicted, at the measured cost of verifying"] = NOTHING
     best_gamma_latency: Annotated[Figure[int], "tokens", "the γ that would be fastest; 0: not to speculate"] = NOTHING
     best_gamma_energy: Annotated[Figure[int], "tokens", "the γ that would take least energy"] = NOTHING
     break_even_acceptance: Annotated[Figure[float], "the acceptance from which this γ pays"] = NOTHING

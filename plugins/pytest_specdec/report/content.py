@@ -117,7 +117,7 @@ def _figures(gate: Gate) -> dict[str, tuple[float | None, str]]:
         "speed-up": (record.speedup.ratio.value, ".2f"),
         "at least": (interval[0], ".2f"),
         "at most": (interval[1], ".2f"),
-        "predicted": (record.speedup.model.predicted.value, ".2f"),
+        "predicted": (record.speedup.model.predicted_with_verify_cost.value, ".2f"),
         "ITL p50 (ms)": (None if inter is None else 1000 * inter, ".2f"),
         "accepted": (acceptance.rate.value, ".1%"),
         "length": (acceptance.mean_accepted_length.value, ".2f"),
@@ -159,7 +159,7 @@ def _reasons(gate: Gate) -> set[str]:
     if gate.gamma > 0:
         told |= {
             "speed-up": record.speedup.ratio,
-            "predicted": record.speedup.model.predicted,
+            "predicted": record.speedup.model.predicted_with_verify_cost,
             "over target": record.energy.over_target,
         }
     return {f"{name}: {figure.reason}" for name, figure in told.items() if figure.reason and not gate.red}

@@ -87,7 +87,9 @@ def curves(group: str, gates: Sequence[Gate]) -> list[Figure]:
 
 def speedup(group: str, gates: Sequence[Gate]) -> Figure:
     """Measured speed-up over the target alone against γ, beside the model's prediction."""
-    lines = _against_gamma(gates, "predicted", lambda record: (record.speedup.ratio, record.speedup.model.predicted))
+    lines = _against_gamma(
+        gates, "predicted", lambda of: (of.speedup.ratio, of.speedup.model.predicted_with_verify_cost)
+    )
     note = "Dashed: what the model predicts. Dotted: as fast as the target alone."
     return Figure("Speed-up against γ", group, GAMMA, "speed-up (×)", lines, level=1.0, note=note)
 

@@ -341,7 +341,7 @@ def _milliseconds(seconds: float) -> str:
 def _model(best: Candidate, by: str, arms: Sequence[Gate]) -> Iterator[str]:
     """Where the model of speculative decoding says something else than what was measured."""
     model, gain = best.gate.record.speedup.model, best.gain
-    predicted = model.predicted.value
+    predicted = model.predicted_with_verify_cost.value
     if by == "throughput" and predicted and gain.low and gain.high and not gain.low <= predicted <= gain.high:
         yield f"the performance model predicts {predicted:.2f}×, outside that interval"
     expected = (model.best_gamma_energy if by == "energy" else model.best_gamma_latency).value

@@ -87,6 +87,12 @@ def test_the_model_recovers_what_the_fake_engine_was_told() -> None:
     assert part.model.residual.value == pytest.approx(part.ratio.value - part.model.predicted.value)
 
 
+def test_what_a_step_costs_is_its_mean_over_the_rounds() -> None:
+    """Chunks come a second apart in all arms; what takes a round two and three times as long lies between them."""
+    part = speedup_part(arm(8, gamma=4, seconds=24.0), arm(8, seconds=8.0), [arm(8, gamma=2, seconds=16.0)])
+    assert (part.model.draft_cost_ratio, part.model.verify_cost_ratio) == (Figure(0.5), Figure(1.0))
+
+
 def test_the_fake_engine_tells_when_each_request_began() -> None:
     """One after another: the second waits for the first, and that is no part of its first token's time."""
     part = latency_part(fake(0).rounds)

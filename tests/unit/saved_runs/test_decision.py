@@ -47,7 +47,7 @@ def words(*records: Record, by: str = "throughput", limits: tuple[Limit, ...] = 
 
 def test_the_best_that_is_sure_is_named_with_its_price() -> None:
     """Speed-up with its interval, energy, latencies beside the target's, exactness, and what the model expects."""
-    model = {"best_gamma_latency": figure(6), "predicted": figure(3.1)}
+    model = {"best_gamma_latency": figure(6), "predicted_with_verify_cost": figure(3.1)}
     latency = {"itl_s": {"p95": 0.0066, "n": 9}, "ttft_s": {"p95": 0.021, "n": 9}}
     more = {"energy": {"over_target": figure(0.43)}, "verdict": {"counts": {"identical": 1152}}}
     best = arm(4, 2.43, 2.39, 2.47, speedup={"model": model}, latency=latency, **more)

@@ -55,7 +55,7 @@ def record(gamma: int, **changed: Any) -> Record:
         "throughput": {"tokens_per_second": figure(100.0 + gamma)},
         "speedup": {
             "ratio": figure(1.0 + gamma / 10 if speculates else None),
-            "model": {"predicted": figure(1.1 + gamma / 10 if speculates else None)},
+            "model": {"predicted_with_verify_cost": figure(1.1 + gamma / 10 if speculates else None)},
         },
         "acceptance": {
             "rate": figure(0.8 if speculates else None),
@@ -430,7 +430,7 @@ def test_of_each_configuration_the_newest_run_counts() -> None:
 
 
 def test_runs_of_one_gamma_each_explain_each_other() -> None:
-    """A draft costs 2 ms of a step's 5 by the line through both; what is set up otherwise has no part in it."""
+    """Steps of 1.6 and 2.4 target steps lie on the line through both; what is set up otherwise has no part in it."""
     first, second = in_sweep(1, 0.008), in_sweep(3, 0.012)
     other = in_sweep(2, 0.02, engine={"versions": {"vllm": "0.33.0"}})
     split = in_sweep(4, 0.02, asked={"parallelism": {"tensor_parallel_size": 2}})
@@ -439,8 +439,8 @@ def test_runs_of_one_gamma_each_explain_each_other() -> None:
     content = gather([run(1, first), run(2, second), run(3, other, split, ahead, lossy)])
     predicted = {row.label[-3:]: dict(row.cells)["predicted"] for row in content.rows}
     assert predicted == {
-        "γ=1": f"{1.8 / 1.4:.2f}",
-        "γ=3": f"{(1 - 0.8**4) / 0.2 / 2.2:.2f}",
+        "γ=1": f"{1.8 / 1.6:.2f}",
+        "γ=3": f"{(1 - 0.8**4) / 0.2 / 2.4:.2f}",
         "γ=2": "–",
         "γ=4": "–",
         "γ=5": "–",
@@ -457,9 +457,12 @@ def in_sweep(gamma: int, round_s: float, **changed: Any) -> Record:
         "acceptance_per_token": figure(0.8),
         "step_s": figure(round_s),
         "predicted": figure(None, ONE_GAMMA),
+        "predicted_with_verify_cost": figure(None, ONE_GAMMA),
     }
     delivered = {"delivered_tokens_per_step": figure(2.0)}
-    return record(gamma, speedup={"model": model}, acceptance=delivered, **changed)
+    change = dict.fromkeys(("output_length", "tokens_per_step", "seconds_per_request"), 1.0)
+    whole = figure({**change, "step_time": round_s / 0.005})
+    return record(gamma, speedup={"model": model, "decomposition": whole}, acceptance=delivered, **changed)
 
 
 def test_rows_of_one_name_are_told_apart_and_what_no_gate_has_is_no_column() -> None:
@@ -498,7 +501,7 @@ def test_what_was_not_measured_is_not_drawn() -> None:
     """No energy, no energy figure; a gap in a line stays a gap."""
     none = figure(None, "no counter")
     unmeasured = {"energy": {"joules_per_token": none, "net_joules_per_token": none}}
-    unpredicted = {"model": {"predicted": figure(None)}}
+    unpredicted = {"model": {"predicted_with_verify_cost": figure(None)}}
     content = gather([run(1, record(2, **unmeasured), record(4, **unmeasured, speedup=unpredicted))])
     kinds = {figure.kind: figure for figure in content.figures}
     assert "Energy against γ" not in kinds
