@@ -25,6 +25,7 @@ from pytest_specdec.report.gates import Gate, group_by
 from pytest_specdec.report.table import name_few
 from pytest_specdec.thresholds import METRICS, Metric, Threshold, shown
 
+MUCH_WAITED = 0.25
 USE, NOT_TO, UNDECIDED = "use", "do not speculate", "not decided"
 SAYS_NOTHING = (*PASSING, "undecidable", "engine error", "inputs differ", "")  # of the tokens, that they are wrong
 SHORT_NAMES = {"itl": "ITL", "ttft": "TTFT", "tpot": "TPOT", "e2e": "whole request"}
@@ -276,8 +277,9 @@ def _best(candidates: Sequence[Candidate], kept: Sequence[Gate], by: str) -> tup
         why = {"energy": f"J/token: {energy.reason}", "throughput": f"speed-up: {speedup.reason}"}
         return UNDECIDED, None, f"not decided: {why.get(by, NO_LATENCIES)}"
     if open_ones := [each for each in ranked if not each.gain.excluded]:
-        told = _in_words(open_ones[0].gain, by)
-        return UNDECIDED, open_ones[0], f"not decided: {open_ones[0].label}: {told}, {_rounds(open_ones[0])}"
+        first = open_ones[0]
+        told = f"{_in_words(first.gain, by)}, {_rounds(first)}{_waited(first)}"
+        return UNDECIDED, first, f"not decided: {first.label}: {told}"
     return NOT_TO, ranked[0], f"do not speculate here: at best {_in_words(ranked[0].gain, by)}, {ranked[0].label}"
 
 
@@ -294,6 +296,12 @@ def _rounds(candidate: Candidate) -> str:
     if wanted is None:
         return f"too near the target alone for {MOST_ROUNDS:,} rounds to decide"
     return f"about {wanted - rounds} more rounds would decide"
+
+
+def _waited(candidate: Candidate) -> str:
+    """That a busy machine may be why, where the engine often wanted a core and had none."""
+    share = candidate.gate.record.throughput.waited_for_cores.value or 0.0
+    return f"; its engine waited for a core {share:.0%} of the time that it wanted one" if share >= MUCH_WAITED else ""
 
 
 def _about(best: Candidate, weighed: Weighed, by: str) -> Iterator[str]:

@@ -107,12 +107,17 @@ def test_a_decision_by_latency_takes_no_other_runs_target() -> None:
             "not decided: γ = 4 (draft_model d): 1.20× [0.95, 1.50], about 4 more rounds would decide",
         ),
         (
+            arm(4, 1.2, 0.95, 1.5, throughput={"waited_for_cores": figure(0.5)}),
+            "not decided: γ = 4 (draft_model d): 1.20× [0.95, 1.50], about 4 more rounds would decide; its engine "
+            "waited for a core 50% of the time that it wanted one",
+        ),
+        (
             arm(4, 2.0, 1.9, 2.1, gate="red", verdict={"outcome": "divergent"}),
             "do not speculate here: no gate that speculates is green and within the limits; γ = 4 (draft_model d) is "
             "red: divergent",
         ),
     ],
-    ids=["slower", "too near", "more rounds", "red"],
+    ids=["slower", "too near", "more rounds", "busy machine", "red"],
 )
 def test_what_is_not_sure_is_not_advised(gate: Record, expected: str) -> None:
     """An interval that ends at a gain that does not count, one that decides nothing, a red gate."""
