@@ -1,8 +1,6 @@
 """`pytest-specdec demo | init | list | show | decide | compare | report | methods | doctor`: all that is no test.
 
-Nothing here measures: that is pytest's, which `demo` starts. Runs are named as pytest-benchmark numbers them ("0007",
-or "7"), by file, or by folder. `doctor` imports neither torch nor an engine: versions come from the packages' metadata,
-GPUs from NVML.
+Runs are named as pytest-benchmark numbers them ("0007", or "7"), by file, or by folder. `doctor` imports no engine.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """The settings of a session: command line over environment over ini file over default, one table for all four.
 
-`--specdec-gamma 3,5`, `SPECDEC_GAMMA=3,5` and `specdec_gamma = 3,5` are the same setting. A value that does not parse
-is refused with the place it came from; an environment variable that no setting answers to is refused by name. Values
-that another layer has read (see exported_names.py) stand between the environment and the ini file. A setting that was
-renamed is also read under its old name, for one version.
+A value that does not parse is refused with the place it came from; an environment variable that no setting answers to
+is refused by name. Values that another layer has read (see exported_names.py) stand between environment and ini file.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """One figure against earlier runs: better or the same, worse, or not yet decided.
 
-The change is judged by the interval of its rounds (by resampling them) and by how far sessions of the same code differ
-(rounds.py). It is worse when the whole interval lies beyond the threshold and sessions do not explain it, and good
-when the whole interval lies within the threshold. Else it is inconclusive: for want of rounds where their scatter is
-the larger, and it is said how many would decide; else for want of sessions, which no round makes up for. A figure that
-has no value for each round is held against the plain threshold, and that is said too.
+It is worse when the whole interval of its rounds (by resampling) lies beyond the threshold and the difference between
+sessions does not explain it, and good when the whole interval lies within. Else it is inconclusive for want of rounds,
+and it is said how many would decide, or of sessions. A figure that has no value for each round is held against the
+plain threshold.
 """
 
 from __future__ import annotations

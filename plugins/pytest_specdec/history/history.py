@@ -1,10 +1,8 @@
 """Which saved record a new one may be held against, where it comes from, and whether what has changed fails the test.
 
-Records compare where hardware, versions and options agree. A baseline is one saved run that is named, or the latest in
-the storage that has the measurement, with those before it of the same versions. Equality comes first: only a record
-whose own gate is green is compared with anything. What fails: a figure that is worse, one that more rounds would
-decide, and a baseline run that was refused; by choice (`--specdec-fail-on`) also one that is missing, or that only more
-sessions would decide. All else is a note. Nothing is passed over in silence.
+Records compare where hardware, versions and options agree, and only with a record whose own gate is green. What fails:
+a figure that is worse, one that more rounds would decide, and a baseline run that was refused; by choice
+(`--specdec-fail-on`) also one that is missing, or that only more sessions would decide. All else is a note.
 """
 
 from __future__ import annotations

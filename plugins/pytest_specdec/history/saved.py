@@ -1,8 +1,6 @@
 """Saved runs: pytest-benchmark's JSON files, read for the records that this package left in them.
 
-A run is one file, written by `--benchmark-autosave`, `--benchmark-save` or `--benchmark-json`. Benchmarks of others in
-the same file are passed over. A file that cannot be read, cut off for instance, is an error that names it, never an
-empty run.
+Benchmarks of others in the same file are passed over. A file that cannot be read is an error that names it.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.record import Parts, Record, from_json
+from pytest_specdec.record import Record, from_json
 
 NUMBERED = re.compile(r"\d{4,}(?=_)")
 
@@ -50,11 +48,7 @@ def read_run(path: Path) -> SavedRun:
 
 def run_of(path: Path, text: str) -> SavedRun:
     """The run that the text of this file holds. Raises UnreadableRun."""
-    return run_from(path, decode(path, text))
-
-
-def run_from(path: Path, content: Mapping[str, Any], parts: Parts | None = None) -> SavedRun:
-    """The run of this file's decoded content; of its records these parts, or all. Raises UnreadableRun."""
+    content = _content(path, text)
     benches = [bench for bench in content["benchmarks"] if "specdec" in (bench.get("extra_info") or {})]
     told = content.get("specdec") or {}
     return SavedRun(
@@ -63,9 +57,22 @@ def run_from(path: Path, content: Mapping[str, Any], parts: Parts | None = None)
         datetime=str(content.get("datetime", "")),
         commit=content.get("commit_info") or {},
         machine=content.get("machine_info") or {},
-        records=tuple(_record(path, bench, parts) for bench in benches),
+        records=tuple(_record(path, bench) for bench in benches),
         partial=str(told.get("reason") or "no reason is told") if told.get("partial") else "",
     )
+
+
+def _content(path: Path, text: str) -> dict[str, Any]:
+    """What pytest-benchmark wrote. Raises UnreadableRun for anything else, or where it is not whole."""
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        what = "is empty" if not text.strip() else f"is cut off or no JSON (line {error.lineno}: {error.msg})"
+        raise UnreadableRun(f"{path}: {what}; delete it, or measure again with --benchmark-autosave") from None
+    benches = content.get("benchmarks") if isinstance(content, dict) else None
+    if not isinstance(benches, list) or not all(isinstance(bench, dict) for bench in benches):
+        raise UnreadableRun(f'{path}: has no list "benchmarks" of objects, so pytest-benchmark did not write it')
+    return dict(content)
 
 
 def read_text(path: Path) -> str:
@@ -108,24 +115,10 @@ def paths_in(folder: Path) -> list[Path]:
     return paths
 
 
-def decode(path: Path, text: str) -> dict[str, Any]:
-    """The content of this file's text. Raises UnreadableRun for what pytest-benchmark did not write, or not whole."""
-    try:
-        content = json.loads(text)
-    except json.JSONDecodeError as error:
-        what = "is empty" if not text.strip() else f"is cut off or no JSON (line {error.lineno}: {error.msg})"
-        raise UnreadableRun(f"{path}: {what}; delete it, or measure again with --benchmark-autosave") from None
-    if not isinstance(content, dict) or not isinstance(content.get("benchmarks"), list):
-        raise UnreadableRun(f'{path}: has no list "benchmarks", so pytest-benchmark did not write it')
-    if not all(isinstance(bench, dict) for bench in content["benchmarks"]):
-        raise UnreadableRun(f'{path}: an entry of "benchmarks" is no object, so pytest-benchmark did not write it')
-    return content
-
-
-def _record(path: Path, bench: Mapping[str, Any], parts: Parts | None) -> Record:
+def _record(path: Path, bench: Mapping[str, Any]) -> Record:
     name = str(bench.get("fullname", "a benchmark without a name"))
     try:
-        record = from_json(bench["extra_info"]["specdec"], parts)
+        record = from_json(bench["extra_info"]["specdec"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         remedy = "delete the file, or measure again with --benchmark-autosave"
         raise UnreadableRun(f"{path}: the record of {name} cannot be read ({error!r}): {remedy}") from None

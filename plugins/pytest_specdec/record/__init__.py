@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import types
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache, partial
@@ -49,7 +49,6 @@ HOLDING = (*PASSING, NOT_JUDGED)
 
 Value = TypeVar("Value")
 Reader = Callable[[Any], Any]
-Parts = Mapping[str, Collection[str]]
 
 
 class Place(Part):
@@ -159,22 +158,12 @@ def to_json(value: Any) -> Any:
     return value if isinstance(value, (str, int, float)) else str(value)
 
 
-def from_json(told: Mapping[str, Any], parts: Parts | None = None) -> Record:
-    """The record that was written, of this schema or of schema 1. Raises ValueError for a later one.
-
-    `parts`: those that are read, and which fields of each, () for all of them; the others are as if they were missing.
-    """
+def from_json(told: Mapping[str, Any]) -> Record:
+    """The record that was written, of this schema or of schema 1. Raises ValueError for a later one."""
     schema = told.get("schema", 1)
     if schema not in (1, SCHEMA):
         raise ValueError(f"a record of schema {schema}; this version reads up to {SCHEMA}: install a newer one")
-    told = from_schema_1(told) if schema == 1 else told
-    if parts is not None:
-        told = {
-            name: {key: told[name][key] for key in keys if key in told[name]} if keys else told[name]
-            for name, keys in parts.items()
-            if name in told
-        }
-    return part_from(Record, told)
+    return part_from(Record, from_schema_1(told) if schema == 1 else told)
 
 
 def part_from(part: type[Value], told: Mapping[str, Any]) -> Value:
@@ -244,16 +233,8 @@ FLAT = {
     "memory": "peak_gpu_bytes peak_gpu_bytes_method peak_host_bytes weights_bytes kv_cache_bytes",
 }
 """Part → its keys that schema 1 had at its top."""
-NESTED = {
-    "verdict": "outcome detail counts near_ties findings reference_versions",
-    "roofline": "bytes_per_step flops_per_step flops_per_byte bytes_per_second ridge_flops_per_byte memory_bound "
-    "roof_share",
-    "energy": "joules joules_per_token net_joules_per_token mean_watts idle_watts method scope seconds step_seconds "
-    "relative_error joules_each_round temperature_celsius flags",
-    "load": "requests_left_out asked_per_second sent_per_second completed_per_second send_lag_s flags "
-    "latency_over_target",
-}
-"""Part → its keys that stood in it then too."""
+NESTED = ("verdict", "roofline", "energy", "load")
+"""Parts whose keys stood in them then too, but for those below."""
 SAMPLING = ("samples", "look", "plan", "power_statement", "positions")
 CALIBRATION = ("tokens", "near_ties", "disagreements", "compared", "rescoring_over_decoding")
 
@@ -309,7 +290,7 @@ MOVED: dict[str, str] = {
     "hardware": "hardware",
     "baseline": "baseline",
     "baseline.complaints": "baseline.failures",
-    **{f"{part}.{name}": f"{part}.{name}" for part, names in NESTED.items() for name in names.split()},
+    **{place: place for part in NESTED for place in (f"{part}.{name}" for name in hints(inner(hints(Record)[part])))},
 }
 """Old place → new place. What else `load` had is `load.played`; reasons stand in the figure itself now."""
 

@@ -1,8 +1,6 @@
 """What the records of one group say as figures: speed-up, acceptance, latency, rates, energy, history.
 
-A red gate has no speed, so it is in none of the figures of speed; nor is what was not measured. The history has each
-configuration's value in every run that has it, and which versions changed in between; runs are numbered from the
-oldest, which is 1.
+A red gate has no speed, so it is in none of the figures of speed. Runs of the history are numbered from the oldest, 1.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Which γ to use, with what certainty, at what latency and energy: one sentence for each target, scenario and device.
 
 Of the exact gates the best is taken whose gain over the target alone is sure: its whole 95 % interval lies above it.
-If none is, but one may be, it is said how many rounds would tell; if none can be, not to speculate is the decision.
-What one is not told apart from, what the model of speculative decoding expects, and what was passed over is said too.
 Gates that differ in concurrency have one decision: up to how many requests speculation pays, and the best γ at each.
 """
 

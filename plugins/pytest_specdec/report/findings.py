@@ -1,10 +1,6 @@
 """What a session found, in words: on the terminal, in GitHub Actions, and as plain properties for JUnit XML.
 
-The worst of it, and what has changed since the baseline runs. GitHub shows a job summary in Markdown, and an annotation
-at the test of each red gate; for its commands and their escapes see "Workflow commands for GitHub Actions".
-
-What changed from one saved run to another is one table, aligned over all gates, with the units of its figures: only
-what changed, or what was asked for; what does not compare, and why, is said once for all gates.
+For GitHub's commands and their escapes see "Workflow commands for GitHub Actions".
 """
 
 from __future__ import annotations

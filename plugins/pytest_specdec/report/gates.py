@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pytest_specdec.engines.spec import model_label
-from pytest_specdec.history.saved import SavedRun, decode, read_run, read_text, run_from
+from pytest_specdec.history.saved import SavedRun, read_run
 from pytest_specdec.metrics.speedup import explain_in_hindsight
 from pytest_specdec.progress import count
-from pytest_specdec.record import Parts, Record
+from pytest_specdec.record import Record
 from pytest_specdec.report.table import target_name
 
 TARGET_ONLY = "target only"
@@ -95,39 +95,18 @@ def gates_of(runs: Iterable[SavedRun]) -> list[Gate]:
 
 
 MOST_RUNS = 100
-DRAWN: Parts = {
-    **dict.fromkeys(("schema", "gate", "asked"), ()),
-    "workload": ("concurrency",),
-    "engine": ("versions", "device", "details"),
-    "throughput": ("rounds", "tokens_per_second"),
-    "speedup": ("ratio",),
-    "acceptance": ("rate",),
-    "energy": ("joules_per_token",),
-    "hardware": ("driver",),
-}
 SCENARIO = rb'"scenario": "([^"]*)",(?:\s*"scenario_digest": "([^"]*)",)?'
 CONFIGURATION = re.compile(SCENARIO + rb'.{,4000}?"engine_key": "([^"]*)"', re.DOTALL)
 DEVICE, NEAR = b'"device": "', 4000
 
 
 def read_runs(paths: Sequence[Path]) -> list[SavedRun]:
-    """Runs for a report: whole where gates of theirs are shown, of the others what the history draws.
+    """Runs for a report, by their time.
 
     `paths`: the oldest first. Of more than MOST_RUNS those that lie evenly, and whatever has a configuration's newest.
     """
-    runs: list[SavedRun] = []
-    seen: set[tuple[str, ...]] = set()
-    whole: set[Path] = set()
-    for path in reversed(paths if len(paths) <= MOST_RUNS else _spread(paths)):
-        content = decode(path, read_text(path))
-        run = run_from(path, content, DRAWN)
-        found = {gate.configuration for gate in gates_of([run])}
-        whole |= set() if found <= seen else {path}
-        runs.append(run_from(path, content) if path in whole else run)
-        seen |= found
-    ordered = sorted(runs, key=lambda run: (run.datetime, run.id))
-    wanting = {gate.run.path for gate in newest(gates_of(ordered))} - whole  # where paths are not in the order of time
-    return [read_run(run.path) if run.path in wanting else run for run in ordered]
+    runs = map(read_run, paths if len(paths) <= MOST_RUNS else _spread(paths))
+    return sorted(runs, key=lambda run: (run.datetime, run.id))
 
 
 def _spread(paths: Sequence[Path]) -> list[Path]:

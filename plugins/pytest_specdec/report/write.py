@@ -1,13 +1,9 @@
 """Write a report over saved runs, or their table into a page.
 
-A report is gathered, rendered and put in place: one file that needs nothing else, as a page, as text, or as plain
-numbers. In the page everything is escaped but the drawings, and a policy in its head forbids scripts and any look
-outside. In Markdown, what could be taken for markup is escaped in every text that comes from a record. CSV has one
-value a line; it and JSON hold what the page's figures show.
-
-A table in a page stands between two marks of which the first names the runs: written, never by hand.
-`<!-- table of RUN … -->` stands for every gate of the runs, `<!-- speculation of RUN … -->` for those that speculate,
-`<!-- decision of RUN … -->` for what they decide.
+In the page everything is escaped but the drawings, and a policy in its head forbids scripts and any look outside; in
+Markdown, every text that comes from a record is. A table in a page stands between two marks: `<!-- table of RUN … -->`
+stands for every gate of the runs, `<!-- speculation of RUN … -->` for those that speculate, `<!-- decision of RUN …
+-->` for what they decide.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
 """The story of one test: measure a scenario, judge every token, describe both in a record, and conclude.
 
 A gate is green when the verdict passes, something was really drafted, and the scenario's own limits hold. A red gate
-leaves no speed behind: its record carries the verdict, and its timings are withheld from pytest-benchmark's results.
-One whose mark says that its tokens are not to be judged is never green: "unjudged" is the best that it can be.
-
-A limit of the scenario (`min_speedup`, `max_energy_ratio`) and a threshold against an earlier run are questions. Rounds
-go on until they are decided, as long as the time budget lasts; what is then still open fails, and says how many rounds
-would decide.
+leaves no speed behind. One whose mark says that its tokens are not to be judged is never green.
 """
 
 from __future__ import annotations
@@ -117,7 +112,7 @@ def _hold_demands(record: Record, scenario: Scenario) -> tuple[Record, list[str]
 def failures_of(record: Record, judgement: Judgement, scenario: Scenario, drafting: Drafting) -> list[str]:
     """Everything that makes this gate red, in words."""
     words = too_little_goodput(record.load.goodput, scenario.min_goodput, scenario.path) + judgement.words
-    words += drafting.failures + check_limits(record, scenario) + undecided_limits(record, scenario)
+    words += drafting.failures + check_limits(record, scenario)
     most = scenario.max_tie_rate
     if most is None or judgement.tie_rate <= most:
         return words
@@ -126,32 +121,40 @@ def failures_of(record: Record, judgement: Judgement, scenario: Scenario, drafti
 
 
 def check_limits(record: Record, scenario: Scenario) -> list[str]:
-    """The scenario's own limits that the figures miss, or that cannot be held against a figure that is not known."""
+    """The scenario's own limits that figures miss, that their intervals do not keep, or whose figures are not known."""
     if not record.acceptance.drafts.value:
         return []
-    acceptance, energy, path = record.acceptance, record.energy.over_target, scenario.path
-    length = acceptance.mean_accepted_length
-    least = {
-        "speedup": (record.speedup.ratio, "×", scenario.min_speedup, f"; {advice(record.speedup.model)}"),
-        "acceptance_rate": (acceptance.rate, "", scenario.min_acceptance_rate, ""),
-        "mean_accepted_length": (length, " tokens", scenario.min_mean_accepted_length, ""),
+    speedup, energy, acceptance, words = record.speedup, record.energy, record.acceptance, []
+    limits: dict[str, tuple[Figure[float], Figure[Bounds] | None, str, str]] = {
+        "min_speedup": (speedup.ratio, speedup.interval, "×", f"; {advice(speedup.model)}"),
+        "min_acceptance_rate": (acceptance.rate, None, "", ""),
+        "min_mean_accepted_length": (acceptance.mean_accepted_length, None, " tokens", ""),
+        "max_energy_ratio": (energy.over_target, energy.over_target_interval, "", f"; {_in_joules(record)}"),
     }
-    words = [
-        f"{name} {figure.value:.3g}{unit} is below min_{name} = {limit:g} of {path}{more}"
-        for name, (figure, unit, limit, more) in least.items()
-        if limit is not None and figure.value is not None and figure.value < limit
-    ]
-    most = scenario.max_energy_ratio
-    if most is not None and energy.value is not None and energy.value > most:
-        told = f"energy_ratio {energy.value:.3g} is above max_energy_ratio = {most:g} of {path}"
-        words.append(f"{told}; {_in_joules(record)}")
-    asked = [(f"min_{name}", limit, figure) for name, (figure, _, limit, _) in least.items()]
-    timed = record.throughput.seconds.value is not None
-    return words + [
-        f"{name} = {limit:g} of {path} cannot be shown to be kept: {figure.reason}"
-        for name, limit, figure in (*asked, ("max_energy_ratio", most, energy))
-        if limit is not None and figure.value is None and timed and figure.reason != WITHHELD
-    ]
+    for key, (figure, known, unit, more) in limits.items():
+        value, limit, (side, _, name) = figure.value, getattr(scenario, key), key.partition("_")
+        asked, at_least = f"{key} = {limit or 0:g} of {scenario.path}", side == "min"
+        if limit is None or (value is None and (record.throughput.seconds.value is None or figure.reason == WITHHELD)):
+            continue
+        if value is None:
+            words.append(f"{asked} cannot be shown to be kept: {figure.reason}")
+        elif value < limit if at_least else value > limit:
+            words.append(f"{name} {value:.3g}{unit} is {'below' if at_least else 'above'} {asked}{more}")
+        elif known and (told := _say_undecided(value, known.value, limit, at_least, record.throughput.rounds)):
+            words.append(f"inconclusive: {name} {value:.3g} {told} {asked}")
+    return words
+
+
+def _say_undecided(value: float, known: Bounds | None, limit: float, at_least: bool, rounds: int) -> str:
+    """What would decide, where a figure keeps its limit and its interval does not; empty where that does too."""
+    if known is None:
+        return f"has no interval, and at least {FEWEST} rounds are needed to decide"
+    low, high = known
+    if low >= limit if at_least else high <= limit:
+        return ""
+    wanted = rounds_to_decide(math.log(high / low) / 2, abs(math.log(value / limit)), rounds)
+    would = f"about {wanted} rounds" if wanted is not None else f"no {MOST_ROUNDS} rounds"
+    return f"[{low:.3g}, {high:.3g}], {rounds} rounds; {would} would decide"
 
 
 def _in_joules(record: Record) -> str:
@@ -208,32 +211,3 @@ def with_question(plan: Plan, session: Session, arms: Arms, scenario: Scenario, 
         return regression is None or not regression.wants_rounds(sketch(arms, scenario, rounds), test)
 
     return replace(plan, rounds=max(plan.rounds, FEWEST), decided=decided)
-
-
-def undecided_limits(record: Record, scenario: Scenario) -> list[str]:
-    """The failures that a figure keeps its limit, and that its interval does not."""
-    if not record.acceptance.drafts.value:
-        return []
-    speedup, energy, rounds = record.speedup, record.energy, record.throughput.rounds
-    over, most = (energy.over_target, energy.over_target_interval), scenario.max_energy_ratio
-    found = (
-        _say_undecided(speedup.ratio, speedup.interval, "min_speedup", scenario.min_speedup, rounds),
-        _say_undecided(*over, "max_energy_ratio", most, rounds),
-    )
-    return [f"inconclusive: {words} of {scenario.path}" for words in found if words]
-
-
-def _say_undecided(figure: Figure[float], known: Figure[Bounds], key: str, bound: float | None, rounds: int) -> str:
-    """Why it is, in words; empty where it is decided, or missed."""
-    value, (side, _, name) = figure.value, key.partition("_")
-    if value is None or bound is None or (value < bound if side == "min" else value > bound):
-        return ""
-    if known.value is None:
-        needed = f"at least {FEWEST} rounds are needed to decide {key} = {bound:g}"
-        return f"{name} {value:.3g} has no interval, and {needed}"
-    low, high = known.value
-    if low >= bound if side == "min" else high <= bound:
-        return ""
-    wanted = rounds_to_decide(math.log(high / low) / 2, abs(math.log(value / bound)), rounds)
-    would = f"about {wanted} rounds" if wanted is not None else f"no {MOST_ROUNDS} rounds"
-    return f"{name} {value:.3g} [{low:.3g}, {high:.3g}], {rounds} rounds; {would} would decide {key} = {bound:g}"

@@ -1,13 +1,8 @@
 """Judge: how one engine's output is judged: token by token under greedy decoding, by distribution under sampling.
 
-Token by token each arm is held against the other, both against the truth where a constructed target has one, and the
-counters against those that a constructed drafter must give. By distribution the limits and texts of every answer come
-first, then every measured token, then one prompt drawn anew, and last the log-probabilities that were asked for. Each
-step needs the one before: an answer of the wrong length or to another prompt is no sample, and the thousands of samples
-that a G-test takes are drawn only where the tokens that were measured show nothing. Of an engine that is only to be
-measured, as in a lossy mode, limits and texts alone are judged, and its answers that are the target's own are counted.
-
-Either way the result is the same: whether it passes, what the record says of it, and what a person is told.
+By distribution each step needs the one before: an answer of the wrong length or to another prompt is no sample, and the
+thousands of samples that a G-test takes are drawn only where the tokens that were measured show nothing. Of an engine
+that is only to be measured, as in a lossy mode, limits and texts alone are judged.
 """
 
 from __future__ import annotations

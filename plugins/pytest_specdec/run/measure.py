@@ -1,12 +1,9 @@
 """Measure: an engine decodes a workload in timed rounds, turn by turn with the target alone, or at each of its rates.
 
-Every call of an engine that a measurement needs is made here; what is judged and described afterwards is what these
-rounds gave. Where only one of the two can be awake, each is woken for its turn.
-
-A sweep puts both arms under the same open load from low to high, and measures and judges every rate. One is sustained
-if at least SUSTAINED_SHARE of it was completed and, where there are objectives, enough requests met them; inconclusive
-if that fails and the machine's own delays in sending may be why. Saturation is the highest rate sustained, if the next
-one was not. The record's other figures are then taken at this arm's highest sustained rate, or at the lowest.
+Every call of an engine that a measurement needs is made here. A sweep puts both arms under the same open load from low
+to high. A rate is sustained if at least SUSTAINED_SHARE of it was completed and, where there are objectives, enough
+requests met them; inconclusive if the machine's own delays in sending may be why not. The record's other figures are
+then taken at this arm's highest sustained rate, or at the lowest.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A red verdict hands over a bug report: the first red request, made small, as a script and as an issue's text.
 
-`Look` runs both arms on one request at batch 1 and says whether the fault shows, `shrink` makes the request smaller
-while it does (the output first, since that makes every later look cheaper), `script` writes it down on the engine's
-public API alone (of the fake engine, on this package's), and `write_bug_report` is what a gate calls.
+`Look` says whether a request shows the fault at batch 1, `shrink` makes it smaller (the output first, since that makes
+every later look cheaper), `script` writes it down, and `write_bug_report` is what a gate calls.
 """
 
 from __future__ import annotations

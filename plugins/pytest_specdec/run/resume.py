@@ -1,9 +1,7 @@
 """Resume: which gate is green already in a saved run, so that many gates may be measured over several short sessions.
 
-A gate is the same where the test, the engine's configuration, the versions of its packages and of the target's, the
-hardware, the scenario's content, the files of checkpoints in folders, and what decides about green and about how well
-figures are known are the same. What is not known before an engine is loaded, as the versions of a server that is found,
-is never taken for the same: such a gate runs again.
+What is not known before an engine is loaded, as the versions of a server that is found, is never taken for the same:
+such a gate runs again.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Datasets: prompts that are rows of data, of texts and conversations, encoded by the target's tokenizer.
 
-Rows are read when they are first needed, chosen, and kept. Each source says how rows are read (`find_items`) and
-nothing of how many, in which order, and what happens to malformed ones: that is the same for all. A column of a file or
-of a dataset of the Hugging Face Hub, the questions of Spec-Bench, MT-Bench and SPEED-Bench, ShareGPT, and the custom
-JSONL of vLLM's benchmark: each says how a row becomes a conversation, for the chat template or without.
+Each source says how rows are read (`find_items`) and how a row becomes a conversation; how many, in which order, and
+what happens to malformed ones is the same for all.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """How requests arrive: all at once, one as another is done, or each at its own moment whatever became of the others.
 
-Only an open load shows what a user of a busy service waits for: a closed one slows down with the engine. Each kind is a
-model here, chosen by `load.kind`, that says when requests are due and how many may be under way at once.
-
-Moments are in seconds after the run began: one schedule, drawn before anything is sent. The first request is due at 0,
-and the gaps after it have a mean of exactly 1/rate, as vLLM's serving benchmark scales them too
-(vllm/benchmarks/serve.py): so the asked rate is the scheduled one, and two seeds differ in bunching alone. Gaps come
-from NumPy's legacy generator, `RandomState` on MT19937, whose streams NumPy has frozen (NEP 19), and moments are
+Each kind is a model here, chosen by `load.kind`. Moments are in seconds after the run began: one schedule, drawn before
+anything is sent. The gaps have a mean of exactly 1/rate, as vLLM's serving benchmark scales them too
+(vllm/benchmarks/serve.py), and come from NumPy's legacy generator, whose streams are frozen (NEP 19); moments are
 rounded to microseconds, so that the last digit of a logarithm does not tell two machines apart.
 """
 

@@ -1,8 +1,7 @@
 """Rows of data files: read one by one, each with its place; what a row asks for, and which rows are asked.
 
-CSV, JSON and JSONL, Parquet, or a dataset of the Hugging Face Hub. Text files are read line by line, so that a long
-trace need not be read to its end; drawing holds no more than it draws, so that a trace of millions of rows costs little
-memory. Every value knows where it comes from, so that each failure, note and preflight message can point at the row.
+Text files are read line by line, and drawing holds no more than it draws, so that a trace of millions of rows costs
+little memory. Every value knows where it comes from, so that each message can point at the row.
 """
 
 from __future__ import annotations

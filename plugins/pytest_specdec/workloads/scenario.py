@@ -354,9 +354,8 @@ class Scenario(BaseModel):
             include={"max_tokens", "min_tokens", "ignore_eos", "stop", "stop_token_ids", "sampling"}
         )
         prompts = self._of_source(self.source.definition, self.prompt_count)
-        request |= {"chat_template_kwargs": self.chat_template_kwargs} if self.chat_template_kwargs else {}
-        request |= {"sampling_in_turn": self.sampling_in_turn} if self.sampling_in_turn else {}
-        request |= {"follow_ups": self.follow_ups} if self.follow_ups else {}
+        given = {name: getattr(self, name) for name in ("chat_template_kwargs", "sampling_in_turn", "follow_ups")}
+        request |= {name: value for name, value in given.items() if value}
         if self.output_length == "source":
             request["output_lengths"] = self._of_source(self.source.output_lengths, self.prompt_count)
         times = {"times": self._times} if self.load.needs_times else {}

@@ -1,11 +1,8 @@
 """Traces of requests: how long prompts and answers were, and when they came. The prompts are made to measure.
 
-Each trace declares its columns and the unit of its times. Ids are drawn under the scenario's seed, as those of random
-prompts are, and have exactly the length that the trace says. Mooncake also tells which blocks of 512 tokens were the
-same in two requests: the same hash id becomes the same block here, so that prefixes are shared as they were.
-
-Sources: Azure/AzurePublicDataset (AzureLLMInferenceDataset2023.md), kvcache-ai/Mooncake (FAST25-release/traces),
-HPMLL/BurstGPT (README.md).
+Each trace declares its columns and the unit of its times. Ids are drawn under the scenario's seed; the same hash id of
+Mooncake is the same block here, so that prefixes are shared as they were. Sources: Azure/AzurePublicDataset
+(AzureLLMInferenceDataset2023.md), kvcache-ai/Mooncake (FAST25-release/traces), HPMLL/BurstGPT (README.md).
 """
 
 from __future__ import annotations

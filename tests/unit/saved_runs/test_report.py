@@ -16,11 +16,10 @@ import pytest
 from tests.unit.saved_runs.made import figure, merge, save
 
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.history import saved
 from pytest_specdec.history.saved import SavedRun, read_run
 from pytest_specdec.metrics.speedup import ONE_GAMMA
 from pytest_specdec.record import Figure as Kept
-from pytest_specdec.record import Place, Record, from_json, to_json
+from pytest_specdec.record import Place, Record, from_json
 from pytest_specdec.report import format_of, gates, write_report
 from pytest_specdec.report import write as writing
 from pytest_specdec.report.content import gather
@@ -371,28 +370,6 @@ def history_of(count: int) -> list[SavedRun]:
         run(number, *(record(gamma, engine={"versions": {"vllm": f"0.{number // 20}"}}) for gamma in range(5)))
         for number in range(count)
     ]
-
-
-def test_of_runs_that_are_not_shown_only_what_is_drawn_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The report is the same as over whole runs, each file is decoded once, and of an older run little is read."""
-    paths = [save(tmp_path, number, {f"t.py::test_{gamma}": record(gamma) for gamma in range(3)}) for number in (1, 2)]
-    whole = gather([read_run(path) for path in paths])
-    decoded: list[Path] = []
-    monkeypatch.setattr(gates, "decode", lambda path, text: decoded.append(path) or saved.decode(path, text))
-    runs = read_runs(paths)
-    assert sorted(decoded) == paths
-    assert gather(runs) == whole
-    assert {name for name in filled(runs[0].records[1]) if not name.startswith("asked.")} == {
-        *("place.test", "engine.versions", "engine.device", "throughput.tokens_per_second"),
-        *("speedup.ratio", "acceptance.rate", "energy.joules_per_token"),
-    }
-
-
-def filled(record: Record) -> set[str]:
-    """The fields of its parts that were read."""
-    told, blank = to_json(record), to_json(Record())
-    parts = [part for part, fields in told.items() if isinstance(fields, dict)]
-    return {f"{part}.{name}" for part in parts for name in told[part] if told[part][name] != blank[part][name]}
 
 
 def test_runs_are_whole_where_they_are_shown_in_whatever_order_they_are_named(tmp_path: Path) -> None:
