@@ -13,13 +13,7 @@ from dataclasses import dataclass
 
 from pytest_specdec.errors import did_you_mean
 
-TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
-RATES = {"tokens/s": 1.0}
-REQUESTS = {"requests/s": 1.0}
-TOKENS = {"tokens": 1.0}
-JOULES = {"mJ": 1e-3, "J": 1.0}
 BYTES = {"bytes": 1.0, "MB": 1e6, "MiB": 2.0**20, "GB": 1e9, "GiB": 2.0**30}
-NO_UNITS: Mapping[str, float] = {}
 LATENCIES = ("ttft", "tpot", "itl", "chunk_gap", "e2e")
 PERCENTILES = (50, 90, 95, 99)
 WRITTEN = re.compile(r"(?P<number>[0-9.]+(?:e-?[0-9]+)?)\s*(?P<unit>\S*)")
@@ -38,20 +32,25 @@ class Metric:
     shown_in: str = ""
 
 
-_METRICS = (
-    Metric("tokens_per_second", True, RATES, "tokens/s"),
-    Metric("speedup", True, NO_UNITS, "×"),
-    Metric("joules_per_token", False, JOULES, "J"),
-    Metric("acceptance_rate", True, NO_UNITS),
-    Metric("mean_accepted_length", True, TOKENS, "tokens"),
-    *(Metric(f"{latency}_p{percent}", False, TIMES, "ms") for latency in LATENCIES for percent in PERCENTILES),
-    Metric("peak_gpu_bytes", False, BYTES, "GiB"),
-    Metric("peak_host_bytes", False, BYTES, "GiB"),
-    Metric("goodput", True, NO_UNITS),
-    Metric("saturation_per_second", True, REQUESTS, "requests/s"),
-)
-METRICS = {metric.name: metric for metric in _METRICS}
-USUAL = ("tokens_per_second", "joules_per_token", "mean_accepted_length", "ttft_p99")
+METRICS = {
+    metric.name: metric
+    for metric in (
+        Metric("tokens_per_second", True, {"tokens/s": 1.0}, "tokens/s"),
+        Metric("speedup", True, {}, "×"),
+        Metric("joules_per_token", False, {"mJ": 1e-3, "J": 1.0}, "J"),
+        Metric("acceptance_rate", True, {}),
+        Metric("mean_accepted_length", True, {"tokens": 1.0}, "tokens"),
+        *(
+            Metric(f"{latency}_p{percent}", False, {"us": 1e-6, "ms": 1e-3, "s": 1.0}, "ms")
+            for latency in LATENCIES
+            for percent in PERCENTILES
+        ),
+        Metric("peak_gpu_bytes", False, BYTES, "GiB"),
+        Metric("peak_host_bytes", False, BYTES, "GiB"),
+        Metric("goodput", True, {}),
+        Metric("saturation_per_second", True, {"requests/s": 1.0}, "requests/s"),
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ def shown(name: str) -> Threshold:
     return Threshold(METRICS[name], 0.0, True, "", gates=False)
 
 
-SHOWN = tuple(map(shown, USUAL))
+SHOWN = tuple(map(shown, ("tokens_per_second", "joules_per_token", "mean_accepted_length", "ttft_p99")))
 
 
 def metric_names() -> str:

@@ -137,21 +137,15 @@ def _percentiles(values: Array, round_of: Array, counts: Array, share: float) ->
     """By linear interpolation between the two nearest, as if each value stood there as often as its round was drawn."""
     import numpy
 
-    batch = max(1, MAX_CELLS // len(values))
-    batches = (counts[first : first + batch] for first in range(0, len(counts), batch))
-    return numpy.concatenate([_weigh(values, each[:, round_of], share) for each in batches])
-
-
-def _weigh(values: Array, weights: Array, share: float) -> Array:
-    import numpy
-
-    upto = weights.cumsum(axis=1)
-    place = (upto[:, -1] - 1) * share
-    below = numpy.floor(place)
-    above = numpy.minimum(below + 1, upto[:, -1] - 1)
-    low, high = (values[(upto > rank[:, None]).argmax(axis=1)] for rank in (below, above))
-    result: Array = low + (high - low) * (place - below)
-    return result
+    batch, found = max(1, MAX_CELLS // len(values)), []
+    for first in range(0, len(counts), batch):
+        upto = counts[first : first + batch][:, round_of].cumsum(axis=1)
+        place = (upto[:, -1] - 1) * share
+        below = numpy.floor(place)
+        above = numpy.minimum(below + 1, upto[:, -1] - 1)
+        low, high = (values[(upto > rank[:, None]).argmax(axis=1)] for rank in (below, above))
+        found.append(low + (high - low) * (place - below))
+    return numpy.concatenate(found)
 
 
 def change_interval(now: Sample, base: Sample) -> tuple[float, float] | None:
@@ -355,14 +349,8 @@ def remedy(change: ChangePart) -> str:
         return f"{why} (--specdec-rounds {FEWEST} or more, here and for the baseline run)"
     if change.wanted is not None:
         return f"{why}; about {change.wanted} rounds on each side would decide, there were {change.rounds}"
-    return why + (FROM_ONE if change.sessions == 1 else FROM_SEVERAL)
-
-
-FROM_ONE = (
-    "; one earlier run cannot tell how far sessions differ here: save more of them, or measure both versions in one "
-    "session (docs/history.md)"
-)
-FROM_SEVERAL = "; measure both versions in one session (docs/history.md)"
+    one = "one earlier run cannot tell how far sessions differ here: save more of them, or "
+    return f"{why}; {one * (change.sessions == 1)}measure both versions in one session (docs/history.md)"
 
 
 def in_percent(share: float) -> str:

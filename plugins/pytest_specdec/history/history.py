@@ -87,20 +87,15 @@ def refusals(now: Record, then: Record) -> Iterator[str]:
     if (now.asked.unjudged is None) != (then.asked.unjudged is None):
         here, there = ("judged" if each.asked.unjudged is None else "not judged" for each in (now, then))
         yield f"its tokens are {there}, and those of this run are {here}"
-    yield from unfit(then)
-
-
-def unfit(record: Record) -> Iterator[str]:
-    """Why a record can be nobody's baseline run."""
-    if not record.holds:
-        yield f"its verdict is {record.verdict.outcome}"
-    elif record.gate not in (GREEN, UNJUDGED):
-        yield f"its gate is {record.gate}"
-    if record.asked.speculates and not record.acceptance.drafts.value:
+    if not then.holds:
+        yield f"its verdict is {then.verdict.outcome}"
+    elif then.gate not in (GREEN, UNJUDGED):
+        yield f"its gate is {then.gate}"
+    if then.asked.speculates and not then.acceptance.drafts.value:
         yield "its drafter drafted nothing"
-    if record.throughput.tokens_per_second.value is None:
+    if then.throughput.tokens_per_second.value is None:
         yield "nothing was timed in it"
-    rate = sample_of(record, METRICS["tokens_per_second"])
+    rate = sample_of(then, METRICS["tokens_per_second"])
     width = own_width(rate) if rate is not None else None
     if width is not None and width > WIDEST:
         yield f"its tokens/s is known to ±{width:.0%} only, and ±{WIDEST:.0%} is the most: measure it with more rounds"

@@ -14,32 +14,12 @@ from enum import Enum
 from functools import cache, partial
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from pytest_specdec.record import parts
 from pytest_specdec.record.figure import NOTHING as NOTHING
 from pytest_specdec.record.figure import Figure as Figure
 from pytest_specdec.record.figure import Part
 from pytest_specdec.record.figure import Spread as Spread
 from pytest_specdec.record.figure import missing as missing
-from pytest_specdec.record.parts import (
-    AcceptancePart,
-    AnswersPart,
-    AskedPart,
-    BaselinePart,
-    CoveragePart,
-    DetectionPart,
-    EnergyPart,
-    EnginePart,
-    HardwarePart,
-    LatencyPart,
-    LoadPart,
-    MemoryPart,
-    RooflinePart,
-    SpeedupPart,
-    TargetAlonePart,
-    ThroughputPart,
-    TimesPart,
-    VerdictPart,
-    WorkloadPart,
-)
 
 SCHEMA = 2
 GREEN, RED, REGRESSED, UNJUDGED = "green", "red", "regressed", "unjudged"
@@ -66,25 +46,25 @@ class Record(Part):
     gate: Annotated[
         str, '"green", "red", "regressed": nothing but a figure worse than its baseline; "unjudged": measured alone'
     ] = RED
-    asked: AskedPart = AskedPart()
-    workload: WorkloadPart = WorkloadPart()
-    engine: EnginePart = EnginePart()
-    verdict: VerdictPart = VerdictPart()
-    coverage: CoveragePart = CoveragePart()
-    detection: Annotated[DetectionPart | None, "null where red, and on models without a measured table"] = None
-    throughput: ThroughputPart = ThroughputPart()
-    latency: LatencyPart = LatencyPart()
-    acceptance: AcceptancePart = AcceptancePart()
-    answers: AnswersPart = AnswersPart()
-    target_alone: TargetAlonePart = TargetAlonePart()
-    speedup: SpeedupPart = SpeedupPart()
-    roofline: RooflinePart = RooflinePart()
-    energy: EnergyPart = EnergyPart()
-    memory: MemoryPart = MemoryPart()
-    load: LoadPart = LoadPart()
-    times: TimesPart = TimesPart()
-    hardware: HardwarePart = HardwarePart()
-    baseline: Annotated[BaselinePart | None, "null where nothing was compared"] = None
+    asked: parts.AskedPart = parts.AskedPart()
+    workload: parts.WorkloadPart = parts.WorkloadPart()
+    engine: parts.EnginePart = parts.EnginePart()
+    verdict: parts.VerdictPart = parts.VerdictPart()
+    coverage: parts.CoveragePart = parts.CoveragePart()
+    detection: Annotated[parts.DetectionPart | None, "null where red, and on models without a measured table"] = None
+    throughput: parts.ThroughputPart = parts.ThroughputPart()
+    latency: parts.LatencyPart = parts.LatencyPart()
+    acceptance: parts.AcceptancePart = parts.AcceptancePart()
+    answers: parts.AnswersPart = parts.AnswersPart()
+    target_alone: parts.TargetAlonePart = parts.TargetAlonePart()
+    speedup: parts.SpeedupPart = parts.SpeedupPart()
+    roofline: parts.RooflinePart = parts.RooflinePart()
+    energy: parts.EnergyPart = parts.EnergyPart()
+    memory: parts.MemoryPart = parts.MemoryPart()
+    load: parts.LoadPart = parts.LoadPart()
+    times: parts.TimesPart = parts.TimesPart()
+    hardware: parts.HardwarePart = parts.HardwarePart()
+    baseline: Annotated[parts.BaselinePart | None, "null where nothing was compared"] = None
     failures: Annotated[tuple[str, ...], "red: what the test's failure said"] = ()
     warnings: Annotated[tuple[str, ...], "what to know before comparing the figures"] = ()
     notes: Annotated[tuple[str, ...], "what was done to rows of the dataset"] = ()
@@ -295,34 +275,23 @@ MOVED: dict[str, str] = {
 """Old place → new place. What else `load` had is `load.played`; reasons stand in the figure itself now."""
 
 REASONS: dict[str, tuple[str, ...]] = {
-    "throughput": ("tokens_per_second_reason",),
     "acceptance": ("acceptance_reason",),
     "acceptance.marginal": ("per_position_reason",),
     "acceptance.conditional": ("per_position_reason",),
-    "acceptance.rate_per_request": ("acceptance_rate_per_request_reason",),
-    "acceptance.delivered_tokens_per_step": ("delivered_tokens_per_step_reason",),
     "acceptance.delivered_tokens_per_step_per_request": ("delivered_tokens_per_step_reason",),
-    "acceptance.discarded_tokens": ("discarded_tokens_reason", "acceptance_reason", "delivered_tokens_per_step_reason"),
-    "target_alone.drift": ("target_drift_reason",),
+    "acceptance.discarded_tokens": ("acceptance_reason", "delivered_tokens_per_step_reason"),
     "speedup": ("predicted_speedup_reason",),
-    "speedup.ratio": ("speedup_reason",),
-    "speedup.interval": ("speedup_interval_reason", "speedup_reason"),
-    "speedup.model.best_gamma_energy": ("best_gamma_energy_reason",),
-    "speedup.decomposition": ("decomposition_reason",),
+    "speedup.interval": ("speedup_reason",),
+    "throughput": ("tokens_per_second_reason",),
     "roofline": ("roofline.memory_bound_reason",),
-    "roofline.bytes_per_second": ("roofline.bytes_per_second_reason", "roofline.memory_bound_reason"),
     "energy": ("energy.reason",),
-    "energy.series": ("series_reason",),
-    "memory.peak_gpu_bytes": ("peak_gpu_bytes_reason",),
-    "memory.peak_host_bytes": ("peak_host_bytes_reason",),
     "load": ("load.reason",),
     "load.completed_per_second": ("load.completed_reason",),
-    "load.latency_over_target": ("load.latency_over_target_reason",),
     "load.goodput": ("goodput_reason",),
     "load.sweep": ("saturation_reason",),
     "load.sweep.target_saturation_per_second": ("target_saturation_reason",),
 }
-"""New place, or a part → the old keys that say why its figures are null; the nearest place counts."""
+"""New place, or a part → the old keys that, beside its own, say why its figures are null; the nearest place counts."""
 
 
 def from_schema_1(told: Mapping[str, Any]) -> dict[str, Any]:
@@ -331,7 +300,7 @@ def from_schema_1(told: Mapping[str, Any]) -> dict[str, Any]:
     for old, new in MOVED.items():
         found, value = _at(told, old)
         if found and _is_figure(Record, new):
-            _put(made, new, {"value": value, "reason": _reason(told, new) if value is None else None})
+            _put(made, new, {"value": value, "reason": _reason(told, old, new) if value is None else None})
         elif value is not None:
             _put(made, new, value)
     for each in made["verdict"].get("findings", ()):
@@ -353,12 +322,12 @@ def _is_figure(part: Any, path: str) -> bool:
     return _is_figure(found, rest) if rest and is_dataclass(found) else found is Figure
 
 
-def _reason(told: Mapping[str, Any], new: str) -> str:
-    """Why the figure at this new place is null, in the old record's words."""
+def _reason(told: Mapping[str, Any], old: str, new: str) -> str:
+    """Why the figure of this old key, at its new place, is null, in the old record's words."""
     place = new
     while place not in REASONS and "." in place:
         place = place.rpartition(".")[0]
-    said = (_at(told, old)[1] for old in REASONS.get(place, ()))
+    said = (_at(told, key)[1] for key in (f"{old}_reason", *REASONS.get(place, ())))
     return next((str(reason) for reason in said if reason), NOT_TOLD)
 
 
@@ -373,7 +342,7 @@ def _at(told: Mapping[str, Any], path: str) -> tuple[bool, Any]:
 
 
 def _put(made: dict[str, Any], path: str, value: Any) -> None:
-    *parts, last = path.split(".")
-    for part in parts:
+    *above, last = path.split(".")
+    for part in above:
         made = made.setdefault(part, {})
     made[last] = value

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.hardware import cores, gpus, processor
@@ -39,10 +39,8 @@ from pytest_specdec.run.measure import Measured, Sweep
 from pytest_specdec.run.session import Arms
 from pytest_specdec.verdict.coverage import coverage_part, exercised_part, kind_of, would_have_seen
 from pytest_specdec.verdict.limits import Facts
+from pytest_specdec.workloads.scenario import Scenario
 from pytest_specdec.workloads.workload import Workload
-
-if TYPE_CHECKING:
-    from pytest_specdec.workloads.scenario import Scenario
 
 Part = TypeVar("Part")
 

@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError, SpecdecError, Unsupported
@@ -28,9 +28,7 @@ from pytest_specdec.run.resume import BATCH_INVARIANT, settings_digest
 from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.verdict.coverage import Drafting, unmet
 from pytest_specdec.verdict.equivalence import Outcome
-
-if TYPE_CHECKING:
-    from pytest_specdec.workloads.scenario import Scenario
+from pytest_specdec.workloads.scenario import Scenario
 
 FEWEST = 4
 NOT_HELD = "not held, since tokens are not judged"

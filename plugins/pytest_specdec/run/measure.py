@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.engines.spec import ADAPTER, EngineSpec
@@ -26,9 +26,7 @@ from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.telemetry.monitor import core_wait_of, peak_memory_of, watch
 from pytest_specdec.telemetry.timing import DECODE, time_rounds
 from pytest_specdec.verdict.coverage import Drafting
-
-if TYPE_CHECKING:
-    from pytest_specdec.workloads.scenario import Scenario
+from pytest_specdec.workloads.scenario import Scenario
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest_specdec
 from pytest_specdec.engines.fake import VERSIONS
@@ -24,9 +24,7 @@ from pytest_specdec.history.saved import read_text, run_of, saved_paths
 from pytest_specdec.record import GREEN, Place, Record
 from pytest_specdec.run.describe import asked_part, hardware_part
 from pytest_specdec.settings import Settings
-
-if TYPE_CHECKING:
-    from pytest_specdec.workloads.scenario import Scenario
+from pytest_specdec.workloads.scenario import Scenario
 
 BATCH_INVARIANT = ("VLLM_BATCH_INVARIANT", "SGLANG_ENABLE_DETERMINISTIC_INFERENCE")
 SETTINGS = ("rounds", "warmup", "time_budget", "calibration", "rate", "fail", "fail_on")

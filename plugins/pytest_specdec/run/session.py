@@ -11,15 +11,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pytest_specdec.engines.engine import Engine, one_pass
 from pytest_specdec.engines.pool import Pool
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Generation, Ranking, Run, Score
+from pytest_specdec.history.history import RegressionGate
 from pytest_specdec.metrics.rounds import Plan, Rounds
 from pytest_specdec.metrics.speedup import Arm
+from pytest_specdec.progress import Progress
 from pytest_specdec.settings import Settings
 from pytest_specdec.telemetry.energy import meter_for
 from pytest_specdec.telemetry.meter import Clock
@@ -27,12 +28,8 @@ from pytest_specdec.telemetry.timing import DECODE, LOAD, RATE, Spent, Timed, ti
 from pytest_specdec.verdict.noise import level_of_gate
 from pytest_specdec.verdict.rated import MOST
 from pytest_specdec.verdict.reference import Reference, Sample, calibrate, verify_itself
+from pytest_specdec.workloads.scenario import Scenario
 from pytest_specdec.workloads.workload import Limits, Request, Workload
-
-if TYPE_CHECKING:
-    from pytest_specdec.history.history import RegressionGate
-    from pytest_specdec.progress import Progress
-    from pytest_specdec.workloads.scenario import Scenario
 
 RATED = 2000
 

@@ -65,9 +65,9 @@ class RowsSource(PromptSource):
     _kept: dict[tuple[int | None, int | None], Chosen] = PrivateAttr(default_factory=dict)
 
     @property
-    @abstractmethod
     def data_name(self) -> str:
         """What the data are called in an error, in full."""
+        return str(getattr(self, self.data_key))
 
     @property
     def short_name(self) -> str:
@@ -119,10 +119,6 @@ class FileRows(RowsSource):
     path: Annotated[Text, AfterValidator(_openable)] = key(
         "a file, relative to the folder of the scenario file", 'path = "data.jsonl"'
     )
-
-    @property
-    def data_name(self) -> str:
-        return self.path
 
 
 class Conversations(RowsSource):
@@ -192,10 +188,6 @@ class HubSource(Columns):
     config: Text | None = key("the name of one of the dataset's configurations", 'config = "main"', None)
     split: Text = key("the name of a split", 'split = "test"')
     revision: Text | None = key("a branch, tag or commit of the dataset", 'revision = "7dce605"', None)
-
-    @property
-    def data_name(self) -> str:
-        return self.dataset
 
     @property
     def short_name(self) -> str:

@@ -16,7 +16,7 @@ SAVED = sorted(RESULTS.glob("*.json"))
 FILES = [path for path in SAVED if '"schema": 2' not in path.read_text("utf-8")]
 OF_TODAY = [path for path in SAVED if path not in FILES]
 FOLLOWED = (("acceptance", "tokens_per_draft"), ("acceptance", "undrafted_steps"), ("target_alone", "draft_tokens"))
-SAID_ELSEWHERE = {key for keys in REASONS.values() for key in keys}
+SAID_ELSEWHERE = {*(key for keys in REASONS.values() for key in keys), *(f"{old}_reason" for old in MOVED)}
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
