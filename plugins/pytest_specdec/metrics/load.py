@@ -14,20 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_specdec.generation import Generation, Run
+from pytest_specdec.metrics import speed
 from pytest_specdec.metrics.rounds import IS_BASELINE, NOT_TIMED, Rounds
-from pytest_specdec.metrics.speed import (
-    LATENCY_OF,
-    NO_START,
-    NO_TIMES,
-    WITHHELD,
-    completed_answers,
-    e2e_s,
-    held_up_s,
-    latency_part,
-    percentile,
-    queue_s,
-    ttft_s,
-)
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import FailedPart, GoodputPart, LoadPart, SendLag
 
@@ -51,7 +39,7 @@ def missed_objectives(answer: Generation, objectives: Mapping[str, float]) -> li
     """Which objectives (longest times in ms) the request misses; FAILED alone where there is no whole answer."""
     if answer.error is not None or not answer.token_ids:
         return [FAILED]
-    times = {key: LATENCY_OF[key.removesuffix("_ms")](answer) for key in objectives}
+    times = {key: speed.LATENCY_OF[key.removesuffix("_ms")](answer) for key in objectives}
     return [key for key, time in times.items() if time is not None and 1000 * time > objectives[key]]
 
 
@@ -67,7 +55,7 @@ def goodput_part(objectives: Mapping[str, float], rounds: Rounds) -> GoodputPart
     outcomes = [missed_objectives(answer, objectives) for answer in rounds.answers]
     at_best = []  # from the moment that counts where the machine put the run behind; the time of a token is its own
     for run in rounds.runs:
-        later = {key: ms + (key != "tpot_ms") * 1000 * held_up_s(run) for key, ms in objectives.items()}
+        later = {key: ms + (key != "tpot_ms") * 1000 * speed.held_up_s(run) for key, ms in objectives.items()}
         at_best += [missed_objectives(answer, later) for answer in run.generations]
     counts = Counter(key for each in outcomes for key in each)
     return GoodputPart(
@@ -86,16 +74,16 @@ def _why_none(objectives: Mapping[str, float], rounds: Rounds) -> str | None:
         return NOT_TIMED
     whole = [answer for answer in rounds.answers if answer.error is None and answer.token_ids]
     if not all(answer.chunks for answer in whole):
-        return NO_TIMES
-    unknown = any(ttft_s(answer) is None for answer in whole)
-    return NO_START if unknown and set(objectives) - {"tpot_ms"} else None
+        return speed.NO_TIMES
+    unknown = any(speed.ttft_s(answer) is None for answer in whole)
+    return speed.NO_START if unknown and set(objectives) - {"tpot_ms"} else None
 
 
 def too_little_goodput(goodput: GoodputPart, asked: float | None, path: Path) -> list[str]:
     """The failure that fewer requests than `asked`, a share, met the objectives, or that nobody can tell."""
     share, reason = goodput.share.value, goodput.share.reason
     at_best = goodput.at_best.value or 0.0
-    if asked is None or reason in (WITHHELD, NOT_TIMED) or (share is not None and max(share, at_best) >= asked):
+    if asked is None or reason in (speed.WITHHELD, NOT_TIMED) or (share is not None and max(share, at_best) >= asked):
         return []
     limit = f"min_goodput = {asked:g} of {path}"
     if share is None:
@@ -140,9 +128,9 @@ class Flow:
         return cls(
             _rate([each.scheduled_s for each in run.generations] for run in rounds.runs),
             _rate([each.started_s for each in run.generations] for run in rounds.runs),
-            _ratio_of_totals(_completion(completed_answers(run)) for run in rounds.runs),
+            _ratio_of_totals(_completion(speed.completed_answers(run)) for run in rounds.runs),
             _ratio_of_totals(map(_completion_at_best, rounds.runs)),
-            max(map(held_up_s, rounds.runs), default=0.0),
+            max(map(speed.held_up_s, rounds.runs), default=0.0),
         )
 
     @property
@@ -179,7 +167,7 @@ def _rate(runs: Iterable[list[float | None]]) -> float | None:
 
 def _completion(answers: list[Generation]) -> tuple[int, float]:
     """Gaps between answers, and the seconds that they took beyond the shortest latency."""
-    done = [(each.chunks[-1].at_s, took) for each in answers if (took := e2e_s(each)) is not None]
+    done = [(each.chunks[-1].at_s, took) for each in answers if (took := speed.e2e_s(each)) is not None]
     if not done:
         return 0, 0.0
     first_asked = min(end - took for end, took in done)
@@ -195,15 +183,15 @@ def _ratio_of_totals(runs: Iterable[tuple[int, float]]) -> float | None:
 
 def _completion_at_best(run: Run) -> tuple[int, float]:
     """What `_completion` would have been, at best: no sooner than the last request was due."""
-    gaps, seconds = _completion(completed_answers(run))
+    gaps, seconds = _completion(speed.completed_answers(run))
     due = [each.scheduled_s for each in run.generations if each.scheduled_s is not None]
-    return gaps, max(seconds - held_up_s(run), max(due) - min(due) if due else 0.0)
+    return gaps, max(seconds - speed.held_up_s(run), max(due) - min(due) if due else 0.0)
 
 
 def send_lags_s(rounds: Rounds) -> list[float]:
     """From the moment each request was due to that at which it was sent, sorted."""
     dated = (answer for answer in rounds.answers if answer.scheduled_s is not None)
-    return sorted(max(0.0, lag) for answer in dated if (lag := queue_s(answer)) is not None)
+    return sorted(max(0.0, lag) for answer in dated if (lag := speed.queue_s(answer)) is not None)
 
 
 def load_part(scenario: Scenario, rounds: Rounds, base: Rounds | None) -> LoadPart:
@@ -212,15 +200,15 @@ def load_part(scenario: Scenario, rounds: Rounds, base: Rounds | None) -> LoadPa
     `base`: the target's rounds under the same load, None if these are they.
     """
     flow, lags, due = Flow.of(rounds), send_lags_s(rounds), scenario.due_s
-    known = {f"p{percent}": percentile(lags, percent) for percent in (50, 90, 99)} if lags else {}
+    known = {f"p{percent}": speed.percentile(lags, percent) for percent in (50, 90, 99)} if lags else {}
     lag = SendLag(**known, max=lags[-1]) if lags else None
     return LoadPart(
         played=scenario.load.model_dump(mode="json", exclude_none=True),
         requests_left_out=scenario.prompt_count - len(due) if due else 0,
         asked_per_second=Figure(flow.asked, NO_MOMENTS),
-        sent_per_second=Figure(flow.sent if flow.is_open else None, NO_START if flow.is_open else NO_MOMENTS),
-        completed_per_second=Figure(flow.completed, NO_TIMES),
-        send_lag_s=Figure(lag, NO_START if flow.is_open else NO_MOMENTS),
+        sent_per_second=Figure(flow.sent if flow.is_open else None, speed.NO_START if flow.is_open else NO_MOMENTS),
+        completed_per_second=Figure(flow.completed, speed.NO_TIMES),
+        send_lag_s=Figure(lag, speed.NO_START if flow.is_open else NO_MOMENTS),
         flags=tuple(flags(flow, lags)),
         latency_over_target=_over_target(rounds, base, flow),
         failed=failed_part(rounds),
@@ -232,11 +220,11 @@ def flags(flow: Flow, lags: list[float]) -> list[str]:
     """What makes this load another than the one that was asked for; nothing where all is within tolerance."""
     found = []
     if flow.asked and not flow.sent:
-        found.append(NO_START)
+        found.append(speed.NO_START)
     if flow.asked and flow.sent and abs(off := flow.sent / flow.asked - 1) > RATE_TOLERANCE:
         told = f"asked {flow.asked:.4g} requests/s, sent {flow.sent:.4g}"
         found.append(f"{told}: off by {off:+.1%}, more than {RATE_TOLERANCE:.0%}")
-    if lags and (late := percentile(lags, 99)) > LAG_TOLERANCE_S:
+    if lags and (late := speed.percentile(lags, 99)) > LAG_TOLERANCE_S:
         told = f"p99 of the send lag {1000 * late:.1f} ms, more than {1000 * LAG_TOLERANCE_S:g} ms"
         found.append(f"requests were sent late: {told}; latencies count from the moment they were due")
     return found
@@ -255,7 +243,7 @@ def paces(rounds: Rounds) -> tuple[float, ...]:
     answers over their end-to-end latencies."""
     if not Flow.of(rounds).is_open:
         return rounds.rates
-    taken = [[took for answer in completed_answers(run) if (took := e2e_s(answer))] for run in rounds.runs]
+    taken = [[took for answer in speed.completed_answers(run) if (took := speed.e2e_s(answer))] for run in rounds.runs]
     return tuple(len(each) / sum(each) for each in taken) if all(taken) else rounds.rates
 
 
@@ -263,8 +251,8 @@ def _over_target(rounds: Rounds, base: Rounds | None, flow: Flow) -> Figure[Mapp
     """Latencies of this arm over those of the target under the same load, by percentile; below 1 is faster."""
     if not flow.is_open or base is None:
         return Figure(None, NO_MOMENTS if not flow.is_open else IS_BASELINE)
-    ours, theirs = latency_part(rounds), latency_part(base)
-    pairs = {f"{name}_s": [getattr(each, f"{name}_s") for each in (ours, theirs)] for name in LATENCY_OF}
+    ours, theirs = speed.latency_part(rounds), speed.latency_part(base)
+    pairs = {f"{name}_s": [getattr(each, f"{name}_s") for each in (ours, theirs)] for name in speed.LATENCY_OF}
     return Figure(
         {
             name: {at: mine.at(at) / its.at(at) if mine.n and its.at(at) else None for at in ("p50", "p99")}

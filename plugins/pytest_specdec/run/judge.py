@@ -27,7 +27,7 @@ from pytest_specdec.verdict.noise import Sensitivity, noise_floor, resolve_dtype
 from pytest_specdec.verdict.reference import Reference, dtype_of
 from pytest_specdec.verdict.sampling_evidence import LEVEL, RatedVerdict
 from pytest_specdec.verdict.sampling_statistics import SamplingPlan
-from pytest_specdec.verdict.truth import claim, foretell, foretold_part, judge_drafts, judge_truth, truth_of, truth_part
+from pytest_specdec.verdict.truth import foretell, foretold_part, judge_drafts, judge_truth, truth_of, truth_part
 from pytest_specdec.verdict.words import (
     ADVICE,
     SHOWN,
@@ -203,7 +203,7 @@ def _by_what_is_known(
     """The verdict, held against the truth of the target and of its drafter as far as they are known."""
     spec, runs = arms.spec, rounds.judged
     truth = truth_of(arms.known, arms.workload.requests)
-    foretold = claim(foretell(spec, about, arms.workload, truth), runs)
+    foretold = foretell(spec, about, arms.workload, truth, runs)
     verdict = judge_truth(verdict, truth, calibration, runs, spec.speculates)
     verdict = judge_drafts(verdict, foretold, runs, rounds.warmup.rounds)
     return verdict, truth_part(truth, calibration, runs), foretold_part(foretold, rounds.runs)

@@ -8,7 +8,7 @@ for, or where it is not known how it counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -67,15 +67,51 @@ def judge_truth(
 ) -> Verdict:
     """The verdict, divergent where an answer of either arm is not the known one; unchanged where nothing is known."""
     told = {(each.round, each.request): each for each in verdict.findings}
-    wrong = {
-        (case.round, case.request): finding
-        for case in _cases(truth, calibration, runs)
-        if (finding := case.finding(verdict, told.get((case.round, case.request)), speculates)) is not None
-    }
+    wrong: dict[tuple[int, int], Finding] = {}
+    for number, known in enumerate(truth.answers):
+        strays = (each.generation for each in calibration.certified[number] if _differs(known, each.generation))
+        alone = next(strays, None)  # an answer of the target alone that is wrong, if there is one
+        for place, seen in (((round_, number), run.generations[number]) for round_, run in enumerate(runs)):
+            if _convicts(verdict, told.get(place), known, seen, alone):
+                gap = told[place].gap if place in told else None
+                wrong[place] = replace(_finding(place, known, seen, alone, speculates), gap=gap)
     if not wrong:
         return verdict
     findings, judged = [*{**told, **wrong}.values()], sum(verdict.counts.values())
     return verdict_of(judged, findings, verdict.near_ties, verdict.limits, needs_calibration=False)
+
+
+def _convicts(
+    verdict: Verdict, told: Finding | None, known: tuple[int, ...], seen: Generation, alone: Generation | None
+) -> bool:
+    """Whether an answer of either arm is wrong, unless what is told of this arm alone says more."""
+    wrong = _differs(known, seen)
+    if (told is not None and told.outcome in NOT_COMPARED) or not (wrong or alone):
+        return False
+    says_more = wrong and alone is None and told is not None and not told.outcome.passes
+    return not says_more or bool(verdict.floor.insane)
+
+
+def _finding(
+    place: tuple[int, int], known: tuple[int, ...], seen: Generation, alone: Generation | None, speculates: bool
+) -> Finding:
+    wrong = _differs(known, seen)
+    arms = (", both arms" if alone else ", this arm alone") if wrong else ", target-only arm alone"
+    answer = seen if wrong or alone is None else alone
+    at = agreement(known, answer.token_ids)
+    first = f"token {at} is {answer.token_ids[at]}, where {known[at]} is known to follow"
+    count = f"{_wrong_tokens(known, answer)} of {len(answer.token_ids)} tokens are wrong"
+    return Finding(
+        Outcome.DIVERGENT,
+        *place,
+        detail=f"from the known truth{arms if speculates else ''}: {first}; {count}",
+        position=at,
+        expected=known,
+        seen=answer.token_ids,
+        chunks=answer.chunks,
+        sides=(KNOWN, THIS_ENGINE if wrong else TARGET_ONLY),
+        target_wrong=alone is not None,
+    )
 
 
 def truth_part(truth: Truth, calibration: Calibration, runs: Sequence[Run]) -> KnownTruthPart:
@@ -87,52 +123,6 @@ def truth_part(truth: Truth, calibration: Calibration, runs: Sequence[Run]) -> K
     pairs = [(known, each) for known, ours, theirs in answers for each in (*ours, *theirs)]
     compared = sum(len(each.token_ids) for _, each in pairs)
     return KnownTruthPart(tokens=Figure(compared), wrong=Figure(sum(_wrong_tokens(*pair) for pair in pairs)))
-
-
-@dataclass(frozen=True)
-class _Case:
-    """One answer beside the known one; `alone`: an answer of the target alone that is wrong, if there is one."""
-
-    round: int
-    request: int
-    known: tuple[int, ...]
-    seen: Generation
-    alone: Generation | None
-
-    def finding(self, verdict: Verdict, told: Finding | None, speculates: bool) -> Finding | None:
-        """The answer as a finding; None where it is right, or where what is told of this arm alone says more."""
-        wrong = _differs(self.known, self.seen)
-        if (told is not None and told.outcome in NOT_COMPARED) or not (wrong or self.alone):
-            return None
-        if wrong and self.alone is None and told is not None and not (told.outcome.passes or verdict.floor.insane):
-            return None
-        arms = (", both arms" if self.alone else ", this arm alone") if wrong else ", target-only arm alone"
-        arms, answer = arms if speculates else "", self.seen if wrong or self.alone is None else self.alone
-        at = agreement(self.known, answer.token_ids)
-        first = f"token {at} is {answer.token_ids[at]}, where {self.known[at]} is known to follow"
-        count = f"{_wrong_tokens(self.known, answer)} of {len(answer.token_ids)} tokens are wrong"
-        return Finding(
-            outcome=Outcome.DIVERGENT,
-            round=self.round,
-            request=self.request,
-            detail=f"from the known truth{arms}: {first}; {count}",
-            position=at,
-            expected=self.known,
-            seen=answer.token_ids,
-            gap=told.gap if told is not None else None,
-            chunks=answer.chunks,
-            sides=(KNOWN, THIS_ENGINE if wrong else TARGET_ONLY),
-            target_wrong=self.alone is not None,
-        )
-
-
-def _cases(truth: Truth, calibration: Calibration, runs: Sequence[Run]) -> Iterator[_Case]:
-    """Every answer of every round; none where nothing is known."""
-    for number, known in enumerate(truth.answers):
-        alone = (each.generation for each in calibration.certified[number])
-        wrong = next((each for each in alone if _differs(known, each)), None)
-        for round_, run in enumerate(runs):
-            yield _Case(round_, number, known, run.generations[number], wrong)
 
 
 def _differs(known: tuple[int, ...], answer: Generation) -> bool:
@@ -152,16 +142,19 @@ class Foretold:
     gamma: int | None = None
 
 
-def foretell(spec: EngineSpec, about: Description, workload: Workload, truth: Truth) -> Foretold | Reason:
-    """What the engine must count in each round, or why that is not known."""
+def foretell(
+    spec: EngineSpec, about: Description, workload: Workload, truth: Truth, runs: Sequence[Run]
+) -> Foretold | Reason:
+    """What the engine must count in each of these rounds, or why nothing is claimed of them."""
     if (why := truth.unknown or _why_not(spec, about, workload)) is not None:
         return why
     counting, pair = COUNTINGS[about.details["counting"]], (spec.target, spec.draft or spec.target)
     asked, gamma = [(each.prompt_ids, each.max_tokens) for each in workload.requests], spec.gamma or 0
     try:
-        return Foretold(expected_counters(counting, pair, asked, gamma), gamma if counting.whole else None)
+        made = Foretold(expected_counters(counting, pair, asked, gamma), gamma if counting.whole else None)
     except ModelError as error:
         return str(error)
+    return next((why for run in runs if (why := _fewer_drafts(made, run)) is not None), made)
 
 
 def _why_not(spec: EngineSpec, about: Description, workload: Workload) -> Reason | None:
@@ -210,13 +203,6 @@ def foretold_part(foretold: Foretold | Reason, runs: Sequence[Run]) -> ForetoldP
         accepted_tokens=Figure(rounds * counters.accepted_tokens),
         accepted_per_position=Figure(tuple(rounds * each for each in counters.accepted_per_position)),
     )
-
-
-def claim(foretold: Foretold | Reason, runs: Sequence[Run]) -> Foretold | Reason:
-    """What these rounds can be held against, or why nothing is claimed of them."""
-    if isinstance(foretold, str):
-        return foretold
-    return next((why for run in runs if (why := _fewer_drafts(foretold, run)) is not None), foretold)
 
 
 def _fewer_drafts(foretold: Foretold, run: Run) -> Reason | None:

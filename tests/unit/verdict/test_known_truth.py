@@ -15,7 +15,7 @@ from pytest_specdec.record.parts import ForetoldPart, KnownTruthPart
 from pytest_specdec.verdict.equivalence import Calibration, Certified, Finding, Outcome, Verdict, judge
 from pytest_specdec.verdict.limits import Facts
 from pytest_specdec.verdict.noise import NoiseFloor, noise_floor
-from pytest_specdec.verdict.truth import claim, foretell, foretold_part, judge_drafts, judge_truth, truth_of, truth_part
+from pytest_specdec.verdict.truth import foretell, foretold_part, judge_drafts, judge_truth, truth_of, truth_part
 from pytest_specdec.verdict.words import add_hints, describe_verdict, finding_parts
 from pytest_specdec.workloads.workload import Request, Workload
 
@@ -213,8 +213,7 @@ def drafts_judged(
     """Of rounds with right tokens and these counters."""
     runs = [run_of(TRUE, each, steps) for each in counted]
     verdict = judge(WORKLOAD, calibration_of(TRUE), runs, lambda *_: [])
-    foretold = foretell(spec, about, WORKLOAD, truth_of(TARGET, WORKLOAD.requests))
-    foretold = claim(foretold, runs)
+    foretold = foretell(spec, about, WORKLOAD, truth_of(TARGET, WORKLOAD.requests), runs)
     return judge_drafts(verdict, foretold, runs), foretold_part(foretold, runs)
 
 
@@ -303,5 +302,5 @@ def test_where_counters_cannot_be_foretold_no_claim_is_made(
 def test_an_answer_that_may_stop_is_not_foretold() -> None:
     """Its last round is not known."""
     stopping = Workload("w", tuple(Request(prompt, TOKENS, stop_token_ids=(7,)) for prompt in PROMPTS), 2)
-    told = foretell(SPEC, ABOUT, stopping, truth_of(TARGET, stopping.requests))
+    told = foretell(SPEC, ABOUT, stopping, truth_of(TARGET, stopping.requests), [])
     assert told == "answers may end at EOS or a stop, and rounds with them"
