@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -54,26 +56,18 @@ class TomlFile:
     def lines(self, places: Iterable[Place]) -> dict[Place, int]:
         """The line of each place, counted from 1, or of the nearest table around it; 1 where it is in none."""
         lines, values = self.text.split("\n"), tomllib.loads(self.text)
-        nearest = {place: _part_of(place, values) for place in places}
-        found = dict(_find_lines(set(nearest.values()), lines, 0, len(lines)))
-        return {place: found[part] for place, part in nearest.items()}
+        begin = cache(lambda line: _begin(lines[:line]))
+
+        def line_of(part: Place) -> int:
+            """Where the file begins to have it; the last line, where none before it does."""
+            return 1 + bisect_left(range(1, len(lines)), True, key=lambda line: _part_of(part, begin(line)) == part)
+
+        return {place: line_of(_part_of(place, values)) for place in places}
 
     def where(self, place: Place, line: int | None = None) -> str:
         """The file and the line of `place`, which `line` is if known, or who gave a key that is not the file's own."""
         given = self.said_by.get(str(place[0])) if place else None
         return f"{self.path} with {given}" if given else f"{self.path}:{line or self.lines([place])[place]}"
-
-
-def _find_lines(places: Collection[Place], lines: Sequence[str], before: int, last: int) -> Iterator[tuple[Place, int]]:
-    """Each place with its line, after `before` and not after `last`: there the file begins to have it."""
-    if last - before == 1:
-        yield from ((place, last) for place in places)
-    elif places:
-        middle = (before + last) // 2
-        values = _begin(lines[:middle])
-        early = {place for place in places if _part_of(place, values) == place}
-        yield from _find_lines(early, lines, before, middle)
-        yield from _find_lines(set(places) - early, lines, middle, last)
 
 
 def _begin(lines: Sequence[str]) -> dict[str, Any]:
