@@ -29,21 +29,20 @@ ONE_CHUNK = "no answer came in more than one chunk"
 CLOCK_SLACK_S = 0.001
 
 
-def asked_at_s(answer: Generation) -> float | None:
-    """The moment from which a request waits: when it was due, or else submitted; None if neither is known."""
-    return answer.started_s if answer.scheduled_s is None else answer.scheduled_s
+def _waited_s(answer: Generation, chunk: int) -> float | None:
+    """From the moment it was asked, when it was due or else submitted, to this chunk; None where one is not known."""
+    asked = answer.started_s if answer.scheduled_s is None else answer.scheduled_s
+    return answer.chunks[chunk].at_s - asked if answer.chunks and asked is not None else None
 
 
 def ttft_s(answer: Generation) -> float | None:
     """From the moment it was asked to the first token of any kind; None without a token or a known moment."""
-    asked = asked_at_s(answer)
-    return answer.chunks[0].at_s - asked if answer.chunks and asked is not None else None
+    return _waited_s(answer, 0)
 
 
 def e2e_s(answer: Generation) -> float | None:
     """From the moment it was asked to the last token; None without a token or a known moment."""
-    asked = asked_at_s(answer)
-    return answer.chunks[-1].at_s - asked if answer.chunks and asked is not None else None
+    return _waited_s(answer, -1)
 
 
 def queue_s(answer: Generation) -> float | None:

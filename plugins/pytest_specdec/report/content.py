@@ -189,14 +189,12 @@ def _cautions(gate: Gate, decided: str) -> set[str]:
 Facts = tuple[tuple[str, str], ...]
 
 
-def environments(gates: Sequence[Gate]) -> dict[Facts, list[str]]:
+def environments(gates: Sequence[Gate]) -> dict[Facts, tuple[str, ...]]:
     """The distinct environments of these gates: (name, value) pairs, and which runs had them."""
-    found: dict[Facts, list[str]] = {}
+    found: dict[Facts, dict[str, None]] = {}
     for gate in gates:
-        runs = found.setdefault(_facts(gate.run, gate.record), [])
-        if gate.run.id not in runs:
-            runs.append(gate.run.id)
-    return found
+        found.setdefault(_facts(gate.run, gate.record), {})[gate.run.id] = None
+    return {facts: tuple(ids) for facts, ids in found.items()}
 
 
 def _facts(run: SavedRun, record: Record) -> Facts:
@@ -271,7 +269,7 @@ def gather(runs: Sequence[SavedRun]) -> Content:
         rows=tuple(rows(shown)),
         notes=tuple(notes(shown, in_words(decisions))),
         figures=tuple(part for figure in figures for part in readable(figure)),
-        environments=tuple((facts, tuple(ids)) for facts, ids in environments(shown).items()),
+        environments=tuple(environments(shown).items()),
     )
 
 

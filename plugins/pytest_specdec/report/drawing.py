@@ -132,7 +132,9 @@ def draw_svg(figure: Figure) -> str:
     """The figure as an `<svg>` element; names in it are escaped."""
     y = _y_axis(figure)
     x = replace(_x_axis(figure), start=25 + LETTER * max(len(text) for _, text in y.ticks), end=WIDTH - 7)
-    columns, rows = _room([line.name for line in figure.lines])
+    names = [line.name for line in figure.lines]
+    columns = 2 if len(names) > 2 and 2 * (max(map(len, names)) + 8) * LETTER < WIDTH else 1
+    rows = math.ceil(len(names) / columns) if len(names) > 1 else 0  # one line alone needs no legend
     parts = [*_frame(figure, x, y), *_marks(figure, x), *_lines(figure, x, y), *_legend(figure.lines, columns, rows)]
     size = f'viewBox="0 0 {WIDTH:g} {LEGEND + ROW * rows:g}"'
     return f'<svg {size} font-size="9" fill="currentColor" aria-hidden="true" focusable="false">{"".join(parts)}</svg>'
@@ -234,12 +236,6 @@ def _draw_line(hue: int, modelled: bool, points: Sequence[str | None], every: in
         f'<path d="{path}" fill="none" stroke="{ours}" stroke-width="1.6" stroke-linejoin="round"{dashes}/>'
         f'<path d="{markers}" fill="{fill}" stroke="{ours}"/>'
     )
-
-
-def _room(names: Sequence[str]) -> tuple[int, int]:
-    """Columns and rows of the legend by the number of letters; one line alone needs none."""
-    columns = 2 if len(names) > 2 and 2 * (max(map(len, names)) + 8) * LETTER < WIDTH else 1
-    return columns, math.ceil(len(names) / columns) if len(names) > 1 else 0
 
 
 def _legend(lines: Sequence[Line], columns: int, rows: int) -> Iterator[str]:

@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -39,11 +40,6 @@ def as_html(content: Content) -> str:
 
     style = Markup((files("pytest_specdec.report") / "templates" / "report.css").read_text("utf-8"))
     return _render("report.html.j2", content, True, draw=lambda figure: Markup(draw_svg(figure)), style=style)
-
-
-def as_markdown(content: Content) -> str:
-    """GitHub's Markdown: figures as tables."""
-    return _render("report.md.j2", content, autoescape=False)
 
 
 def _render(template: str, content: Content, autoescape: bool, **more: Any) -> str:
@@ -88,7 +84,8 @@ def as_csv(content: Content) -> str:
     written = io.StringIO()
     rows = csv.writer(written, lineterminator="\n")
     rows.writerow(COLUMNS)
-    rows.writerows([_no_formula(cell) for cell in row] for row in _rows(content))
+    for row in _rows(content):  # a text that a spreadsheet would take for a formula gets an apostrophe in front
+        rows.writerow([f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell for cell in row])
     return written.getvalue()
 
 
@@ -102,11 +99,6 @@ def _rows(content: Content) -> Iterator[tuple[Any, ...]]:
         for line, x, y in figure.points():
             kind = "modelled" if line.modelled else "measured"
             yield figure.kind, figure.group, line.name, kind, x, figure.x_label, y, figure.y_label
-
-
-def _no_formula(cell: Any) -> Any:
-    """A text that a spreadsheet would take for a formula gets an apostrophe in front."""
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
 
 
 def as_json(content: Content) -> str:
@@ -130,7 +122,7 @@ def format_of(path: PurePath) -> str:
 
 WRITERS: dict[str, Callable[[Content], str]] = {
     "html": as_html,
-    "markdown": as_markdown,
+    "markdown": partial(_render, "report.md.j2", autoescape=False),
     "csv": as_csv,
     "json": as_json,
 }

@@ -172,27 +172,22 @@ def engine_error(spec: EngineSpec, scenario: Scenario, message: str) -> Record:
 
 
 def workload_part(workload: Workload) -> parts.WorkloadPart:
-    """Which token ids were decoded, and how many requests at once."""
+    """Which token ids were decoded, and how many requests at once; the ids themselves are counted."""
+    lengths = sorted(len(request.prompt_ids) for request in workload.requests)
+    prompts = parts.PromptTokens(
+        min=lengths[0],
+        mean=sum(lengths) / len(lengths),
+        p50=percentile(lengths, 50),
+        p90=percentile(lengths, 90),
+        max=lengths[-1],
+        total=sum(lengths),
+    )
     return parts.WorkloadPart(
         digest=workload.digest,
         requests=len(workload.requests),
         concurrency=workload.concurrency,
-        prompt_tokens=prompt_lengths(workload),
+        prompt_tokens=prompts,
         skipped_rows=workload.skipped_rows,
-    )
-
-
-def prompt_lengths(workload: Workload) -> parts.PromptTokens:
-    """Tokens of the prompts that were sent: the ids themselves are counted, whatever the scenario says."""
-    lengths = sorted(len(request.prompt_ids) for request in workload.requests)
-    total = sum(lengths)
-    return parts.PromptTokens(
-        min=lengths[0],
-        mean=total / len(lengths),
-        p50=percentile(lengths, 50),
-        p90=percentile(lengths, 90),
-        max=lengths[-1],
-        total=total,
     )
 
 

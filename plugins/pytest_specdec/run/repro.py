@@ -208,29 +208,25 @@ def _template(name: str) -> str:
     return (files("pytest_specdec.run") / "templates" / f"{name}.txt").read_text("utf-8")
 
 
-SHOWN_BY = ("divergent", "length")
-
-
 def write_bug_report(session: Session, arms: Arms, verdict: VerdictPart, about: Description) -> list[str]:
     """Write the bug report of a red token-by-token verdict, and say where it lies or why there is none.
 
-    Nothing is done, and nothing said, unless the settings name a folder and the verdict has a
-    finding that a script can show.
+    Nothing is done, and nothing said, unless the settings name a folder and comparing both arms shows a finding.
     """
-    shown = session.settings.repro is not None and verdict.calibration is not None and _requests(verdict)
-    if not shown or not arms.spec.speculates:
+    shown = (each for each in verdict.findings if each.outcome in ("divergent", "length") and KNOWN not in each.sides)
+    worst = next(shown, None)
+    if session.settings.repro is None or verdict.calibration is None or worst is None or not arms.spec.speculates:
         return []
     try:
-        return [f"bug report: {_report(session, arms, verdict, about)}"]
+        return [f"bug report: {_report(session, arms, verdict, about, worst.request)}"]
     except SpecdecError as error:
         return [f"no bug report: {error}"]
     except OSError as error:
         return [f"no bug report: {session.settings.repro} cannot be written to ({error.strerror})"]
 
 
-def _report(session: Session, arms: Arms, verdict: VerdictPart, about: Description) -> Path:
+def _report(session: Session, arms: Arms, verdict: VerdictPart, about: Description, request: int) -> Path:
     spec, workload = arms.spec, arms.workload
-    request = _requests(verdict)[0]
     if (reason := unwritable(spec, workload.requests[request])) is not None:
         raise SpecdecError(reason)
     fault = _smallest(session, spec, workload, verdict, request)
@@ -241,12 +237,6 @@ def _report(session: Session, arms: Arms, verdict: VerdictPart, about: Descripti
     path.write_text(text, "utf-8")
     path.with_suffix(".md").write_text(f"{header(spec, fault, about)}\n\n```python\n{text}```\n", "utf-8")
     return path
-
-
-def _requests(verdict: VerdictPart) -> list[int]:
-    """The red requests that a script can show by comparing both arms, worst first."""
-    shown = [finding for finding in verdict.findings if finding.outcome in SHOWN_BY and KNOWN not in finding.sides]
-    return [finding.request for finding in shown]
 
 
 def _smallest(session: Session, spec: EngineSpec, workload: Workload, verdict: VerdictPart, request: int) -> Fault:

@@ -136,10 +136,6 @@ class OpenLoad(_Load):
     def needs_times(self) -> bool:
         return self.arrivals == "trace"
 
-    def at_rate(self, rate: float) -> OpenLoad:
-        """The same load at one rate of its sweep."""
-        return self.model_copy(update={"rate": rate, "rates": None})
-
     def due_s(self, count: int, seed: int, times: Times) -> tuple[float, ...]:
         """Moments up to `max_seconds`; of a sweep, those at its lowest rate. `times`: the source's own, in seconds."""
         if self.needs_times:

@@ -338,10 +338,8 @@ class Scenario(BaseModel):
 
     def by_rate(self) -> dict[float, Scenario]:
         """For each rate of the load's sweep, from low to high, this scenario at that rate; empty without a sweep."""
-        load = self.load
-        if not isinstance(load, OpenLoad):
-            return {}
-        return {rate: self.model_copy(update={"load": load.at_rate(rate)}) for rate in load.sweep}
+        loads = {rate: self.load.model_copy(update={"rate": rate, "rates": None}) for rate in self.load.sweep}
+        return {rate: self.model_copy(update={"load": load}) for rate, load in loads.items()}
 
     @property
     def digest(self) -> str:
