@@ -147,23 +147,23 @@ def _tokens_per_step(answers: Sequence[Generation]) -> float | None:
 
 
 def _refuse_contradictions(counted: Speculation, gamma: int | None) -> None:
-    drafts, drafted, accepted = counted.drafts, counted.draft_tokens, counted.accepted_tokens
-    positions, limit = counted.accepted_per_position, drafted if gamma is None else gamma
-    refused = {
-        f"a counter ran backwards, the engine was reset meanwhile: {counted}": min(drafts, drafted, accepted) < 0
-        or any(each < 0 for each in positions),
-        f"{drafted} tokens were drafted in no draft at all": drafted and not drafts,
-        f"more tokens accepted ({accepted}) than drafted ({drafted})": accepted > drafted,
-        f"accepted per position {positions} does not add up to {accepted} accepted tokens": positions
-        and sum(positions) != accepted,
-        f"a later draft position was accepted more often than an earlier one: {positions}": any(
-            later > earlier for earlier, later in pairwise(positions)
-        ),
-        f"the first position was accepted {sum(positions[:1])} times in {drafts} drafts": positions
-        and positions[0] > drafts,
-        f"{drafted} tokens in {drafts} drafts are more than γ = {gamma} each": drafted > drafts * limit,
-        f"a position past γ = {gamma} was accepted: {positions}": any(positions[limit:]),
-    }
-    for words, holds in refused.items():
-        if holds:
-            raise Contradiction(words)
+    positions = counted.accepted_per_position
+    if min(counted.drafts, counted.draft_tokens, counted.accepted_tokens, *positions) < 0:
+        raise Contradiction(f"a counter ran backwards, the engine was reset meanwhile: {counted}")
+    if counted.draft_tokens and not counted.drafts:
+        raise Contradiction(f"{counted.draft_tokens} tokens were drafted in no draft at all")
+    if counted.accepted_tokens > counted.draft_tokens:
+        raise Contradiction(f"more tokens accepted ({counted.accepted_tokens}) than drafted ({counted.draft_tokens})")
+    if positions and sum(positions) != counted.accepted_tokens:
+        raise Contradiction(
+            f"accepted per position {positions} does not add up to {counted.accepted_tokens} accepted tokens"
+        )
+    if any(later > earlier for earlier, later in pairwise(positions)):
+        raise Contradiction(f"a later draft position was accepted more often than an earlier one: {positions}")
+    if positions and positions[0] > counted.drafts:
+        raise Contradiction(f"the first position was accepted {positions[0]} times in {counted.drafts} drafts")
+
+    if gamma is not None and counted.draft_tokens > counted.drafts * gamma:
+        raise Contradiction(f"{counted.draft_tokens} tokens in {counted.drafts} drafts are more than γ = {gamma} each")
+    if gamma is not None and any(positions[gamma:]):
+        raise Contradiction(f"a position past γ = {gamma} was accepted: {positions}")
