@@ -301,7 +301,9 @@ def _of_tokens(
     verdict = RatedVerdict.of(tokens, repeats, _rejected(rounds.speculation))
     if verdict.outcome.passes or not arms.spec.speculates:
         return verdict
-    own = rating.rate_rounds(partial(session.rank, arms), requests, session.target_runs(arms), dtype, ends)
+    own = rating.rate_rounds(
+        partial(session.rank, arms), requests, session.alone_rounds[arms.target_key].runs, dtype, ends
+    )
     return replace(verdict, target_strays=not RatedVerdict.of(own or [], repeats).outcome.passes)
 
 

@@ -74,7 +74,7 @@ def measure(session: Session, benchmark: Any, arms: Arms, plan: Plan) -> Measure
             rounds = time_rounds(timed, plan, beside, benchmark)
         about, memory, waited = engine.description, peaks.stop(engine.description.details), waits.share()
     if first is None:
-        session.keep_target_rounds(arms, rounds)
+        session.alone_rounds[arms.target_key] = rounds  # for the reference of others
     before = session.acceptance_before(arms, rounds)
     base = base_of(first, beside.so_far if beside is not None else None) if first is not None else None
     target = session.pool.describe(arms.target)

@@ -74,7 +74,7 @@ class Session:
         self.regression: RegressionGate | None = None
         self.clock = clock
         self._workloads: dict[tuple[str, str], Workload] = {}
-        self._rounds: dict[tuple[str, str], Rounds] = {}
+        self.alone_rounds: dict[tuple[str, str], Rounds] = {}
         self._references: dict[tuple[str, str], Reference] = {}
         self._rated_whole: set[tuple[str, str]] = set()
         self._accepted: dict[tuple[str, str], float] = {}
@@ -111,10 +111,10 @@ class Session:
 
     def target_rounds(self, arms: Arms, plan: Plan) -> Rounds:
         """The target alone on this workload, timed now if no test has done so."""
-        if arms.target_key not in self._rounds:
+        if arms.target_key not in self.alone_rounds:
             alone = Arms(arms.target, arms.workload)
-            self._rounds[arms.target_key] = self.time_rounds(alone, plan, " for reference")
-        return self._rounds[arms.target_key]
+            self.alone_rounds[arms.target_key] = self.time_rounds(alone, plan, " for reference")
+        return self.alone_rounds[arms.target_key]
 
     def time_rounds(self, arms: Arms, plan: Plan, why: str = "") -> Rounds:
         """The engine on this workload, timed by the session's clock; kept by nobody. `why`: is told."""
@@ -135,10 +135,6 @@ class Session:
         timed.spent = self.spent
         return timed
 
-    def keep_target_rounds(self, arms: Arms, rounds: Rounds) -> None:
-        """Take what a test of the target alone has measured for the reference of others."""
-        self._rounds[arms.target_key] = rounds
-
     def reference(self, arms: Arms) -> Reference:
         """The calibration of the target on this workload, taken once; for speculation, with steps of its verification.
 
@@ -148,7 +144,7 @@ class Session:
         if key not in self._references:
             what = f"{arms.target.label} calibrates on {workload.name}"
             with self.spent.on(RATE), self.pool.using(arms.target) as engine, self.progress.doing(what):
-                rounds = self._rounds.get(key)
+                rounds = self.alone_rounds.get(key)
                 together = rounds.runs[0] if rounds is not None else one_pass(engine, workload)
                 sampled = self.settings.rate == "sample" and key not in self._rated_whole
                 sample = Sample(self.settings.calibration, RATED if sampled else None)
@@ -234,10 +230,6 @@ class Session:
         what = f"{arms.target.label} rates {sum(map(len, outputs))} tokens"
         with self.spent.on(RATE), self.pool.using(arms.target) as engine, self.progress.doing(what):
             return engine.rank(requests, outputs, MOST)
-
-    def target_runs(self, arms: Arms) -> Sequence[Run]:
-        """What the target alone has decoded in its rounds on this workload."""
-        return self._rounds[arms.target_key].runs
 
 
 def _answers(engine: Engine, workload: Workload) -> list[tuple[int, ...]]:

@@ -221,14 +221,13 @@ class QuestionSource(Conversations, FileRows):
     chat_template: Switch = key("true or false", "chat_template = true", True)
 
     def find_items(self) -> Iterator[Item | Wrong]:
-        return read_each(filter(self._is_wanted, self._rows()), self.read)
+        rows = self._rows()
+        wanted = (row for row in rows if isinstance(row, Wrong) or self.category in (None, row.values.get("category")))
+        return read_each(wanted, self.read)
 
     def _rows(self) -> Iterator[Row | Wrong]:
         path = Path(self.path)
         return parquet_rows(path) if path.suffix == ".parquet" else json_lines(path)
-
-    def _is_wanted(self, row: Row | Wrong) -> bool:
-        return isinstance(row, Wrong) or self.category is None or row.values.get("category") == self.category
 
     def read(self, row: Row) -> Item:
         """The turns of a question. Raises Malformed."""
