@@ -32,11 +32,6 @@ if TYPE_CHECKING:
 NO_FIGURE = "the record does not have it"
 
 
-def figure_of(record: Record, metric: Metric) -> float | None:
-    """The metric's value in the record's own unit; None where it was not measured."""
-    return _figure(record, metric).value
-
-
 def latency_of(part: LatencyPart, metric: Metric) -> Figure[float]:
     """A metric that is a latency, in seconds."""
     latency, percent = _latency(metric)
@@ -44,7 +39,8 @@ def latency_of(part: LatencyPart, metric: Metric) -> Figure[float]:
     return Figure(spread.at(percent), spread.reason or NO_FIGURE)
 
 
-def _figure(record: Record, metric: Metric) -> Figure[float]:
+def figure_of(record: Record, metric: Metric) -> Figure[float]:
+    """The metric's value in the record's own unit, or why it was not measured."""
     if _latency(metric)[0]:
         return latency_of(record.latency, metric)
     places: dict[str, Figure[float]] = {
@@ -212,7 +208,7 @@ def compare_figure(
         told = change or _missing(now, then, instead, (None, None))
         return replace(told, why="; ".join(filter(None, (LOAD_SETS, told.why))))
     metric = threshold.metric
-    figures = figure_of(now, metric), figure_of(then, metric)
+    figures = figure_of(now, metric).value, figure_of(then, metric).value
     if figures == (None, None) and not now.asked.speculates and metric.name in ACCEPTANCE:
         return None
     if figures[0] is None or figures[1] is None:
@@ -220,7 +216,7 @@ def compare_figure(
     samples = sample_of(now, metric), sample_of(then, metric)
     if samples[0] is None or samples[1] is None or not samples[1].figure > 0:
         return _plain(figures[0], figures[1], threshold)
-    before = [value for each in earlier if (value := figure_of(each, metric))]
+    before = [value for each in earlier if (value := figure_of(each, metric).value)]
     change = _compare_samples(samples[0], samples[1], threshold, before)
     of_time = metric.name not in DETERMINED and change.outcome == Outcome.WORSE.value
     return replace(change, why=_more_waiting(now, then)) if of_time else change
@@ -263,7 +259,7 @@ def _change(threshold: Threshold, outcome: Outcome, now: float | None, then: flo
 
 def _missing(now: Record, then: Record, threshold: Threshold, figures: tuple[float | None, float | None]) -> ChangePart:
     side, record = ("this run", now) if figures[0] is None else ("the baseline run", then)
-    why = f"{side} has no {threshold.metric.name}: {_figure(record, threshold.metric).reason or NO_FIGURE}"
+    why = f"{side} has no {threshold.metric.name}: {figure_of(record, threshold.metric).reason or NO_FIGURE}"
     return _change(threshold, Outcome.MISSING, *figures, why)
 
 

@@ -236,7 +236,7 @@ def _over_runs(metric: str, gates: Sequence[Gate], numbers: Mapping[Path, float]
     values: dict[tuple[str, ...], dict[float, float | None]] = {}
     names: dict[tuple[str, ...], str] = {}
     for gate in sorted(gates, key=lambda gate: (gate.order, numbers[gate.run.path])):
-        values.setdefault(gate.configuration, {})[numbers[gate.run.path]] = figure_of(gate.record, KNOWN[metric])
+        values.setdefault(gate.configuration, {})[numbers[gate.run.path]] = figure_of(gate.record, KNOWN[metric]).value
         names[gate.configuration] = gate.label
     lines = (Line(names[key], tuple(series), tuple(series.values())) for key, series in values.items())
     return tuple(line for line in lines if line.measured_points > 1)

@@ -62,7 +62,7 @@ class Limit:
 
     def missed_by(self, record: Record) -> str:
         """What misses it, in words; empty if it is kept."""
-        value = figure_of(record, self.metric)
+        value = figure_of(record, self.metric).value
         if value is not None and value <= self.most:
             return ""
         told = "not known" if value is None else f"{_milliseconds(value)} over {_milliseconds(self.most)}"
