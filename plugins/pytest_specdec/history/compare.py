@@ -83,7 +83,9 @@ def _latency(metric: Metric) -> tuple[str, str]:
 LEVEL = 0.95
 ALARM_LEVEL = (1 - LEVEL) / 2
 RESAMPLES = 10_000
+SEED = 20_151_004
 FEWEST = 4
+MAX_CELLS = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ def _percentiles(values: Array, round_of: Array, counts: Array, share: float) ->
     """By linear interpolation between the two nearest, as if each value stood there as often as its round was drawn."""
     import numpy
 
-    batch, found = max(1, 4_000_000 // len(values)), []
+    batch, found = max(1, MAX_CELLS // len(values)), []
     for first in range(0, len(counts), batch):
         upto = counts[first : first + batch][:, round_of].cumsum(axis=1)
         place = (upto[:, -1] - 1) * share
@@ -173,7 +175,7 @@ def _counts(resamples: int, *rounds: int) -> tuple[Array, ...]:
     """How often each resample has each round, for one side or two: the same for every figure of as many rounds."""
     import numpy
 
-    source = numpy.random.default_rng(20_151_004)
+    source = numpy.random.default_rng(SEED)
     return tuple(source.multinomial(count, [1 / count] * count, size=resamples) for count in rounds)
 
 
@@ -225,7 +227,7 @@ def compare_figure(
 def _more_waiting(now: Record, then: Record) -> str:
     """That the engine waited for a core more than in the baseline run, which may be why it is slower; else nothing."""
     ours, theirs = (each.throughput.waited_for_cores.value for each in (now, then))
-    more = ours is not None and theirs is not None and ours - theirs > 0.02
+    more = ours is not None and theirs is not None and ours - theirs > MORE_WAITING
     return WAITED.format(ours, theirs) if more else ""
 
 
@@ -307,6 +309,7 @@ def _decide(part: ChangePart, threshold: Threshold, base: float) -> ChangePart:
     return replace(part, why=WANT_SESSIONS if low > most else NEAR)
 
 
+MORE_WAITING = 0.02
 WAITED = "the engine waited for a core in {:.0%} of the time that it wanted one, {:.0%} then: was the machine busy?"
 WANT_SESSIONS = "beyond the threshold, and within what sessions of the same code differ"
 NEAR = "too near the threshold for rounds to decide, since sessions of the same code differ by more"

@@ -103,6 +103,7 @@ def refusals(now: Record, then: Record) -> Iterator[str]:
 
 LATEST = "latest"
 WHOLE = "\n}"
+REMEMBERED = 32
 
 
 @dataclass(frozen=True)
@@ -206,7 +207,7 @@ def runs_that_may_hold(now: Record, test: str, storage: Path) -> Iterator[SavedR
             yield run
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=REMEMBERED)
 def _run_with(path: Path, _written: int, names: tuple[str, ...]) -> SavedRun | None:
     """The run, or None where its text, whole to the closing brace, has none of the names."""
     text = read_text(path)

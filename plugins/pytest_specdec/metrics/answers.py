@@ -17,6 +17,8 @@ from pytest_specdec.record.parts import AnswersPart
 from pytest_specdec.workloads.workload import Request
 
 RUN_LENGTH = 8
+MANY = 0.5
+SOME = 0.1
 TOO_SHORT = f"no answer has more than {RUN_LENGTH} tokens"
 NO_END_KNOWN = "the engine does not tell which token ends an answer"
 NONE_PAST = "no step began past the end of its answer"
@@ -71,9 +73,9 @@ def _steps(answer: Generation) -> Iterator[tuple[Chunk, int]]:
 def warn_of_answers(part: AnswersPart, tokens: int) -> list[str]:
     """What a reader of the figures must know: that the answers are loops, or go on where a user's would have ended."""
     words, share, past = [], part.repeated_share.value, part.past_end.value
-    if share is not None and share >= 0.5:
+    if share is not None and share >= MANY:
         words.append(f"the answers go in circles, {share:.0%} of their runs of {RUN_LENGTH} tokens stood there before")
-    if past and past >= 0.1 * tokens:
+    if past and past >= SOME * tokens:
         told = [part.tokens_per_step_to_end.value, part.tokens_per_step_past_end.value]
         steps = f": {told[1]:.3g} tokens a step there, {told[0]:.3g} before" if told[0] and told[1] else ""
         words.append(f"{past / tokens:.0%} of the tokens come after an end that ignore_eos passes over{steps}")

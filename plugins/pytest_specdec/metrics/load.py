@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 NO_OBJECTIVES = "the scenario gives no objectives (slo)"
 FAILED = "failed"
+LONGEST_ERROR = 200
 SUSTAINED_SHARE = 0.95
 RATE_TOLERANCE = 0.01
 LAG_TOLERANCE_S = 0.005
@@ -104,7 +105,7 @@ def doubtful_goodput(goodput: GoodputPart, asked: float | None, path: Path) -> l
 def failed_part(rounds: Rounds) -> FailedPart:
     """How many requests failed, of how many, and what was said of them."""
     errors = [answer.error.strip() for answer in rounds.answers if answer.error is not None]
-    told = Counter(each.splitlines()[0][:200] if each else "no words" for each in errors)
+    told = Counter(each.splitlines()[0][:LONGEST_ERROR] if each else "no words" for each in errors)
     return FailedPart(count=told.total(), of=len(rounds.answers), by_error=dict(told.most_common()))
 
 

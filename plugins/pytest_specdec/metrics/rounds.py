@@ -22,8 +22,11 @@ from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import EnergyPart
 
 LEVEL = 0.95
+LEAST_FOR_ORDER = 4
 HIGHEST = 0.85
+LEAST_SEEN = 0.05
 MOST_DRIFT = 0.05
+FEWEST_FOR_DRIFT = 3
 SCATTER = 0.025
 WORTH = 19
 MOST_SESSIONS = 8
@@ -87,7 +90,7 @@ def ratio_interval(ours: Sequence[float], base: Sequence[float], drift: Drift | 
     if len(ours) != len(base) or len(ours) < 2 or min(*ours, *base) <= 0:
         return None
     pairs = [math.log(mine) - math.log(its) for mine, its in zip(ours, base, strict=True)]
-    differs = mean_interval(_without_order(pairs), fitted=2) if len(pairs) >= 4 else mean_interval(pairs)
+    differs = mean_interval(_without_order(pairs), fitted=2) if len(pairs) >= LEAST_FOR_ORDER else mean_interval(pairs)
     if differs is None:
         return None
     moved = drift.moved if drift is not None else 0.0
@@ -114,7 +117,7 @@ def stretch(*series: Sequence[float]) -> float:
     """
     count, rho = min(map(len, series)), correlation(*series)
     inflation = 1 + 2 * sum((1 - lag / count) * rho**lag for lag in range(1, count))
-    return math.sqrt(inflation / max((count - inflation) / (count - 1), 0.05))
+    return math.sqrt(inflation / max((count - inflation) / (count - 1), LEAST_SEEN))
 
 
 def correlation(*series: Sequence[float]) -> float:
@@ -169,7 +172,7 @@ class Drift:
     def of(cls, values: Sequence[float]) -> Drift | None:
         """From rates, or joules a token, round by round; None for too few, or one that is not positive."""
         count = len(values)
-        if count < 3 or min(values) <= 0:
+        if count < FEWEST_FOR_DRIFT or min(values) <= 0:
             return None
         logs = [math.log(each) for each in values]
         slope, start = linear_regression(range(count), logs)

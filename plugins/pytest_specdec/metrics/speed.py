@@ -27,6 +27,9 @@ NO_TIMES = "the engine does not tell when tokens arrived"
 NO_START = "the engine does not tell when a request was submitted"
 ONE_CHUNK = "no answer came in more than one chunk"
 CLOCK_SLACK_S = 0.001
+CLOCK_SLACK_SHARE = 0.01
+LONGEST_TAIL_SHARE = 0.5
+LONGEST_STALL_S = 1.0
 
 
 def _waited_s(answer: Generation, chunk: int) -> float | None:
@@ -201,7 +204,7 @@ def _refuse_tails(runs: Sequence[Run]) -> None:
         last = _last_arrival_s(run)
         if last is None or not all(answer.chunks and answer.error is None for answer in run.generations):
             return
-        if run.engine_seconds - last <= 0.5 * run.engine_seconds + 1.0:
+        if run.engine_seconds - last <= LONGEST_TAIL_SHARE * run.engine_seconds + LONGEST_STALL_S:
             return
     if runs:
         took = f"{_last_arrival_s(runs[0]):.6g} s, by throughput {runs[0].engine_seconds:.6g} s"
@@ -213,12 +216,13 @@ def _last_arrival_s(run: Run) -> float | None:
 
 
 def _at_most(seconds: float) -> float:
-    return seconds * (1 + 0.01) + CLOCK_SLACK_S
+    return seconds * (1 + CLOCK_SLACK_SHARE) + CLOCK_SLACK_S
 
 
 LATENCY_OF: dict[str, Callable[[Generation], float | None]] = {"ttft": ttft_s, "tpot": tpot_s, "e2e": e2e_s}
 MICROSECOND = 1e-6
 FEW_ROUNDS = "fewer than two timed rounds"
+NO_HITS_TOLD = "the engine does not tell what its prefix cache held"
 OPEN = "an open load has no number of places"
 NO_WINDOW = "in no part of some round was every place known to be taken"
 
@@ -240,7 +244,7 @@ def throughput_part(rounds: Rounds, places: int | None = None) -> ThroughputPart
         tokens_per_second_interval_share=Figure(known.share if known else None, few),
         steady_tokens_per_second=Figure(_rate(windows) or None, no_window),
         steady_share=Figure(steady_s / sum(rounds.seconds) if windows else None, no_window),
-        prefix_cache_hits=Figure(rounds.prefix_cache_hits, "the engine does not tell what its prefix cache held"),
+        prefix_cache_hits=Figure(rounds.prefix_cache_hits, NO_HITS_TOLD),
         per_round=per_round_part(rounds),
     )
 

@@ -356,6 +356,7 @@ def over_target(arm: Arm, target: Arm | None) -> EnergyPart:
     return with_ratio(arm.rounds, target.rounds)
 
 
+NO_GAIN = 1.02
 NONE_MEASURED = "no gain was measured"
 PAYS, LOSES = "pays at every concurrency measured", "pays at no concurrency measured"
 
@@ -381,7 +382,7 @@ class Gain:
     @property
     def excluded(self) -> bool:
         """Whether it is no better, or by less than counts."""
-        return self.high is not None and self.ratio < 1 and self.high < 1.02
+        return self.high is not None and self.ratio < 1 and self.high < NO_GAIN
 
     @property
     def inverse(self) -> Gain:

@@ -23,6 +23,8 @@ from pytest_specdec.report.gates import TARGET_ONLY, Gate, group_by
 from pytest_specdec.report.table import milliseconds
 from pytest_specdec.thresholds import METRICS as KNOWN
 
+MOST_POINTS = 400
+
 
 def power(group: str, gates: Sequence[Gate]) -> Figure:
     """Watts of each GPU over the seconds of each gate's rounds. Raises ConfigurationError for a series not in JSON."""
@@ -37,7 +39,7 @@ def _power_lines(gate: Gate) -> Iterator[Line]:
     gpus = _read(path) if path is not None else {}
     for uuid, columns in gpus.items():
         if columns.get("watts"):
-            name, step = gate.label, max(1, len(columns["seconds"]) // 400)
+            name, step = gate.label, max(1, len(columns["seconds"]) // MOST_POINTS)
             name = f"{name}, {uuid[:12]}" if len(gpus) > 1 else name
             yield Line(name, tuple(columns["seconds"][::step]), tuple(columns["watts"][::step]))
 

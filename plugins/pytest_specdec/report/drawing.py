@@ -109,6 +109,8 @@ MARKERS = (
     "m0 2.8l2.8-5h-5.6z",
     "m-1-2.8h2v1.8h1.8v2h-1.8v1.8h-2v-1.8h-1.8v-2h1.8z",
 )
+MOST_MARKERS = 24
+MOST_NUMBERED_MARKS = 9
 
 
 @dataclass(frozen=True)
@@ -202,7 +204,7 @@ def _marks(figure: Figure, x: _Axis) -> Iterator[str]:
     """Events as upright lines, numbered as the page lists them while there is room for numbers."""
     for number, (value, _) in enumerate(figure.marks, 1):
         yield _draw_dotted(f"M{x.at(value):g} {ABOVE:g}v{PLOT_HEIGHT:g}")
-        if len(figure.marks) <= 9:
+        if len(figure.marks) <= MOST_NUMBERED_MARKS:
             yield _text(x.at(value), ABOVE - 2, str(number), more=' font-size="7"')
 
 
@@ -214,7 +216,7 @@ def _lines(figure: Figure, x: _Axis, y: _Axis) -> Iterator[str]:
             None if value is None else f"{x.at(place):g} {y.at(value):g}"
             for place, value in zip(line.x, line.y, strict=True)
         ]
-        yield _draw_line(hue, line.modelled, points, max(1, len(points) // 24))
+        yield _draw_line(hue, line.modelled, points, max(1, len(points) // MOST_MARKERS))
 
 
 def _hues(lines: Sequence[Line]) -> list[int]:

@@ -93,6 +93,8 @@ def refuse_two_models(about: Description, target: Description | None) -> None:
         )
 
 
+GOODPUT_HOLDS = 0.95
+NO_RATES = "the scenario's load has no rates to sweep"
 NOT_SATURATED = "not saturated at the highest rate asked"
 NEVER_SUSTAINED = "not even the lowest rate asked was sustained"
 
@@ -144,7 +146,7 @@ def sweep_rates(session: Session, spec: EngineSpec, scenario: Scenario, plan: Pl
     """
     steps = scenario.by_rate()
     if not steps:
-        return Sweep(scenario, missing(SweepPart, "the scenario's load has no rates to sweep"), [])
+        return Sweep(scenario, missing(SweepPart, NO_RATES), [])
     if not timed:
         return Sweep(steps[min(steps)], missing(SweepPart, NOT_TIMED), [])
     ours = {rate: Arms(spec, session.workload(spec, step)) for rate, step in steps.items()}
@@ -206,5 +208,5 @@ def _point(rate: float, scenario: Scenario, arms: Arms, rounds: Rounds, judgemen
 
 def _goodput_holds(share: float | None, scenario: Scenario) -> bool:
     """Whether enough requests met the objectives; where none are given, nobody asks."""
-    enough = 0.95 if scenario.min_goodput is None else scenario.min_goodput
+    enough = GOODPUT_HOLDS if scenario.min_goodput is None else scenario.min_goodput
     return not scenario.slo.asked or (share is not None and share >= enough)

@@ -247,6 +247,7 @@ def excess_chance(null: Null, judged: int, judged_tokens: int) -> float:
 
 
 SURELY = 0.95
+MOST_TIMES = 1000.0
 
 
 @dataclass(frozen=True)
@@ -288,7 +289,7 @@ class Sensitivity:
         if kind == "lossy":
             return None if self.lossy is None else max(0, math.ceil(self.lossy / share) - self.tokens)
         times = 1.0
-        while self.tokens and times < 1000.0:
+        while self.tokens and times < MOST_TIMES:
             null, tokens = self.floor.null, math.ceil(self.tokens * times)
             larger = Null(round(null.near_ties * times), round(null.tokens * times), null.shape)
             floor = replace(self.floor, null=larger)

@@ -17,6 +17,7 @@ from pytest_specdec.verdict.limits import Facts, agreement, reshaping_fields, wi
 from pytest_specdec.verdict.noise import ROWS, VERIFYING, NoiseFloor, noise_floor
 from pytest_specdec.workloads.workload import Request, Workload
 
+MOST_AT_ONCE = 256
 GOLDEN = 0.6180339887  # its multiples, less their whole parts, lie evenly, however many there are
 
 
@@ -119,7 +120,7 @@ def _in_rows(
     engine: Engine, workload: Workload, certified: Sequence[Certified | None], step: int, facts: Facts
 ) -> tuple[str, list[Score]]:
     """The target decodes as many sequences at once as a step of verification has rows, some twice if need be."""
-    rows = min(workload.concurrency * step, 256)
+    rows = min(workload.concurrency * step, MOST_AT_ONCE)
     times = -(-rows // len(workload.requests))
     requests = workload.requests * times
     run = one_pass(engine, replace(workload, requests=requests, concurrency=rows, arrivals_s=()))

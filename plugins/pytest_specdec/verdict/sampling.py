@@ -111,6 +111,7 @@ def probabilities(gaps: Sequence[float], temperature: float) -> list[float]:
 
 
 NextToken: TypeAlias = Callable[[Prefix], Sequence[float]]
+ROUNDING = 1e-6
 
 
 class KnownTarget:
@@ -125,7 +126,7 @@ class KnownTarget:
     def shares(self, prefix: Prefix) -> Mapping[int, float]:
         """The distribution itself. Raises EngineError where it is none."""
         known = self._known(prefix)
-        if not all(share >= 0 for share in known) or abs(sum(known) - 1) > 1e-6:
+        if not all(share >= 0 for share in known) or abs(sum(known) - 1) > ROUNDING:
             told = f"they sum to {sum(known)}"
             raise EngineError(f"the target's probabilities after {prefix} are no distribution: {told}")
         return dict(enumerate(known))

@@ -28,6 +28,7 @@ LEVEL = 5e-4  # half of what a gate may spend; the other half is the G-test's
 POWER = 0.95
 PLANTED = 100
 MAY_BE_MISSED = round((1 - POWER) * PLANTED)
+HALVINGS = 8
 LEAST = 1e-3  # of the largest total variation there can be, where the search for the least begins
 FAMILIES: dict[str, Callable[[Place], int]] = {
     "all tokens": lambda place: 0,
@@ -128,7 +129,7 @@ class Evidence:
         low = LEAST * high
         if not high or not self._finds(high):
             return None
-        for _ in range(8):
+        for _ in range(HALVINGS):
             middle = sqrt(low * high)
             low, high = (low, middle) if self._finds(middle) else (middle, high)
         return high

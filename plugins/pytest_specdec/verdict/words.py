@@ -187,9 +187,12 @@ def describe_near_ties(ties: NearTies) -> str:
 
 
 NO_LOGITS = "the engine gives no logits"
+NOT_RESCORED = "it was not rescored"
 UNSEEN = "no difference would have been found in so few tokens"
 NO_SHARE = "not even if all tokens came from the draft, or rejections were not counted"
+NO_TIME = "decoding took no time"
 NONE_FOUND = "no number of them among these tokens"
+ONE_LOOK = "the first look decided"
 
 
 def outcome_part(verdict: Verdict, reference: Reference) -> parts.VerdictPart:
@@ -224,7 +227,7 @@ def _near_ties(ties: NearTies, rated: int) -> parts.NearTiesPart:
         margin=ties.null.margin,
         p_value=ties.p_value,
         level=ties.level,
-        p_value_again=Figure(ties.again.p_value if ties.again is not None else None, "the first look decided"),
+        p_value_again=Figure(ties.again.p_value if ties.again is not None else None, ONE_LOOK),
     )
 
 
@@ -243,7 +246,7 @@ def _calibration(floor: NoiseFloor, unit: float | None, reference: Reference) ->
         gaps_in_ulps={str(ulps): count for ulps, count in floor.histogram},
         disagreements=floor.disagreements,
         compared=floor.compared,
-        rescoring_over_decoding=Figure(cost, "decoding took no time"),
+        rescoring_over_decoding=Figure(cost, NO_TIME),
     )
 
 
@@ -260,7 +263,7 @@ def finding_parts(findings: Sequence[Finding]) -> tuple[parts.FindingPart, ...]:
             detail=finding.detail,
             position=finding.position,
             sides=finding.sides,
-            gap_logits=Figure(finding.gap, "it was not rescored"),
+            gap_logits=Figure(finding.gap, NOT_RESCORED),
             hints=finding.hints,
             window_start=first,
             expected=finding.expected[window],

@@ -50,6 +50,7 @@ SHAREGPT_ROLES = {
     **dict.fromkeys(("gpt", "chatgpt", "bing", "bard", "assistant"), "assistant"),
     "system": "system",
 }
+UNPREPARED = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
 
 _Turns = Annotated[Turns, Field(description='"first", "joined" or "conversation"', examples=['turns = "conversation"'])]
 
@@ -235,7 +236,7 @@ class QuestionSource(Conversations, FileRows):
             turns = turns_of(row.values["messages"], "column 'messages'", "role", "content")
         else:
             turns = _user_turns(cell(row, "turns", f'a question of {self.format} has "turns"'))
-        if any(text.startswith("FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE") for _, text in turns):
+        if any(text.startswith(UNPREPARED) for _, text in turns):
             raise Malformed("a placeholder, not a question: prepare the dataset with SPEED-Bench's own script")
         messages, left_out = select_turns(turns, self.turns)
         named = row.values.get("category")

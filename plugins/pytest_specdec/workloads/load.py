@@ -149,6 +149,8 @@ class OpenLoad(_Load):
 
 Load: TypeAlias = OfflineLoad | ClosedLoad | OpenLoad
 
+DIGITS = 6
+
 
 def evenly(count: int, rate: float) -> tuple[float, ...]:
     """`count` moments, each 1/rate seconds after the one before; `rate` in requests a second."""
@@ -174,4 +176,4 @@ def replay(times: Sequence[float], time_scale: float) -> tuple[float, ...]:
 
 
 def _round(moments: Iterable[float]) -> tuple[float, ...]:
-    return tuple(round(moment, 6) for moment in moments)
+    return tuple(round(moment, DIGITS) for moment in moments)

@@ -162,6 +162,7 @@ class IdsSource(PromptSource):
         return {"ids": self.prompts[:count]}
 
 
+_DEFAULT_COLUMN = "prompt"
 _MOST_TOLD = 5
 
 
@@ -201,7 +202,7 @@ def read_prompts(path: Path, column: str | None) -> list[str]:
     in_json = path.suffix == ".jsonl"
     try:
         if in_json:
-            prompts = _from_json(path, column or "prompt")
+            prompts = _from_json(path, column or _DEFAULT_COLUMN)
         else:
             prompts = [line.rstrip("\r\n") for line in lines(path) if line.strip()]
     except ConfigurationError as error:

@@ -360,6 +360,7 @@ def _sessions(path: Path, text: str) -> list[Row | Wrong]:
 
 
 INSTALL = "pip install 'pytest-specdec[datasets]'"
+_BATCH = 256
 
 
 def parquet_rows(path: Path) -> Iterator[Row | Wrong]:
@@ -371,7 +372,7 @@ def parquet_rows(path: Path) -> Iterator[Row | Wrong]:
         raise ConfigurationError(f"{path} needs pyarrow, which is not installed: {INSTALL}") from None
     try:
         with parquet.ParquetFile(path) as file:
-            batches = (batch.to_pylist() for batch in file.iter_batches(batch_size=256))
+            batches = (batch.to_pylist() for batch in file.iter_batches(batch_size=_BATCH))
             for number, values in enumerate(chain.from_iterable(batches), start=1):
                 yield Row(f" row {number}", values)
     except (ValueError, OSError) as error:
