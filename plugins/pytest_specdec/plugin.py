@@ -416,6 +416,7 @@ def _refuse_ungated(item: pytest.Item) -> None:
 
 
 def _benchmark_of(item: pytest.Item) -> Any:
+    """The benchmark of a gate; None for a test of another kind."""
     return getattr(item, "funcargs", {}).get("benchmark") if is_gate(item) else None
 
 
@@ -487,6 +488,7 @@ def _tell_skips(terminalreporter: Any, config: pytest.Config) -> None:
 
 
 def _our_skips(terminalreporter: Any) -> list[Any]:
+    """The tests that this plugin has skipped."""
     skipped = terminalreporter.stats.get("skipped", [])
     ours = Path(__file__).parent
     return [each for each in skipped if isinstance(each.longrepr, tuple) and ours in Path(each.longrepr[0]).parents]
@@ -500,6 +502,7 @@ def _ran_nothing(terminalreporter: Any) -> bool:
 
 
 def _resumed(terminalreporter: Any) -> list[Any]:
+    """The gates that are green in a saved run."""
     return [each for each in _our_skips(terminalreporter) if RESUMED in each.longrepr[2]]
 
 
@@ -558,6 +561,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def _report(config: pytest.Config, records: list[Record], file: Path) -> str:
+    """Write it, and say in a line what came of it."""
     from pytest_specdec.report import format_of, write_report
     from pytest_specdec.report.findings import present_run
 

@@ -95,6 +95,7 @@ def metric_names() -> str:
 
 
 def _amount(metric: Metric, text: str) -> tuple[float, bool]:
+    """The number in the record's own unit, and whether it is a share."""
     written = WRITTEN.fullmatch(text)
     allowed = ["%", *metric.units]
     if written is None or written["unit"] not in allowed:

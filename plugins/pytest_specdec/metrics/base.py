@@ -166,6 +166,7 @@ def without_ratio(energy: EnergyPart, reason: str | None) -> EnergyPart:
 
 
 def _each_round(rounds: Rounds) -> tuple[float, ...]:
+    """Joules a token, round by round; empty where they were not measured."""
     joules = rounds.energy.joules_each_round or ()
     told = len(joules) == len(rounds.runs) and all(run.tokens for run in rounds.runs)
     return tuple(each / run.tokens for each, run in zip(joules, rounds.runs, strict=True)) if told else ()

@@ -332,6 +332,7 @@ def _reason(told: Mapping[str, Any], old: str, new: str) -> str:
 
 
 def _at(told: Mapping[str, Any], path: str) -> tuple[bool, Any]:
+    """Whether the record has this path, and what lies there."""
     value: Any = told
     for key in path.split("."):
         if not isinstance(value, Mapping) or key not in value:

@@ -141,6 +141,7 @@ def _divergence(finding: FindingPart, more: int) -> Divergence:
 
 
 def _words(record: Record) -> tuple[str, ...]:
+    """What the failure said; an engine's own words where there was no verdict."""
     detail = record.verdict.detail
     said = (*record.failures, *((detail,) if detail else ()))
     return said or ("the test failed after its gate was green: its own assertions say why",)

@@ -126,6 +126,7 @@ def where_it_pays(place: str, gates: Sequence[Gate]) -> list[Figure]:
 
 
 def _gains(by_label: Mapping[str, Sequence[Gate]], by: str) -> dict[str, dict[int, Gain]]:
+    """The gains over the target alone of each label, by rising concurrency."""
     told = {
         label: {gate.concurrency: gain for gate in members if (gain := BY[by](gate, None)) is not None}
         for label, members in by_label.items()

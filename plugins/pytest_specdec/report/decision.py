@@ -170,6 +170,7 @@ def _weigh(gates: Sequence[Gate], by: str, limits: Sequence[Limit], wrong: Colle
 
 
 def _target_of(gate: Gate, targets: Sequence[Gate]) -> Gate | None:
+    """The target's own gate of the same run."""
     return next((target for target in reversed(targets) if target.run.path == gate.run.path), None)
 
 
@@ -215,6 +216,7 @@ def _decide_sweep(place: str, gates: Sequence[Gate], by: str, limits: Sequence[L
 
 
 def _weigh_sweep(gates: Sequence[Gate], by: str, limits: Sequence[Limit]) -> Sweep:
+    """By rising concurrency."""
     wrong = {label(gate) for gate in gates if gate.red and gate.record.verdict.outcome not in SAYS_NOTHING}
     found = {
         at: _weigh([gate for gate in gates if gate.concurrency == at], by, limits, wrong)
@@ -262,6 +264,7 @@ def _others(best: Candidate, weighed: Weighed) -> list[Candidate]:
 
 
 def _best(candidates: Sequence[Candidate], kept: Sequence[Gate], by: str) -> tuple[str, Candidate | None, str]:
+    """The outcome, whom it is about, and the first words."""
     ranked = sorted(candidates, key=lambda each: -each.gain.ratio)
     if sure := [each for each in ranked if each.gain.pays]:
         return USE, sure[0], f"use {sure[0].label}: {_in_words(sure[0].gain, by)}"
@@ -300,6 +303,7 @@ def _waited(candidate: Candidate) -> str:
 
 
 def _about(best: Candidate, weighed: Weighed, by: str) -> Iterator[str]:
+    """What else is known of the chosen one."""
     verdict = best.gate.record.verdict
     answers = ", ".join(f"{number:,} answers {name}" for name, number in verdict.counts.items() if number)
     exact = verdict.outcome if verdict.sampling is not None else f"exact ({answers or verdict.outcome})"
@@ -358,6 +362,7 @@ def _model(best: Candidate, by: str, arms: Sequence[Gate]) -> Iterator[str]:
 
 
 def _passed_over(arms: Sequence[Gate], limits: Sequence[Limit]) -> list[str]:
+    """Gates that were no candidates, and why."""
     reds = [(label(gate), gate.record) for gate in arms if gate.red]
     told = [f"{who} is red: {of.verdict.outcome}{', but it fails otherwise' * of.passes}" for who, of in reds]
     missed = [(gate, limit.missed_by(gate.record)) for gate in arms if not gate.red for limit in limits]

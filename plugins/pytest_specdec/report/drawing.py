@@ -188,6 +188,7 @@ def _ticks(
 
 
 def _frame(figure: Figure, x: _Axis, y: _Axis) -> Iterator[str]:
+    """The grid, the two axes, and what is written on them."""
     across = "".join(f"M{x.at(value):g} {y.start:g}V{y.end:g}" for value, _ in x.ticks)
     up = "".join(f"M{x.start:g} {y.at(value):g}H{x.end:g}" for value, _ in y.ticks)
     yield f'<path d="{across}{up}" stroke="var(--grid)" stroke-width=".6"/>'
@@ -241,6 +242,7 @@ def _draw_line(hue: int, modelled: bool, points: Sequence[str | None], every: in
 
 
 def _legend(lines: Sequence[Line], columns: int, rows: int) -> Iterator[str]:
+    """The names below, column after column."""
     wide = (max(len(line.name) for line in lines) + 8) * LETTER
     left = max(4.0, (WIDTH - columns * wide) / 2)
     for number, (hue, line) in enumerate(zip(_hues(lines), lines, strict=True) if rows else ()):

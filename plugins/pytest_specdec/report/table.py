@@ -280,6 +280,7 @@ def name_few(names: Sequence[str]) -> str:
 
 
 def _versions_note(record: Record) -> str | None:
+    """A word where the two arms are two versions of the engine."""
     ours, theirs = record.engine.versions, record.verdict.reference_versions
     if not theirs or (ours and all(ours[name] == theirs[name] for name in ours.keys() & theirs.keys())):
         return None
@@ -288,6 +289,7 @@ def _versions_note(record: Record) -> str | None:
 
 
 def _load_notes(record: Record) -> list[tuple[str, str, str]]:
+    """What is to be known of an open load: flags, goodput, failures, where the engine saturates."""
     who, load = _on(record), record.load
     notes = [("load", who, flag) for flag in load.flags]
     if load.failed.count:

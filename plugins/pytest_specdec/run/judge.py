@@ -127,6 +127,7 @@ def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Descrip
 
 
 def _look(session: Session, arms: Arms, rounds: Rounds, about: Description, level: float) -> tuple[Reference, Verdict]:
+    """What is seen at these rounds, and what they were held against."""
     reference = session.reference(arms)
     calibration = reference.calibration.beside(Facts.of(about), level)
     rescore, decode = partial(session.rescore, arms), partial(session.decode, arms)
@@ -162,6 +163,7 @@ def without_effect(workload: Workload, calibration: Calibration) -> tuple[str, .
 
 
 def _renumber_rounds(verdict: Verdict, rounds: Rounds) -> Verdict:
+    """The verdict with rounds from 0, warm-up rounds below."""
     warmups = rounds.warmup.rounds
     return replace(verdict, findings=tuple(replace(each, round=each.round - warmups) for each in verdict.findings))
 
@@ -247,6 +249,7 @@ def _broken_limits(session: Session, arms: Arms, rounds: Rounds, about: Descript
 
 
 def _cases(arms: Arms, rounds: Rounds, calibration: Calibration) -> list[Case]:
+    """One for each answer, warm-up rounds below 0."""
     return [
         Case.of(turn, at, request, calibration, seen)
         for turn, run in enumerate(rounds.judged, -rounds.warmup.rounds)

@@ -164,6 +164,7 @@ def sweep_rates(session: Session, spec: EngineSpec, scenario: Scenario, plan: Pl
 
 
 def _curve(session: Session, scenario: Scenario, arms: Mapping[float, Arms], plan: Plan) -> Curve:
+    """Measure one engine at every rate, and judge it there."""
     rounds, judgements = {}, {}
     for rate, each in arms.items():
         rounds[rate] = session.time_rounds(each, plan) if each.spec.speculates else session.target_rounds(each, plan)

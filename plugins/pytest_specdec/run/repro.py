@@ -180,6 +180,7 @@ def _what_happens(spec: EngineSpec, fault: Fault) -> list[str]:
 
 
 def _recipes(spec: EngineSpec) -> list[str]:
+    """How a reader gets models that were made here."""
     made = [model for model in (spec.target, spec.draft) if model is not None and parse(model) is not None]
     if not made:
         return []

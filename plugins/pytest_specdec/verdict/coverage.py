@@ -172,6 +172,7 @@ def coverage_part(target: str, answers: Sequence[Generation]) -> CoveragePart:
 
 
 def _read_shares(layers: Iterable[Layer]) -> Figure[ReadSharesPart]:
+    """Over layers that have entries."""
     told = [layer for layer in layers if layer]
     if not told:
         return Figure(None, NONE_READ)
@@ -229,6 +230,7 @@ def _table() -> Mapping[str, Any]:
 
 
 def _statement(target: str, tokens: int, shares: Shares) -> str:
+    """In words: lower bounds of what is seen, and what is not."""
     seen = [f"{fault} ≥ {low:.2f}" for fault, (low, _) in shares.items() if low > 0]
     unseen = [fault for fault, (low, _) in shares.items() if low == 0]
     told = f"of faults planted into {target}, {tokens} tokens an answer, a verdict was red on "

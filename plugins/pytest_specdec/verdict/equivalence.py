@@ -206,6 +206,7 @@ def judge_texts(cases: Sequence[Case], decode: Decode) -> dict[int, Finding]:
 
 
 def _scores_of(cases: Sequence[Case], scores: Mapping[int, Sequence[Score]]) -> list[Score]:
+    """The scores of the distinct outputs of each request."""
     found: list[Score] = []
     for case in _distinct(cases):
         own = case.certificate

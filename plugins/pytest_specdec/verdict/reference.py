@@ -180,6 +180,7 @@ def _shapes(
 
 
 def _floor(engine: Engine, shapes: Sequence[Sequence[Score]], alone: Run, together: Run) -> NoiseFloor:
+    """The floor of plain decoding."""
     both = zip(together.generations, alone.generations, strict=False)
     pairs = [(mine, other) for mine, other in both if not (mine.failure or other.failure)]
     disagreements = sum(mine.token_ids != other.token_ids for mine, other in pairs)

@@ -232,6 +232,7 @@ def _near_ties(ties: NearTies, rated: int) -> parts.NearTiesPart:
 
 
 def _calibration(floor: NoiseFloor, unit: float | None, reference: Reference) -> parts.CalibrationPart:
+    """What the floor was measured on, and what rescoring cost."""
     cost = reference.rescoring_seconds / reference.decoding_seconds if reference.decoding_seconds else None
     certified = [each for several in reference.calibration.certified for each in several]
     return parts.CalibrationPart(

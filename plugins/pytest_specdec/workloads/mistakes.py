@@ -85,6 +85,7 @@ def _begin(lines: Sequence[str]) -> dict[str, Any]:
 
 
 def _part_of(place: Place, values: Any) -> Place:
+    """As much of a place as these values have."""
     for end, part in enumerate(place):
         try:
             values = values[part]

@@ -54,6 +54,7 @@ def _nanoseconds(value: Any, column: str) -> float:
 
 
 def _number(value: Any, column: str) -> float:
+    """A number of 0 or more, also as text."""
     try:
         number = float(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else math.nan
     except ValueError:
