@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -15,6 +16,7 @@ from pytest_specdec.workloads.scenario import discover, load_scenario
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "scenarios" / "states"
+TEXT = FOLDER / "text"
 PAGE = ROOT / "docs" / "states.md"
 REWRITE = "STATES"
 ROW = re.compile(r"^\| (.+?) \| (.+) \|$", re.MULTILINE)
@@ -46,6 +48,28 @@ Transformers {PINNED["transformers"]}.
 """
 
 
+HEAD_OF_TEXT = """# On real text
+
+SmolLM2-135M in float32 on a CPU, γ = 4 (of suffixes: as many as are found), vLLM.
+
+- *accepted* is the acceptance rate, *repeated* the share of runs of 8 tokens that stood in the same answer before.
+- *past_end* counts tokens after an EOS that `ignore_eos` passes over; *to_end* and *past* are tokens a step of the
+  answers that have such an end, before it and after it ([measurements.md](measurements.md)).
+- What a reader of the record is warned of stands behind.
+"""
+
+
+def engines(suite: str = "test_states.py") -> list[str]:
+    """The rows of each state: the tests of this file of the suite, in their order."""
+    body = ast.parse(Path(__file__).with_name(suite).read_text("utf-8")).body
+    return [row_of(node.name) for node in body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+
+
+def row_of(test: str) -> str:
+    """What the page calls a test's engine."""
+    return test.removeprefix("test_").replace("_", " ")
+
+
 def read() -> dict[tuple[str, str], str]:
     """What each row says, by state and engine."""
     sections = re.split(r"^## ", PAGE.read_text("utf-8"), flags=re.MULTILINE)[1:] if PAGE.exists() else []
@@ -57,20 +81,21 @@ def read() -> dict[tuple[str, str], str]:
     }
 
 
-def page(cells: Cells, engines: Iterable[str]) -> str:
+def page(cells: Cells) -> str:
     """The page with these cells: a section for each scenario file, a row for each engine that was tried."""
-    columns = list(engines)
-    return "\n".join([HEAD, *(_section(path, cells, columns) for path in discover([FOLDER]))])
+    of_pair = [_section(path, cells, engines()) for path in discover([FOLDER])]
+    of_text = [_section(path, cells, engines("test_real_text.py")) for path in discover([TEXT])]
+    return "\n".join([HEAD, *of_pair, HEAD_OF_TEXT, *of_text])
 
 
-def _section(path: Path, cells: Cells, engines: Iterable[str]) -> str:
-    rows = (f"| {engine} | {cells[path.stem, engine]} |" for engine in engines if (path.stem, engine) in cells)
-    told = f"{load_scenario(path).description} ([{path.name}](../scenarios/states/{path.name}))"
+def _section(path: Path, cells: Cells, names: Sequence[str]) -> str:
+    rows = [f"| {engine} | {cells[path.stem, engine]} |" for engine in names if (path.stem, engine) in cells]
+    told = f"{load_scenario(path).description} ([{path.name}](../{path.relative_to(ROOT).as_posix()}))"
     fault = [FAULTS[path.stem], ""] if path.stem in FAULTS else []
     return "\n".join([f"## {path.stem}", "", told, "", "| engine | |", "|---|---|", *rows, "", *fault])
 
 
-def rewrite_if_asked(state: str, engine: str, words: str, engines: Iterable[str]) -> None:
+def rewrite_if_asked(state: str, engine: str, words: str) -> None:
     """Put what was found into its row, where the environment says so."""
     if os.environ.get(REWRITE) == "write":
-        PAGE.write_text(page({**read(), (state, engine): words}, engines), "utf-8")
+        PAGE.write_text(page({**read(), (state, engine): words}), "utf-8")

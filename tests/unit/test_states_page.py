@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.states.page import FAULTS, FOLDER, PAGE, page, read
-from tests.states.test_states import engines, kind, outcome_of
+from tests.states.page import FAULTS, FOLDER, PAGE, TEXT, engines, page, read
+from tests.states.test_real_text import STATES
+from tests.states.test_states import figures, kind, outcome_of
 
 from pytest_specdec.workloads.scenario import discover
 
 
 def test_the_page_has_every_state_on_every_engine() -> None:
     """What is new in either makes it stale, until `STATES=write tox -e states` has written it."""
-    assert PAGE.read_text("utf-8") == page(read(), engines())
-    assert [*read()] == [(path.stem, engine) for path in discover([FOLDER]) for engine in engines()]
+    assert PAGE.read_text("utf-8") == page(read())
+    of_text = [(path.stem, engine) for path in discover([TEXT]) for engine in STATES if path.stem in STATES[engine]]
+    assert [*read()] == [(path.stem, engine) for path in discover([FOLDER]) for engine in engines()] + of_text
 
 
 def test_of_each_red_row_the_fault_is_told() -> None:
@@ -46,4 +48,4 @@ def test_what_is_wrong_is_not_taken_for_what_was_not_reached(message: str, expec
     def gate(*_: Any) -> Any:
         pytest.fail(message)
 
-    assert kind(outcome_of(gate, None, None)) == expected  # type: ignore[arg-type]
+    assert kind(outcome_of(gate, None, None, figures)) == expected  # type: ignore[arg-type]
