@@ -14,7 +14,8 @@ from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.generation import Speculation
 from pytest_specdec.metrics.acceptance import acceptance_part
 from pytest_specdec.metrics.rounds import Rounds
-from pytest_specdec.models import expected_assistance, expected_continuation, follower, parse
+from pytest_specdec.models import expected_assistance, expected_continuation, parse
+from pytest_specdec.models.truth import follower
 from pytest_specdec.run.session import Session
 from pytest_specdec.verdict.coverage import Drafting
 from pytest_specdec.workloads.workload import Request, Workload

@@ -17,7 +17,7 @@ import pytest
 from tests.engines.faulty_worker import OPTIONS, PROMPT, TOKENS, FaultyWorker
 
 from pytest_specdec.engines.spec import EngineSpec
-from pytest_specdec.models import reads_of
+from pytest_specdec.models.truth import reads_of
 from pytest_specdec.run.gate import Gate
 from pytest_specdec.run.session import Session
 from pytest_specdec.settings import Settings

@@ -31,7 +31,8 @@ from pytest_specdec.engines.host import WorkerEngine
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.generation import Generation, Run, Score
 from pytest_specdec.hardware import cores, processor
-from pytest_specdec.models import SmolLM2Recipe, parse
+from pytest_specdec.models import parse
+from pytest_specdec.models.recipe import SmolLM2Recipe
 from pytest_specdec.run.session import Session
 from pytest_specdec.verdict import coverage
 from pytest_specdec.verdict.coverage import LEVEL, MEMORY, ONCE, PLAIN, SOUND, TEXT

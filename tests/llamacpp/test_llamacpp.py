@@ -19,8 +19,8 @@ from pytest_specdec.engines.server.engine import ServedEngine
 from pytest_specdec.engines.spec import NO_SPECULATION, EngineSpec
 from pytest_specdec.errors import EngineError, Unsupported
 from pytest_specdec.generation import Speculation
-from pytest_specdec.models import expected_counters, resolve
-from pytest_specdec.models.truth import Counting
+from pytest_specdec.models import resolve
+from pytest_specdec.models.truth import Counting, expected_counters
 from pytest_specdec.workloads.workload import Request, Workload
 
 TARGET = "constructed:tiny?memory=24&dtype=float32"

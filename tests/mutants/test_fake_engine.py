@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import pytest
 from scipy.stats import chisquare
+from tests.mutants.faults.near_ties import is_near_tie, ulps_between
 
 from pytest_specdec.engines.fake import FAULTS, Decoder, FakeEngine, Progress, fault
 from pytest_specdec.engines.fake.models import (
@@ -19,9 +20,7 @@ from pytest_specdec.engines.fake.models import (
     ContextModel,
     argmax,
     discourage,
-    is_near_tie,
     probabilities,
-    ulps_between,
 )
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError

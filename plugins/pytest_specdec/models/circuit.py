@@ -20,7 +20,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import torch
 
 from pytest_specdec.models.maps import NONE, codes, following
 from pytest_specdec.models.memory import Memory, Reader, Shape, count_reserved, kv_head, readings
@@ -34,9 +36,6 @@ from pytest_specdec.models.recipe import (
     Eagle3Recipe,
     EagleRecipe,
 )
-
-if TYPE_CHECKING:
-    import torch
 
 MARK = 0.4  # of the constant and of a code's bit, where an element of the embedding is 0.1
 SLOT = 0.15  # of a bit that is written
@@ -177,8 +176,6 @@ class Circuit:
 
     def head(self, vectors: torch.Tensor) -> torch.Tensor:
         """The output head for these vectors of the tokens, in units of the top logit over √hidden."""
-        import torch
-
         recipe, norm = self.stream.recipe, self.stream.last_norm()
         classes, before = self._emissions()
         rows = torch.empty_like(vectors)
@@ -200,8 +197,6 @@ class Circuit:
 
     def _signs(self, numbers: Sequence[int]) -> torch.Tensor:
         """The bits of each number as +1 for 0 and −1 for 1; shape (numbers, bits)."""
-        import torch
-
         bits = range(self.stream.memory.bits)
         return torch.tensor([[1.0 - 2 * (number >> bit & 1) for bit in bits] for number in numbers], device=self.device)
 
@@ -295,8 +290,6 @@ def turn_back(shape: Shape, distance: int) -> torch.Tensor:
 
     Of unit size where norms of query and key take the size out.
     """
-    import torch
-
     angles, weights = _frequencies(shape)
     size = 1.0 if shape.architecture == "qwen3" else sqrt(GAP * sqrt(shape.head_dim) / _drop(shape))
     turned = torch.cat([weights * torch.cos(distance * angles), -weights * torch.sin(distance * angles)])
@@ -316,8 +309,6 @@ def _drop(shape: Shape) -> float:
 
 def _frequencies(shape: Shape) -> tuple[torch.Tensor, torch.Tensor]:
     """Rotary angles per position, and 1 for the faster 3/8 of them: the slow ones hardly tell neighbours apart."""
-    import torch
-
     half = shape.head_dim // 2
     exponents = torch.arange(half, dtype=torch.float64) / half
     return shape.rope_theta**-exponents, (torch.arange(half) < max(1, 3 * half // 8)).double()
@@ -431,8 +422,6 @@ def _zigzag(terms: list[int], into: int) -> Iterator[Neuron]:
 
 def _solve_exactly(vectors: torch.Tensor, before: Sequence[Sequence[int]]) -> torch.Tensor:
     """For each list of tokens, the combination of their vectors whose product with every one of these is 1."""
-    import torch
-
     width = max(1, *map(len, before))
     index = torch.tensor([[*each, *[0] * (width - len(each))] for each in before], device=vectors.device)
     real = torch.tensor([[1.0] * len(each) + [0.0] * (width - len(each)) for each in before], device=vectors.device)

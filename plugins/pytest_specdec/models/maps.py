@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from pytest_specdec.errors import ModelError
 from pytest_specdec.models.memory import Memory
 from pytest_specdec.models.recipe import (
     SPECIAL_IDS,
@@ -30,14 +29,13 @@ def cycle(recipe: ConstructedRecipe) -> tuple[int, ...]:
     A model of another vocabulary walks the same cycle: it passes over tokens that it lacks, and visits its additional
     ones at the end. So two vocabularies still agree on most tokens that they share.
     """
-    _refuse_memory(recipe)
     return _cycle(recipe.base_vocab, recipe.vocab, recipe.map_seed)
 
 
 def next_map(recipe: Constructed) -> list[int]:
     """For every id below `vocab`, the id with which this model continues: π for a target, its own map for a drafter."""
-    _refuse_memory(recipe)
-    return list(following(recipe)[0])
+    (only,) = following(recipe)  # a pair with memory has several
+    return list(only)
 
 
 def further_map(recipe: Constructed, ahead: int) -> list[int]:
@@ -54,13 +52,6 @@ def runner_up_map(recipe: TargetRecipe) -> list[int]:
     """For every id below `vocab`, ρ: the token half the cycle further on than π. Never π's, never a special id."""
     order = cycle(recipe)
     return list(_with_special_ids(_successors(order, 1 + len(order) // 2), recipe.vocab))
-
-
-def agreement(target: Constructed, draft: Constructed) -> float:
-    """The share of the ordinary tokens that both models know on which they continue alike, in every class; 0 to 1."""
-    ours, theirs = (list(zip(*following(recipe), strict=True)) for recipe in (target, draft))
-    shared = range(SPECIAL_IDS, min(len(ours), len(theirs)))
-    return sum(ours[token] == theirs[token] for token in shared) / len(shared)
 
 
 @lru_cache(maxsize=16)
@@ -81,11 +72,6 @@ def _cycle(base_vocab: int, vocab: int, map_seed: int) -> tuple[int, ...]:
     additional = list(range(base_vocab, vocab))
     random.Random(f"additional:{map_seed}").shuffle(additional)
     return (*(token for token in order if token < vocab), *additional)
-
-
-def _refuse_memory(recipe: ConstructedRecipe) -> None:
-    if recipe.memory is not None:
-        raise ModelError(f"{recipe.name} has memory: no single map leads from token to token; ask for `following`")
 
 
 def _successors(order: Sequence[int], steps: int) -> dict[int, int]:

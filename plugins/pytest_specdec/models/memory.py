@@ -1,14 +1,11 @@
 """The shape of a decoder, and what a pair with memory reads: at which distances, by which heads, in how much room.
 
-A reader is a query head whose score depends on the distance alone, with one peak: it copies the code of the token so
-many positions back out of its KV head's cache. A model multiplies all codes that it has read, so a distance that is
-read twice, in two layers, cancels: only the `net` distances decide the next token. So every layer of a target reads
-its own entries at many distances, and a drafter of one layer need read but four. With `codes`, a token
-has several: readers of one entry read different ones, so that a foreign token seldom has the same by chance.
-
-In all layers but the first, every second KV head keeps no token's own codes but those that the very first reader
-copied there, from `hop` positions back: such an entry depends on its context, and not on its token alone. What cancels
-is read of an own entry and of such a copy, where it can be: a fault of all layers alike does not cancel then.
+A reader is a query head whose score depends on the distance alone: it copies the code of the token so many positions
+back out of its KV head's cache. A model multiplies all codes that it has read, so a distance that is read twice, in two
+layers, cancels: only the `net` distances decide the next token. Of a token's several `codes`, readers of one entry read
+different ones. In all layers but the first, every second KV head keeps no token's own codes but those that the very
+first reader copied there, from `hop` positions back; what cancels is read of an own entry and of such a copy, where it
+can be: a fault of all layers alike does not cancel then.
 """
 
 from __future__ import annotations
@@ -16,13 +13,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 from pytest_specdec.errors import ModelError
 
-LEAST_REACH = 6  # below it, the net distances are not four
-MOST_BITS = 3
-MOST_CODES = 8
 Architecture: TypeAlias = Literal["llama", "qwen3", "mimo"]  # the last is Qwen2's, with a layer for MTP
 
 
@@ -39,13 +33,6 @@ class Shape:
     intermediate: int
     rope_theta: float = 10_000.0
 
-    def __post_init__(self) -> None:
-        if self.architecture not in (known := get_args(Architecture)):
-            raise ModelError(f"architecture {self.architecture!r} is not supported; use one of {', '.join(known)}")
-        sizes = (self.hidden, self.layers, self.heads, self.kv_heads, self.head_dim, self.intermediate)
-        if min(sizes) < 1 or self.head_dim % 2 or self.heads % self.kv_heads:
-            raise ModelError(f"{self} is no decoder: sizes ≥ 1, head_dim even, heads a multiple of kv_heads")
-
 
 @dataclass(frozen=True)
 class Memory:
@@ -55,14 +42,6 @@ class Memory:
     readers: int
     bits: int = 2
     codes: int = 4
-
-    def __post_init__(self) -> None:
-        if self.reach < LEAST_REACH:
-            raise ModelError(f"memory={self.reach} is too short; the least is {LEAST_REACH}")
-        if not 1 <= self.bits <= MOST_BITS:
-            raise ModelError(f"bits={self.bits} is not within 1..{MOST_BITS}")
-        if not 1 <= self.codes <= MOST_CODES:
-            raise ModelError(f"codes={self.codes} is not within 1..{MOST_CODES}")
 
     @property
     def classes(self) -> int:
@@ -98,11 +77,6 @@ class Reader:
     hops: bool
     distance: int = 0
     code: int = 0
-
-
-def default_readers(shape: Shape) -> int:
-    """Eight, which are twice the net distances, or one for each KV head where these are more."""
-    return min(shape.heads, max(8, shape.kv_heads))
 
 
 def kv_head(shape: Shape, head: int) -> int:
@@ -160,7 +134,9 @@ def _cancelling(heads: list[Reader], memory: Memory, deciding: Sequence[Reader])
     backs = Counter((each.layer, each.hops, each.distance + each.hops * memory.hop) for each in deciding)
     codes = Counter((each.layer, each.head - each.place, each.code) for each in deciding)
     for number, pair in enumerate(_pairs(heads)):
-        back = min(_inwards(pair, memory), key=lambda back: sum(backs[each.layer, each.hops, back] for each in pair))
+        nearest, turned = 1 + memory.hop * any(each.hops for each in pair), (pair[0].layer + pair[0].place) % 3
+        inwards = range(nearest, memory.reach + 1)[:: -1 if turned else 1]  # from the far end on, or from the near one
+        back = min(inwards, key=lambda back: sum(backs[each.layer, each.hops, back] for each in pair))
         others = [(number + step) % memory.codes for step in range(memory.codes)]
         code = min(others, key=lambda code: sum(codes[each.layer, each.head - each.place, code] for each in pair))
         for each in pair:
@@ -178,9 +154,3 @@ def _pairs(heads: list[Reader]) -> Iterator[tuple[Reader, Reader]]:
         for other in (unlike or others)[:1]:
             heads.remove(other)
             yield first, other
-
-
-def _inwards(pair: tuple[Reader, Reader], memory: Memory) -> Sequence[int]:
-    """How far back a pair may read: from the far end on, or from the near one, in turn by layer and place."""
-    nearest = 1 + memory.hop * any(each.hops for each in pair)
-    return range(nearest, memory.reach + 1)[:: -1 if (pair[0].layer + pair[0].place) % 3 else 1]

@@ -3,20 +3,19 @@
     constructed:PRESET[:PART][?name=value&…]        PART: draft, eagle, eagle3, medusa or dflash; or the target
     smollm2[?name=value&…]
 
-A PRESET is a pair that has a name: from one that a CPU decodes in milliseconds to 8 B models' shapes. Every other
-string is a path or a hub id and none of this module's business.
+Every other string is a path or a hub id and none of this module's business.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from pytest_specdec.errors import ModelError, did_you_mean
-from pytest_specdec.models.memory import LEAST_REACH, MOST_BITS, MOST_CODES, Memory, Shape, default_readers
+from pytest_specdec.models.memory import Memory, Shape
 from pytest_specdec.models.recipe import (
-    DTYPES,
     Constructed,
     DFlashRecipe,
     DraftRecipe,
@@ -98,46 +97,42 @@ class Parameter:
     expects: str
 
 
-def _dtype(text: str) -> str:
-    if text not in DTYPES:
-        raise ValueError(text)
-    return text
+def _one_of(*known: str) -> Parameter:
+    def read(text: str) -> str:
+        if text not in known:
+            raise ValueError(text)
+        return text
 
-
-def _engine(text: str) -> str:
-    if text != "sglang":
-        raise ValueError(text)
-    return text
+    return Parameter(read, f"one of {', '.join(known)}" if known[1:] else known[0])
 
 
 def _whole(least: int, most: int | None = None) -> Parameter:
-    def read(text: str) -> int:
-        number = int(text)
-        if number < least or (most is not None and number > most):
-            raise ValueError(text)
-        return number
-
-    return Parameter(read, f"a whole number ≥ {least}" if most is None else f"a whole number in {least}..{most}")
+    kind = f"a whole number ≥ {least}" if most is None else f"a whole number in {least}..{most}"
+    return _number(int, kind, least, inf if most is None else most)
 
 
 def _real(least: float, most: float, *, inclusive: bool) -> Parameter:
-    def read(text: str) -> float:
-        number = float(text)
+    return _number(float, f"a number in [{least:g}, {most:g}{']' if inclusive else ')'}", least, most, inclusive)
+
+
+def _number(kind: type[int | float], expects: str, least: float, most: float, inclusive: bool = True) -> Parameter:
+    def read(text: str) -> int | float:
+        number = kind(text)
         if not (least <= number < most or (inclusive and number == most)):
             raise ValueError(text)
         return number
 
-    return Parameter(read, f"a number in [{least:g}, {most:g}{']' if inclusive else ')'}")
+    return Parameter(read, expects)
 
 
 MEMORY = {
-    "memory": _whole(LEAST_REACH),
+    "memory": _whole(6),  # below it, the net distances are not four
     "readers": _whole(1),
-    "bits": _whole(1, MOST_BITS),
-    "codes": _whole(1, MOST_CODES),
+    "bits": _whole(1, 3),
+    "codes": _whole(1, 8),
 }
 COMMON = {
-    "dtype": Parameter(_dtype, "one of " + ", ".join(DTYPES)),
+    "dtype": _one_of("bfloat16", "float16", "float32"),
     "layers": _whole(1),
     "map_seed": _whole(0),
     "max_position_embeddings": _whole(16),
@@ -158,7 +153,7 @@ PARAMETERS: Mapping[str, Mapping[str, Parameter]] = {
         "ends": _whole(2),
     },
     "draft": {**COMMON, "alpha": ALPHA},
-    "eagle": {**EAGLE_COMMON, "draft_vocab": _whole(1), "engine": Parameter(_engine, "sglang")},
+    "eagle": {**EAGLE_COMMON, "draft_vocab": _whole(1), "engine": _one_of("sglang")},
     "eagle3": {
         **{name: each for name, each in EAGLE_COMMON.items() if name != "readers"},
         "draft_vocab": _whole(1),
@@ -186,16 +181,12 @@ def parse(reference: str) -> Recipe | None:
     if body == SMOLLM2:
         return SmolLM2Recipe(**_values(reference, query, PARAMETERS[SMOLLM2]))
     if not reference.startswith(CONSTRUCTED):
-        _refuse_near_miss(reference, body.partition(":")[0])
+        scheme = body.partition(":")[0]  # no path or hub id has a colon or a question mark after a word like ours
+        hint = did_you_mean(scheme, (CONSTRUCTED.rstrip(":"), SMOLLM2)) if scheme != reference else ""
+        if hint and "/" not in scheme:
+            raise ModelError(f"model reference {reference!r}: unknown model {scheme!r}; {hint}")
         return None
     return _parse_constructed(reference, body.removeprefix(CONSTRUCTED), query)
-
-
-def _refuse_near_miss(reference: str, scheme: str) -> None:
-    """No path or hub id has a colon or a question mark after a word like ours."""
-    hint = did_you_mean(scheme, (CONSTRUCTED.rstrip(":"), SMOLLM2)) if scheme != reference else ""
-    if hint and "/" not in scheme:
-        raise ModelError(f"model reference {reference!r}: unknown model {scheme!r}; {hint}")
 
 
 def _parse_constructed(reference: str, body: str, query: str) -> Constructed:
@@ -203,24 +194,20 @@ def _parse_constructed(reference: str, body: str, query: str) -> Constructed:
     preset = PRESETS[_check_known(reference, "preset", name, PRESETS)]
     part = _check_known(reference, "part", part, PARTS) if colon else "target"
     values = _values(reference, query, PARAMETERS[part])
+    shape = _shape(preset, part, values)
     try:
-        return _recipe(name, preset, part, values)
+        common = {
+            "name": f"{name}-{part}",
+            "shape": shape,
+            "base_vocab": preset.vocab,
+            "vocab": preset.vocab,
+            "max_position_embeddings": preset.max_position_embeddings,
+            "memory": _memory(shape, values),
+            **values,
+        }
+        return PARTS.get(part, TargetRecipe)(**common)
     except ModelError as error:
         raise ModelError(f"model reference {reference!r}: {error}") from None
-
-
-def _recipe(name: str, preset: Preset, part: str, values: dict[str, Any]) -> Constructed:
-    shape = _shape(preset, part, values)
-    common = {
-        "name": f"{name}-{part}",
-        "shape": shape,
-        "base_vocab": preset.vocab,
-        "vocab": preset.vocab,
-        "max_position_embeddings": preset.max_position_embeddings,
-        "memory": _memory(shape, values),
-        **values,
-    }
-    return PARTS.get(part, TargetRecipe)(**common)
 
 
 def _shape(preset: Preset, part: str, values: dict[str, Any]) -> Shape:
@@ -247,7 +234,8 @@ def _memory(shape: Shape, values: dict[str, Any]) -> Memory | None:
     shaped = {name: values.pop(name) for name in ("readers", "bits", "codes") if name in values}
     if reach is None and shaped:
         raise ModelError(f"{next(iter(shaped))} belongs to memory; give memory=N as well")
-    return None if reach is None else Memory(reach, **{"readers": default_readers(shape), **shaped})
+    readers = min(shape.heads, max(8, shape.kv_heads))  # twice the net distances, or one for each KV head
+    return None if reach is None else Memory(reach, **{"readers": readers, **shaped})
 
 
 def _values(reference: str, query: str, known: Mapping[str, Parameter]) -> dict[str, Any]:
@@ -257,16 +245,12 @@ def _values(reference: str, query: str, known: Mapping[str, Parameter]) -> dict[
         parameter = known[_check_known(reference, "parameter", name, known)]
         if name in values:
             raise ModelError(f"model reference {reference!r}: parameter {name!r} is given twice; give it once")
-        values[name] = _value(reference, name, text, parameter)
+        try:
+            values[name] = parameter.read(text)
+        except ValueError:
+            message = f"model reference {reference!r}: {name}={text!r} is no value; expected {parameter.expects}"
+            raise ModelError(message) from None
     return values
-
-
-def _value(reference: str, name: str, text: str, parameter: Parameter) -> Any:
-    try:
-        return parameter.read(text)
-    except ValueError:
-        message = f"model reference {reference!r}: {name}={text!r} is no value; expected {parameter.expects}"
-        raise ModelError(message) from None
 
 
 def _check_known(reference: str, what: str, piece: str, known: Iterable[str]) -> str:

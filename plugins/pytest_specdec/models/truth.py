@@ -3,9 +3,8 @@
 Exact means equal to what the engine counts, the last step included, which the length limit cuts. There engines differ,
 and each backend says of itself which of COUNTINGS is its own (`counting` of its description):
 
-- vLLM takes the first token from the prompt's own pass, drafts γ tokens in every later step, also where fewer are
-  wanted, and counts all that agree, though the answer ends within them. (Near `max_model_len` it drafts fewer.) SGLang
-  does so too, where it drafts a chain.
+- vLLM, and SGLang where it drafts a chain, take the first token from the prompt's own pass, draft γ tokens in every
+  later step, and count all that agree, though the answer ends within them. (Near `max_model_len` vLLM drafts fewer.)
 - Transformers drafts from the prompt on, and never more than one token less than the answer still wants; a step that
   drafts nothing is none. (Prompt lookup drafts up to γ there, and only what is kept counts as accepted.)
 - The fake engine drafts from the prompt on, counts γ tokens in every step and accepts none that is not wanted.
@@ -15,13 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TypeAlias
 
 from pytest_specdec.errors import ModelError
 from pytest_specdec.generation import Speculation
 from pytest_specdec.models.maps import codes, following, further_map
-from pytest_specdec.models.memory import Memory, readings
+from pytest_specdec.models.memory import Reader, readings
 from pytest_specdec.models.recipe import Constructed, ConstructedRecipe, DFlashRecipe, Recipe, TargetRecipe
 from pytest_specdec.models.reference import parse
 
@@ -149,21 +147,15 @@ def reads_of(model: Recipe | str, prompt_tokens: int, output_tokens: int) -> Rea
     """
     recipe = _require_constructed(model)
     last = prompt_tokens + output_tokens - 2  # the position of the last token that a step takes in
-    count = partial(_reads, _distances(recipe), prompt_tokens, last)
+    layers: list[list[Reader]] = readings(recipe.memory, recipe.shape) if recipe.memory else [[]] * recipe.shape.layers
+
+    def count(entries: range) -> tuple[tuple[int, ...], ...]:
+        return tuple(
+            tuple(sum(prompt_tokens <= entry + reader.distance <= last for reader in layer) for entry in entries)
+            for layer in layers
+        )
+
     return Reads(count(range(prompt_tokens)), count(range(prompt_tokens, last + 1)))
-
-
-def _reads(distances: list[list[int]], prompt_tokens: int, last: int, entries: range) -> tuple[tuple[int, ...], ...]:
-    return tuple(
-        tuple(sum(prompt_tokens <= entry + distance <= last for distance in layer) for entry in entries)
-        for layer in distances
-    )
-
-
-def _distances(recipe: Constructed) -> list[list[int]]:
-    if recipe.memory is None:
-        return [[] for _ in range(recipe.shape.layers)]
-    return [[reader.distance for reader in layer] for layer in readings(recipe.memory, recipe.shape)]
 
 
 def _refuse_unfit(target: Constructed, draft: Constructed, gamma: int) -> None:
@@ -184,16 +176,15 @@ def follower(recipe: Constructed) -> Next:
     if recipe.memory is None:
         return lambda ids, place: maps[0][ids[place - 1]]
     coded = [codes(recipe, recipe.memory, number) for number in recipe.memory.net_codes]
-    return partial(_next_of_class, maps, coded, recipe.memory)
+    reads = list(zip(recipe.memory.net, coded, strict=True))
 
+    def next_of_class(ids: Sequence[int], place: int) -> int:
+        chosen = 0
+        for distance, code in reads:
+            chosen ^= code[ids[place - 1 - distance]]
+        return maps[chosen][ids[place - 1]]
 
-def _next_of_class(
-    maps: Sequence[Sequence[int]], coded: Sequence[Sequence[int]], memory: Memory, ids: Sequence[int], place: int
-) -> int:
-    chosen = 0
-    for distance, code in zip(memory.net, coded, strict=True):
-        chosen ^= code[ids[place - 1 - distance]]
-    return maps[chosen][ids[place - 1]]
+    return next_of_class
 
 
 def _check_prompt(label: str, recipe: Constructed, prompt: Sequence[int]) -> None:

@@ -25,8 +25,10 @@ from pytest_specdec.engines.methods import BY_BATCH_SIZE, LOOKUPS
 from pytest_specdec.engines.server.plan import UNKNOWN_METHOD
 from pytest_specdec.engines.spec import OTHER_VOCABULARY, SCHEDULE, EngineSpec
 from pytest_specdec.generation import Generation, Run, Speculation, count_steps
-from pytest_specdec.models import Memory, SmolLM2Recipe, TargetRecipe, parse, reads_of
-from pytest_specdec.models.recipe import ConstructedRecipe
+from pytest_specdec.models import parse
+from pytest_specdec.models.memory import Memory
+from pytest_specdec.models.recipe import ConstructedRecipe, SmolLM2Recipe, TargetRecipe
+from pytest_specdec.models.truth import reads_of
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import CoveragePart, DetectionPart, ExercisedPart, ReadSharesPart
 from pytest_specdec.verdict.limits import agreement, reshaping_fields

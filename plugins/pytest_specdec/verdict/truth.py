@@ -16,7 +16,8 @@ from pytest_specdec.engines.engine import Description
 from pytest_specdec.engines.methods import method_named
 from pytest_specdec.engines.spec import IN_WORKERS, EngineSpec
 from pytest_specdec.generation import Generation, Run, Speculation, count_steps
-from pytest_specdec.models import COUNTINGS, ModelError, ends_of, expected_continuation, expected_counters, why_unknown
+from pytest_specdec.models import ModelError, expected_continuation
+from pytest_specdec.models.truth import COUNTINGS, ends_of, expected_counters, why_unknown
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import ForetoldPart, KnownTruthPart
 from pytest_specdec.verdict.equivalence import (

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 import pytest
 
 from pytest_specdec.generation import Speculation
-from pytest_specdec.models import COUNTINGS, expected_counters
+from pytest_specdec.models.truth import COUNTINGS, expected_counters
 
 TINY = "constructed:tiny?memory=24"
 TINY_DRAFT = "constructed:tiny:draft?memory=24&alpha=0.8"

@@ -8,9 +8,11 @@ from typing import Any, ClassVar
 
 from pytest_specdec.engines.fake import Decoder, Progress, fault
 from pytest_specdec.engines.fake.decoding import text_of
-from pytest_specdec.engines.fake.models import LanguageModel, is_near_tie, two_highest
+from pytest_specdec.engines.fake.models import LanguageModel, two_highest
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.generation import Generation
+
+from .near_ties import is_near_tie
 
 
 @fault("EOS passed over")

@@ -11,11 +11,11 @@ from pytest_specdec.engines.fake.models import (
     argmax,
     chance,
     draw,
-    is_near_tie,
     probabilities,
     two_highest,
-    ulps_between,
 )
+
+from .near_ties import is_near_tie, ulps_between
 
 STRUCK_REQUEST = 7
 STRAY_REQUEST = 3

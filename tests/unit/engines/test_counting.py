@@ -12,7 +12,8 @@ from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Speculation
 from pytest_specdec.history.saved import read_run
-from pytest_specdec.models import COUNTINGS, expected_continuation, expected_counters
+from pytest_specdec.models import expected_continuation
+from pytest_specdec.models.truth import COUNTINGS, expected_counters
 from pytest_specdec.workloads.scenario import Scenario
 from pytest_specdec.workloads.workload import Request, Workload
 

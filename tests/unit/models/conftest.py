@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from pytest_specdec.models import parse
-from pytest_specdec.models.checkpoint import write_constructed
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """Writes a reference's checkpoint, once for the module, and gives its folder."""
+    from pytest_specdec.models.checkpoint import write_constructed
 
     @cache
     def write(reference: str, shard_bytes: int = 10**9) -> Path:

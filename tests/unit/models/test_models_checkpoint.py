@@ -6,13 +6,16 @@ from math import prod
 
 import pytest
 
-from pytest_specdec.models import ends_of, expected_continuation, next_map, parse, runner_up_map
-from pytest_specdec.models.checkpoint import tensor_seed, write_constructed
+from pytest_specdec.models import expected_continuation, parse
+from pytest_specdec.models.maps import next_map, runner_up_map
 from pytest_specdec.models.recipe import EMBEDDING_SIZE, weights
+from pytest_specdec.models.truth import ends_of
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 safetensors = pytest.importorskip("safetensors.torch")
+
+from pytest_specdec.models.checkpoint import tensor_seed, write_constructed  # noqa: E402 - only where torch is
 
 
 def load(folder):

@@ -7,13 +7,14 @@ import pytest
 from pytest_specdec.engines import transformers as backend
 from pytest_specdec.generation import Speculation
 from pytest_specdec.models import expected_assistance, expected_continuation, parse
-from pytest_specdec.models.circuit import Stream
 from pytest_specdec.models.maps import NONE, draft_ids, following
 from pytest_specdec.models.memory import kv_head, readings
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 safetensors = pytest.importorskip("safetensors.torch")
+
+from pytest_specdec.models.circuit import Stream  # noqa: E402 - only where torch is
 
 REACH = 24
 TINY = f"constructed:tiny?memory={REACH}&dtype=float32"

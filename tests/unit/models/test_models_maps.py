@@ -7,21 +7,19 @@ import sys
 import pytest
 
 from pytest_specdec.generation import Speculation
-from pytest_specdec.models import (
-    ModelError,
-    agreement,
-    cycle,
-    expected_continuation,
-    expected_speculation,
-    next_map,
-    parse,
-    runner_up_map,
-)
+from pytest_specdec.models import ModelError, expected_continuation, expected_speculation, parse
 from pytest_specdec.models.cache import IMPORTABLE
-from pytest_specdec.models.maps import following
+from pytest_specdec.models.maps import cycle, following, next_map, runner_up_map
 
 TINY = parse("constructed:tiny")
 ORDINARY = range(3, 1024)
+
+
+def agreement(target, draft):
+    """The share of the ordinary tokens that both models know on which they continue alike, in every class; 0 to 1."""
+    ours, theirs = (list(zip(*following(recipe), strict=True)) for recipe in (target, draft))
+    shared = range(3, min(len(ours), len(theirs)))
+    return sum(ours[token] == theirs[token] for token in shared) / len(shared)
 
 
 def test_the_targets_map_is_one_cycle_through_every_ordinary_token():
@@ -120,7 +118,8 @@ def test_acceptance_falls_as_powers_of_alpha():
 
 def test_a_large_vocabulary_needs_no_torch():
     code = IMPORTABLE + (
-        "from pytest_specdec.models import expected_continuation, expected_speculation, reads_of, resolve\n"
+        "from pytest_specdec.models import expected_continuation, expected_speculation, resolve\n"
+        "from pytest_specdec.models.truth import reads_of\n"
         "assert resolve('a/b') == 'a/b'\n"
         "assert len(expected_continuation('constructed:qwen3-8b', [5], 100)) == 100\n"
         "pair = 'constructed:llama-8b?memory=24', 'constructed:llama-8b:draft?memory=24'\n"

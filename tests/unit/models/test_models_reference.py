@@ -2,7 +2,8 @@
 
 import pytest
 
-from pytest_specdec.models import DraftRecipe, EagleRecipe, ModelError, SmolLM2Recipe, TargetRecipe, parse
+from pytest_specdec.models import ModelError, parse
+from pytest_specdec.models.recipe import DraftRecipe, EagleRecipe, SmolLM2Recipe, TargetRecipe
 
 
 def test_a_bare_preset_is_the_target():

