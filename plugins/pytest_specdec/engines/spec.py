@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import PurePath
 from typing import Any
 
+from pytest_specdec.engines.vllm import ADAPTER
+
 NO_SPECULATION = "none"
 LONGEST_LABEL = 100
-CPU_ENVIRONMENT = {"TORCH_COMPILE_DISABLE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
-ADAPTER = "adapter"
 OTHER_VOCABULARY = "use_heterogeneous_vocab"
 SCHEDULE = "num_assistant_tokens_schedule"
 IN_WORKERS = ("vllm", "transformers")

@@ -86,8 +86,9 @@ SIZES = (
 def preload() -> Any:
     """Import vLLM in the environment that `load` wants, and return its LLM; touches no device."""
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-    for name, value in CPU_ENVIRONMENT.items():
-        os.environ.setdefault(name, value) if not _has_cuda() else None
+    has_cuda = Path("/proc/driver/nvidia/version").exists() and os.environ.get("CUDA_VISIBLE_DEVICES") != ""
+    for name, value in () if has_cuda else CPU_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     from vllm import LLM
 
     return LLM
@@ -110,11 +111,6 @@ def _refusal_in_child(log: str = "/proc/self/fd/2") -> str | None:
         return next((found[2].strip() for found in said if found), None)
 
 
-def _has_cuda() -> bool:
-    """Whether an NVIDIA driver answers, asked without initialising CUDA."""
-    return Path("/proc/driver/nvidia/version").exists() and os.environ.get("CUDA_VISIBLE_DEVICES") != ""
-
-
 def _constructor_arguments(config: dict[str, Any]) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "model": config["target"],
@@ -129,7 +125,7 @@ def _constructor_arguments(config: dict[str, Any]) -> dict[str, Any]:
     arguments |= {"enable_lora": True} if ADAPTER in config["options"] else {}
     arguments |= {name: value for name, value in config["options"].items() if name != ADAPTER}
     if config["method"] != "none":
-        arguments = _count_by_request() | arguments | {"speculative_config": _speculative_config(config)}
+        arguments = _count_by_request() | arguments | {"speculative_config": speculative_config(config)}
     return arguments
 
 
@@ -156,7 +152,8 @@ def _has_tokenizer(model: str) -> bool:
     return not folder.is_dir() or any((folder / name).exists() for name in names)
 
 
-def _speculative_config(config: dict[str, Any]) -> dict[str, Any]:
+def speculative_config(config: dict[str, Any]) -> dict[str, Any]:
+    """What vLLM is told of speculation, also on a server's command line."""
     drafting = {"method": config["method"], "num_speculative_tokens": config["gamma"]}
     if config["draft"] is not None:
         drafting["model"] = config["draft"]
@@ -197,7 +194,8 @@ class VllmBackend:
         self._speculates = config["method"] != "none"
         self._refuse_drafting_baseline()
         self._target = config["target"]
-        self._adapter = self._load_adapter(config.get("options", {}).get(ADAPTER))
+        self._adapter_path = config.get("options", {}).get(ADAPTER)
+        self._adapter = self._load_adapter(self._adapter_path)
         self._requests: list[dict[str, Any]] = []
         self._kept: list[dict[str, Any]] | None = None
         self._concurrency = 1
@@ -225,10 +223,10 @@ class VllmBackend:
         import transformers
         import vllm
 
-        model = self._engine.model_config
+        model, size = self._engine.model_config, self._engine.model_config.get_vocab_size()
         cuda = torch.cuda.is_available() and torch.version.cuda is not None
         return {
-            "vocabulary": self._real_vocabulary(),
+            "vocabulary": int(size) if self._tokenizer is None else min(int(size), len(self._tokenizer)),
             "context": model.max_model_len,
             "device": torch.cuda.get_device_name() if cuda else "cpu",
             "versions": {
@@ -263,16 +261,13 @@ class VllmBackend:
             if field not in NOT_COMPARED and not field.endswith("_port") and _in_plain(value) is not None
         }
         budget = told.get("scheduler.max_num_batched_tokens")  # where nothing lowers what a step schedules
-        ours = {ADAPTER: self._adapter_path(), "chat_template": self._chat_template()}
+        ours = {ADAPTER: self._adapter_path, "chat_template": getattr(self._tokenizer, "chat_template", None)}
         return {"scheduler.max_num_scheduled_tokens": budget, **told, **ours}
 
-    def _adapter_path(self) -> str | None:
-        return self._adapter.lora_path if self._adapter is not None else None
-
-    def _chat_template(self) -> str | None:
-        if self._engine.model_config.skip_tokenizer_init:
-            return None
-        return getattr(self._llm.get_tokenizer(), "chat_template", None)
+    @property
+    def _tokenizer(self) -> Any:
+        """None where the target has none."""
+        return None if self._engine.model_config.skip_tokenizer_init else self._llm.get_tokenizer()
 
     def _details(self) -> dict[str, Any]:
         """Sizes and switches at whose boundaries faults like to sit; a version that lacks one leaves it out."""
@@ -280,6 +275,7 @@ class VllmBackend:
         cache, scheduler = config.cache_config, config.scheduler_config
         speculation = config.speculative_config
         drafting = getattr(speculation, "draft_model_config", None)
+        sizes, layout = model.hf_text_config.to_dict(), getattr(self._scheduler(), "kv_cache_config", None)
         details = {
             "model_vocabulary": model.get_vocab_size(),
             "dtype": str(model.dtype).removeprefix("torch."),
@@ -294,18 +290,13 @@ class VllmBackend:
             "cuda_graph_tokens": getattr(config.compilation_config, "max_cudagraph_capture_size", None),
             "draft_context": getattr(drafting, "max_model_len", None),
             "counting": "vllm",
-            ADAPTER: self._adapter_path(),
+            ADAPTER: self._adapter_path,
             "speculation": speculation and {"method": speculation.method, "gamma": speculation.num_speculative_tokens},
-            "architecture": self._architecture(),
+            "architecture": {name: sizes[name] for name in SIZES if sizes.get(name) is not None},
             "weights_bytes": self._weights_bytes(),
-            "kv_cache_bytes": self._kv_cache_bytes(),
+            "kv_cache_bytes": layout and sum(int(tensor.size) for tensor in layout.kv_cache_tensors),  # on one device
         }
         return {name: value for name, value in details.items() if value is not None}
-
-    def _architecture(self) -> dict[str, Any]:
-        """The target's sizes under the names of its config.json."""
-        config = self._engine.model_config.hf_text_config.to_dict()
-        return {name: config[name] for name in SIZES if config.get(name) is not None}
 
     def _weights_bytes(self) -> int | None:
         """Of the target, on all devices together; None where the engine's workers cannot be asked.
@@ -321,11 +312,6 @@ class VllmBackend:
         except Exception:
             return None
 
-    def _kv_cache_bytes(self) -> int | None:
-        """As allocated on one device; None where the scheduler lives in another process."""
-        layout = getattr(self._scheduler(), "kv_cache_config", None)
-        return sum(int(tensor.size) for tensor in layout.kv_cache_tensors) if layout is not None else None
-
     def _scheduler(self) -> Any:
         """None where it lives in another process."""
         return getattr(getattr(self._engine.engine_core, "engine_core", None), "scheduler", None)
@@ -339,23 +325,18 @@ class VllmBackend:
             {token for each in found for token in (each if isinstance(each, list) else [each]) if token is not None}
         )
 
-    def _real_vocabulary(self) -> int:
-        model_vocabulary = int(self._engine.model_config.get_vocab_size())
-        if self._engine.model_config.skip_tokenizer_init:
-            return model_vocabulary
-        return min(model_vocabulary, len(self._llm.get_tokenizer()))
-
     def encode(self, texts: list[str]) -> list[list[int]]:
         """Token ids of each text, special tokens added as the tokenizer says, and BOS to none that begins with it."""
-        tokenizer = self._tokenizer()
+        tokenizer = self._needed_tokenizer()
         bos = getattr(tokenizer, "bos_token", None)
-        return [list(tokenizer.encode(text, **_no_second_bos(text, bos))) for text in texts]
+        begun: dict[str, Any] = {"add_special_tokens": False}  # by a template, with BOS
+        return [list(tokenizer.encode(text, **(begun if bos and text.startswith(bos) else {}))) for text in texts]
 
     def encode_messages(
         self, conversations: list[list[dict[str, str]]], template: dict[str, Any] | None = None
     ) -> list[list[int]]:
         """Token ids of each conversation by the chat template alone, which writes its own special tokens."""
-        tokenizer = self._tokenizer()
+        tokenizer = self._needed_tokenizer()
         if getattr(tokenizer, "chat_template", "its own") is None:
             raise ValueError(
                 f"{self._target} has no chat template: set chat_template = false, or name an instruct model"
@@ -368,14 +349,13 @@ class VllmBackend:
 
     def decode(self, sequences: list[tuple[list[int], list[int], bool]]) -> list[str | None]:
         """The text of each (prompt, output, whether special tokens are left out) after its prompt; None if not told."""
-        if self._engine.model_config.skip_tokenizer_init:
-            return [None] * len(sequences)
-        return [_text_after(self._llm.get_tokenizer(), *each) for each in sequences]
+        tokenizer = self._tokenizer
+        return [None if tokenizer is None else _text_after(tokenizer, *each) for each in sequences]
 
-    def _tokenizer(self) -> Any:
-        if self._engine.model_config.skip_tokenizer_init:
+    def _needed_tokenizer(self) -> Any:
+        if (tokenizer := self._tokenizer) is None:
             raise ValueError(f"{self._target} has no tokenizer, so text cannot be encoded: give prompts as ids")
-        return self._llm.get_tokenizer()
+        return tokenizer
 
     def prepare(
         self,
@@ -422,10 +402,10 @@ class VllmBackend:
         under_way: dict[str, _Answer] = {}
         try:
             while waiting or under_way:
-                while waiting and len(under_way) < self._concurrency and waiting[-1].is_due(start):
+                while waiting and len(under_way) < self._concurrency and waiting[-1].due_in(start) <= 0:
                     self._submit(waiting.pop(), under_way, time.perf_counter() - start)
                 if not under_way:
-                    waiting[-1].wait(start)
+                    time.sleep(max(0.0, waiting[-1].due_in(start)))
                     continue
                 for output in self._engine.step():
                     answer = under_way[output.request_id]
@@ -433,16 +413,12 @@ class VllmBackend:
                     if output.finished:
                         del under_way[output.request_id]
         except BaseException:
-            self._end_if_broken()
+            if getattr(getattr(self._engine, "model_executor", None), "is_failed", False):
+                print("a process of vLLM's executor has died, so the engine ends", file=sys.stderr, flush=True)
+                os._exit(1)  # no run can succeed any more
             self._engine.abort_request(list(under_way))
             raise
         self._seconds = time.perf_counter() - start
-
-    def _end_if_broken(self) -> None:
-        """One of vLLM's own processes has died, and no run can succeed any more: the engine is dead, and says so."""
-        if getattr(getattr(self._engine, "model_executor", None), "is_failed", False):
-            print("a process of vLLM's executor has died, so the engine ends", file=sys.stderr, flush=True)
-            os._exit(1)
 
     def _submit(self, answer: _Answer, under_way: dict[str, _Answer], at_s: float) -> None:
         self._serial += 1
@@ -528,7 +504,7 @@ class VllmBackend:
     def _rate(self, sequences: Sequence[tuple[list[int], list[int], tuple[int, list[int]]]], most: int) -> Any:
         """Each sequence as it was asked, beside vLLM's answer."""
         context = self._engine.model_config.max_model_len
-        asked = [_Rating(list(prompt), list(output), withheld, context, most) for prompt, output, withheld in sequences]
+        asked = [Rating(list(prompt), list(output), withheld, context, most) for prompt, output, withheld in sequences]
         prompts = [{"prompt_token_ids": each.ids} for each in asked]
         size = int(self._engine.model_config.get_vocab_size())
         samplings = [each.sampling(size) for each in asked]
@@ -560,9 +536,7 @@ class VllmBackend:
 
     def close(self) -> None:
         """Shut the engine core down; the process ends after that."""
-        shutdown = getattr(self._engine.engine_core, "shutdown", None)
-        if shutdown is not None:
-            shutdown()
+        self._engine.engine_core.shutdown()
 
 
 def _in_plain(value: Any) -> Any:
@@ -573,11 +547,6 @@ def _in_plain(value: Any) -> Any:
         told = [_in_plain(each) for each in value]
         return sorted(map(str, told)) if isinstance(value, set) else told
     return str(value) if type(value).__name__ in ("dtype", "device") or hasattr(value, "name") else None
-
-
-def _no_second_bos(text: str, bos: str | None) -> dict[str, bool]:
-    """The argument that keeps the tokenizer from adding to a text which a template has already begun with BOS."""
-    return {"add_special_tokens": False} if bos and text.startswith(bos) else {}
 
 
 def _text_after(tokenizer: Any, prompt: list[int], output: list[int], skip_special_tokens: bool) -> str | None:
@@ -605,13 +574,9 @@ class _Answer:
         self.cached: Any = None
         self.logprobs: list[float | None] | None = None if getattr(sampling, "logprobs", None) is None else []
 
-    def is_due(self, start: float) -> bool:
-        """Whether it may be submitted in a run that began at `start`."""
-        return self.scheduled_s is None or time.perf_counter() >= start + self.scheduled_s
-
-    def wait(self, start: float) -> None:
-        """Sleep until it is due."""
-        time.sleep(max(0.0, start + (self.scheduled_s or 0.0) - time.perf_counter()))
+    def due_in(self, start: float) -> float:
+        """Seconds until it may be submitted in a run that began at `start`; not above 0 once it may."""
+        return start + (self.scheduled_s or 0.0) - time.perf_counter()
 
     def take(self, output: Any, at_s: float) -> None:
         completion = output.outputs[0]
@@ -682,7 +647,7 @@ def _difference(after: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]
     return moved
 
 
-class _Rating:
+class Rating:
     """One sequence to be rated: what vLLM is asked, and how its answer is read.
 
     vLLM rates a prompt only if there is room for one token more. Where prompt and output fill the context, the last
@@ -692,16 +657,17 @@ class _Rating:
     def __init__(
         self, prompt: list[int], output: list[int], withheld: tuple[int, list[int]], context: int, most: int = 1
     ) -> None:
-        self._output, (self._until, self._ends), self._most = output, withheld, most
-        self._forced = output[-1:] if len(prompt) + len(output) >= context else []
-        self.ids = prompt + output[: len(output) - len(self._forced)]
+        self.prompt, self.output, (self._until, self._ends), self._most = prompt, output, withheld, most
+        self.forced = output[-1:] if len(prompt) + len(output) >= context else []
+        self.ids = prompt + output[: len(output) - len(self.forced)]
+        self.best = most + (len(self._ends) if self._until else 0)  # they leave `most` when the ends are taken away
 
     def sampling(self, vocabulary: int) -> Any:
-        """Ask for as many of the best tokens as leave `most` when the ends are taken away."""
+        """Ask for the best tokens of each place."""
         from vllm import SamplingParams
 
-        best = min(vocabulary, self._most + (len(self._ends) if self._until else 0))
-        forced = {"logprobs": best, "allowed_token_ids": self._forced} if self._forced else {}
+        best = min(vocabulary, self.best)
+        forced = {"logprobs": best, "allowed_token_ids": self.forced} if self.forced else {}
         return SamplingParams(
             temperature=0.0,
             max_tokens=1,
@@ -714,10 +680,13 @@ class _Rating:
 
     def rows(self, result: Any, decoding: bool = False) -> list[list[Any]]:
         """[gap, top logit, argmax, runner-up's gap] for each emitted token."""
-        return [self._row(at, told, decoding) for at, told in enumerate(self._told(result))]
+        return [self.row(at, told, decoding) for at, told in enumerate(self._told(result))]
 
-    def _row(self, at: int, told: list[tuple[int, float]], decoding: bool) -> list[Any]:
-        """Of equals the emitted token is the argmax, or the one with the lowest id, which `decoding` takes."""
+    def row(self, at: int, told: list[tuple[int, float]], decoding: bool = False) -> list[Any]:
+        """One of them, of (id, logit), the emitted token's own first.
+
+        Of equals that is the argmax, or the one with the lowest id, which `decoding` takes.
+        """
         withheld = self._ends if at < self._until else ()
         permitted = {token: logit for token, logit in told if token not in withheld}
         (argmax, best), *others = sorted(permitted.items(), key=lambda item: (-item[1], item[0] if decoding else 0))
@@ -725,9 +694,9 @@ class _Rating:
 
     def _told(self, result: Any) -> list[list[tuple[int, float]]]:
         """For each emitted token (id, logit): its own first, then the best, from lists of all positions in a row."""
-        first = len(self.ids) - (len(self._output) - len(self._forced))
+        first = len(self.ids) - (len(self.output) - len(self.forced))
         places = [(result.prompt_logprobs, at) for at in range(first, len(self.ids))]
-        places += [(result.outputs[0].logprobs, 0)] if self._forced else []
+        places += [(result.outputs[0].logprobs, 0)] if self.forced else []
         spans = [(flat, slice(flat.start_indices[at], flat.end_indices[at])) for flat, at in places]
         return [list(zip(flat.token_ids[span], flat.logprobs[span], strict=True)) for flat, span in spans]
 
@@ -737,7 +706,7 @@ class _Rating:
 
     def _ranking(self, at: int, best: list[tuple[int, float]], vocabulary: int) -> list[Any]:
         ids, logits = [token for token, _ in best], [logit for _, logit in best]
-        place = ids.index(self._output[at]) if self._output[at] in ids else None
+        place = ids.index(self.output[at]) if self.output[at] in ids else None
         return [_in_base64("f", logits), _in_base64("i", ids), place, self._most >= vocabulary]
 
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_specdec.engines.engine import Description
-from pytest_specdec.engines.spec import ADAPTER, EngineSpec
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.engines.vllm import ADAPTER
 from pytest_specdec.errors import EngineError
 from pytest_specdec.metrics.base import Base, base_of
 from pytest_specdec.metrics.load import SUSTAINED_SHARE, Flow, failed_part, goodput_part

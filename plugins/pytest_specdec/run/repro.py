@@ -19,7 +19,8 @@ from string import Template
 from typing import Any
 
 from pytest_specdec.engines.engine import Description, one_pass
-from pytest_specdec.engines.spec import CPU_ENVIRONMENT, EngineSpec
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.engines.vllm import CPU_ENVIRONMENT
 from pytest_specdec.errors import EngineError, SpecdecError
 from pytest_specdec.hardware import gpus
 from pytest_specdec.models import parse, resolve

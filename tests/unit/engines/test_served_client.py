@@ -10,8 +10,9 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
+from tests.broken_off import broken_off
 
-from pytest_specdec.engines.server.client import CANCELLED, Client, Exchange
+from pytest_specdec.engines.server.client import Client, Exchange
 
 WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwhole"
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -114,9 +115,9 @@ def test_an_answer_broken_off_after_its_first_piece_has_one_piece_though_all_cam
         await request(reader)
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n1\r\nb\r\n0\r\n\r\n")
 
-    exchange = Exchange("/a", cancel_after=1)
+    exchange = broken_off("/a")
     carry_out(serve(talk), exchange)
-    assert (exchange.answer, exchange.fault) == (b"a", CANCELLED)
+    assert (exchange.answer, exchange.fault) == (b"a", "the connection was lost")
 
 
 def test_an_answer_in_another_protocol_is_called_so(serve: Callable[[Talk], str]) -> None:

@@ -8,9 +8,16 @@ from typing import Any
 
 import pytest
 
-from pytest_specdec.engines.server.answers import Answer, Counted, NativeRating, events
+from pytest_specdec.engines.server.answers import (
+    Answer,
+    NativeRating,
+    difference,
+    events,
+    read_counters,
+    speculation_of,
+)
 from pytest_specdec.engines.server.client import Exchange
-from pytest_specdec.engines.server.dialects import DIALECTS, VLLM, Asking
+from pytest_specdec.engines.server.dialects import DIALECTS, VLLM
 from pytest_specdec.engines.server.plan import ServerPlan
 from pytest_specdec.engines.server.process import command_line
 from pytest_specdec.engines.spec import EngineSpec
@@ -205,7 +212,7 @@ def test_a_stream_that_tells_other_tokens_than_before_is_an_error(then: list[int
 def test_a_request_to_sglang_has_its_sampling_apart() -> None:
     """Under SGLang's own names."""
     request = Request((5,), 4, min_tokens=2, stop_token_ids=(9,), sampling={"seed": 3})
-    body = Asking(DIALECTS["sglang"], "m").body(request, None)
+    body = ServerPlan(protocol="sglang").body(request, None, "m")
     assert (body["input_ids"], body["stream"]) == ([5], True)
     sampling = body["sampling_params"]
     assert (sampling["max_new_tokens"], sampling["min_new_tokens"], sampling["temperature"]) == (4, 2, 0.0)
@@ -216,7 +223,7 @@ def test_a_request_to_sglang_has_its_sampling_apart() -> None:
 
 def test_sglang_rates_the_last_token_where_the_next_one_would_be() -> None:
     """Each by its distance to the best: the first is the best, the second is 1.5 below, the last is not among them."""
-    rating = NativeRating((5, 9), (7, 8, 4), 0, frozenset(), 64, raw=False)
+    rating = NativeRating([5, 9], [7, 8, 4], (0, []), 64, most=2)
     body = rating.body("m")
     assert (body["input_ids"], body["logprob_start_len"], body["token_ids_logprob"]) == ([5, 9, 7, 8], 1, [4])
     told: dict[str, list[Any]] = {
@@ -225,10 +232,10 @@ def test_sglang_rates_the_last_token_where_the_next_one_would_be() -> None:
         "output_top_logprobs": [[[-0.25, 6, None], [-1.0, 3, None]]],
         "output_token_ids_logprobs": [[[-4.25, 4, None]]],
     }
-    scores = rating.scores({"meta_info": told})
+    scores = rating.scores({"meta_info": told}, raw=False)
     assert [(each.gap, each.argmax) for each in scores] == [(0.0, 7), (1.5, 6), (4.0, 6)]
     with pytest.raises(EngineError, match="2 ratings for 3 tokens"):
-        rating.scores({"meta_info": {name: rows[:2] for name, rows in told.items()}})
+        rating.scores({"meta_info": {name: rows[:2] for name, rows in told.items()}}, raw=False)
 
 
 def test_an_event_that_comes_in_parts_has_the_time_of_its_last_byte() -> None:
@@ -248,29 +255,33 @@ vllm:spec_decode_num_accepted_tokens_total 12.0
 vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="1"} 4.0
 vllm:spec_decode_num_accepted_tokens_per_pos_total{position="0",engine="0"} 8.0
 """
-    counted = Counted.read(page, VLLM.counters)
-    assert counted == Counted(10, 30, 12, (8, 4), None)
-    assert counted.since(Counted(4, 12, 6, (5, 1))) == Speculation(6, 18, 6, (3, 3))
-    assert counted.hits_since(Counted()) is None
+    counted = read_counters(page, VLLM.counters)
+    totals = {"drafts": 10, "draft_tokens": 30, "accepted_tokens": 12}
+    assert counted == {**totals, "per_position": {0: 8, 1: 4}}
+    before = {"drafts": 4, "draft_tokens": 12, "accepted_tokens": 6, "per_position": {0: 5, 1: 1}}
+    assert speculation_of(difference(counted, before)) == Speculation(6, 18, 6, (3, 3))
+    assert speculation_of(difference(counted, {})) == Speculation(10, 30, 12, (8, 4))
 
 
 def test_counters_of_a_release_that_calls_them_without_total_are_found() -> None:
     """With their type told or not."""
     page = "llamacpp:spec_decode_num_drafts 4\nllamacpp:spec_decode_num_draft_tokens 12\n"
     typed = f"# TYPE llamacpp:spec_decode_num_drafts counter\n{page}"
-    counted = [Counted.read(each, DIALECTS["llamacpp"].counters) for each in (page, typed)]
-    assert [(each.drafts, each.draft_tokens) for each in counted] == [(4, 12), (4, 12)]
+    counted = [read_counters(each, DIALECTS["llamacpp"].counters) for each in (page, typed)]
+    assert [(each["drafts"], each["draft_tokens"]) for each in counted] == [(4, 12), (4, 12)]
 
 
 @pytest.mark.parametrize("page", ["other_total 3", "<html>not here</html>", "vllm:spec_decode_num_drafts_total NaN"])
 def test_a_page_without_counters_is_no_zero(page: str) -> None:
     """What is not told is not known."""
-    assert Counted.read(page, VLLM.counters).since(Counted()) is None
+    moved = difference(read_counters(page, VLLM.counters), {})
+    assert speculation_of(moved) is None
+    assert moved.get("prefix_cache_hits") is None
 
 
 def test_a_request_is_greedy_whatever_the_model_says() -> None:
     """vLLM takes a model's own sampling settings as defaults, so each is sent; the request's own come last."""
-    body = Asking(VLLM, "m").body(Request((5,), 4, sampling={"top_k": 3}), None)
+    body = ServerPlan().body(Request((5,), 4, sampling={"top_k": 3}), None, "m")
     assert (body["temperature"], body["repetition_penalty"], body["top_k"]) == (0.0, 1.0, 3)
     assert body["prompt"] == [5]
     assert body["ignore_eos"] is True
@@ -279,7 +290,7 @@ def test_a_request_is_greedy_whatever_the_model_says() -> None:
 
 def test_a_whole_answer_is_asked_for_without_a_stream() -> None:
     """vLLM refuses stream options then."""
-    body = Asking(VLLM, "m", streams=False).body(Request((5,), 4), None)
+    body = ServerPlan(stream=False).body(Request((5,), 4), None, "m")
     assert body.keys() & {"stream", "stream_options"} == set()
 
 
@@ -289,22 +300,22 @@ SAID = Request((5, 6), 4, conversation=TALK)
 
 def test_a_conversation_goes_as_it_is_with_what_its_template_takes() -> None:
     """By chat, where messages are asked for; else the same prompt goes as text, or as ids."""
-    asking = Asking(VLLM, "m", chat=True, as_messages=True)
-    body = asking.body(SAID, None)
+    asking = ServerPlan(endpoint="chat", prompt="messages")
+    body = asking.body(SAID, None, "m")
     assert asking.route(SAID).path == "/v1/chat/completions"
     assert (body["messages"], body["chat_template_kwargs"]) == ([*TALK.messages], {"enable_thinking": False})
-    by_text = Asking(VLLM, "m", chat=True, as_text=True).body(SAID, "<u>Hi")
+    by_text = ServerPlan(endpoint="chat", prompt="text").body(SAID, "<u>Hi", "m")
     assert by_text["messages"] == [{"role": "user", "content": "<u>Hi"}]
     assert "chat_template_kwargs" not in by_text
-    assert Asking(VLLM, "m").body(SAID, None)["prompt"] == [5, 6]
+    assert ServerPlan().body(SAID, None, "m")["prompt"] == [5, 6]
 
 
 @pytest.mark.parametrize("request_", [Request((5, 6), 4), replace(SAID, prompt_ids=(5, 6, 7))], ids=["ids", "longer"])
 def test_what_is_no_conversation_goes_as_ids(request_: Request) -> None:
     """As a further turn does, after an answer's own ids, and a second look's prompt."""
-    asking = Asking(VLLM, "m", chat=True, as_messages=True)
+    asking = ServerPlan(endpoint="chat", prompt="messages")
     assert asking.route(request_).path == "/v1/completions"
-    assert asking.body(request_, None)["prompt"] == [*request_.prompt_ids]
+    assert asking.body(request_, None, "m")["prompt"] == [*request_.prompt_ids]
 
 
 def test_messages_are_under_the_servers_own_template() -> None:

@@ -7,7 +7,7 @@ from base64 import b64decode
 from types import SimpleNamespace
 from typing import Any
 
-from pytest_specdec.engines.vllm import _Rating
+from pytest_specdec.engines.vllm import Rating
 
 EOS = 2
 FREE: tuple[int, list[int]] = (0, [])
@@ -34,7 +34,7 @@ def result(prompt: SimpleNamespace, generated: SimpleNamespace | None = None) ->
 
 def test_each_token_has_its_gap_to_the_best_and_the_runner_ups() -> None:
     """Also where it is the best itself; of equals the emitted one is the argmax."""
-    asked = _Rating([1], [5, 7, 8], FREE, context=64, most=2)
+    asked = Rating([1], [5, 7, 8], FREE, context=64, most=2)
     assert asked.ids == [1, 5, 7, 8]
     told = flat(
         [],
@@ -46,31 +46,31 @@ def test_each_token_has_its_gap_to_the_best_and_the_runner_ups() -> None:
 
 
 def test_an_end_that_is_withheld_is_not_the_best() -> None:
-    asked = _Rating([1], [5, 5], (1, [EOS]), context=64, most=2)
+    asked = Rating([1], [5, 5], (1, [EOS]), context=64, most=2)
     best = [(EOS, 12.0), (5, 9.0), (6, 8.0)]
     rows = asked.rows(result(flat([], [(5, 9.0), *best], [(5, 9.0), *best])))
     assert rows == [[0.0, 9.0, 5, 1.0], [3.0, 12.0, EOS, 3.0]]
 
 
 def test_the_token_that_fills_the_context_is_read_where_it_is_generated() -> None:
-    asked = _Rating([1], [5, 7], FREE, context=3, most=2)
+    asked = Rating([1], [5, 7], FREE, context=3, most=2)
     assert asked.ids == [1, 5]
     told = result(flat([], [(5, 9.0), (5, 9.0), (4, 8.0)]), flat([(7, 8.0), (6, 9.5), (7, 8.0)]))
     assert asked.rows(told) == [[0.0, 9.0, 5, 1.0], [1.5, 9.5, 6, 1.5]]
 
 
 def test_nothing_emitted_has_no_rows() -> None:
-    assert _Rating([1], [], FREE, context=64).rows(result(flat([]))) == []
+    assert Rating([1], [], FREE, context=64).rows(result(flat([]))) == []
 
 
-def rankings(asked: _Rating, answer: SimpleNamespace, vocabulary: int = 9) -> list[list[Any]]:
+def rankings(asked: Rating, answer: SimpleNamespace, vocabulary: int = 9) -> list[list[Any]]:
     told = asked.rankings(answer, vocabulary)
     return [[list(array("f", b64decode(row[0]))), list(array("i", b64decode(row[1]))), *row[2:]] for row in told]
 
 
 def test_each_token_has_its_place_among_the_best() -> None:
     """A token that is not among them has none."""
-    asked = _Rating([1], [5, 7, 8], FREE, context=64, most=2)
+    asked = Rating([1], [5, 7, 8], FREE, context=64, most=2)
     best = [(6, 9.5), (5, 9.0)]
     answer = result(flat([], [(5, 9.0), *best], [(7, 1.0), *best], [(6, 9.5), *best]))
     assert rankings(asked, answer) == [
@@ -81,12 +81,12 @@ def test_each_token_has_its_place_among_the_best() -> None:
 
 
 def test_all_of_the_vocabulary_are_told_as_all() -> None:
-    asked = _Rating([1], [5], FREE, context=64, most=2)
+    asked = Rating([1], [5], FREE, context=64, most=2)
     answer = result(flat([], [(5, 9.0), (6, 9.5), (5, 9.0)]))
     assert rankings(asked, answer, vocabulary=2) == [[[9.5, 9.0], [6, 5], 1, True]]
 
 
 def test_the_place_of_a_token_that_fills_the_context_is_read_where_it_is_generated() -> None:
-    asked = _Rating([1], [5, 7], FREE, context=3, most=1)
+    asked = Rating([1], [5, 7], FREE, context=3, most=1)
     answer = result(flat([], [(5, 9.0), (5, 9.0)]), flat([(7, 8.0), (6, 9.5)]))
     assert rankings(asked, answer) == [[[9.0], [5], 0, False], [[9.5], [6], None, False]]

@@ -22,7 +22,6 @@ import aiohttp
 
 from pytest_specdec.errors import EngineError
 
-CANCELLED = "cancelled by the client"
 OPENED_BEFOREHAND = 128
 MAX_QUESTIONS = 8
 KEPT_SECONDS = 3600.0
@@ -36,7 +35,7 @@ class Exchange:
 
     `due`: when it is to be sent, in seconds after the run began; None for as soon as there is a place. `sent`: when it
     was first written. `reused`: whether that was on a kept connection. `pieces`: (time, bytes) of the answer's body.
-    `fault`: why the answer is not whole. `cancel_after`: close the connection after so many pieces.
+    `fault`: why the answer is not whole.
     """
 
     path: str = ""
@@ -47,7 +46,6 @@ class Exchange:
     status: int | None = None
     pieces: list[tuple[float, bytes]] = field(default_factory=list)
     fault: str | None = None
-    cancel_after: int | None = None
 
     @property
     def answer(self) -> bytes:
@@ -73,9 +71,9 @@ class Client:
 
     def json(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """The answer as JSON. Raises EngineError."""
-        return self._wait(self._json(path, body))
+        return self.json_of_each(path, [body])[0]
 
-    def json_of_each(self, path: str, bodies: Sequence[Mapping[str, Any]]) -> list[Any]:
+    def json_of_each(self, path: str, bodies: Sequence[Mapping[str, Any] | None]) -> list[Any]:
         """The answers to several questions, a few of them at once. Raises EngineError."""
         return self._wait(self._json_of_each(path, bodies))
 
@@ -128,19 +126,16 @@ class Client:
             raise EngineError(f"{url}: HTTP {answer.status}: {words[:SHOWN]}")
         return words
 
-    async def _json(self, path: str, body: Mapping[str, Any] | None) -> Any:
-        text = await self._text(path, body, None)
-        try:
-            return json.loads(text)
-        except ValueError:
-            raise EngineError(f"{self.url}{path}: not JSON: {text[:SHOWN]}") from None
-
-    async def _json_of_each(self, path: str, bodies: Sequence[Mapping[str, Any]]) -> list[Any]:
+    async def _json_of_each(self, path: str, bodies: Sequence[Mapping[str, Any] | None]) -> list[Any]:
         places = asyncio.Semaphore(MAX_QUESTIONS)
 
-        async def one(body: Mapping[str, Any]) -> Any:
+        async def one(body: Mapping[str, Any] | None) -> Any:
             async with places:
-                return await self._json(path, body)
+                text = await self._text(path, body, None)
+            try:
+                return json.loads(text)
+            except ValueError:
+                raise EngineError(f"{self.url}{path}: not JSON: {text[:SHOWN]}") from None
 
         return await asyncio.gather(*map(one, bodies))
 
@@ -152,18 +147,15 @@ class Client:
     async def _carry(self, exchange: Exchange, limit_s: float) -> None:
         until = time.perf_counter() + limit_s
         try:
-            await self._ask(exchange, until)
+            try:
+                await self._send(exchange, until, self._session)
+            except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
+                if exchange.status is not None or not exchange.reused:
+                    raise
+                # The server closed a kept connection as this went out: it was not heard. Others may be closed as well.
+                await self._send(exchange, until, self._unkept)
         except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
             exchange.fault = _fault(exchange, error, limit_s)
-
-    async def _ask(self, exchange: Exchange, until: float) -> None:
-        try:
-            await self._send(exchange, until, self._session)
-        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
-            if exchange.status is not None or not exchange.reused:
-                raise
-            # The server closed a kept connection as this went out: it was not heard. Others may be closed as well.
-            await self._send(exchange, until, self._unkept)
 
     async def _send(self, exchange: Exchange, until: float, session: aiohttp.ClientSession) -> None:
         url, limit = self.url + exchange.path, aiohttp.ClientTimeout(total=max(until - time.perf_counter(), 0.001))
@@ -171,10 +163,6 @@ class Client:
             exchange.status = answer.status
             async for piece, _ in answer.content.iter_chunks():
                 exchange.pieces.append((time.perf_counter(), piece))
-                if len(exchange.pieces) == exchange.cancel_after:
-                    exchange.fault = CANCELLED
-                    answer.close()
-                    return
 
 
 async def on_schedule(
@@ -192,7 +180,8 @@ async def on_schedule(
     began = time.perf_counter()
     try:
         for exchange in exchanges:
-            await _until(began + (exchange.due or 0.0))
+            while (wait := began + (exchange.due or 0.0) - time.perf_counter()) > 0:
+                await asyncio.sleep(wait)
             await places.acquire()
             under_way.append(asyncio.create_task(carry_one(exchange)))
         await asyncio.gather(*under_way)
@@ -200,11 +189,6 @@ async def on_schedule(
         for task in under_way:
             task.cancel()
     return began, time.perf_counter()
-
-
-async def _until(moment: float) -> None:
-    while (wait := moment - time.perf_counter()) > 0:
-        await asyncio.sleep(wait)
 
 
 async def _open_session(headers: Mapping[str, str], **connections: Any) -> aiohttp.ClientSession:

@@ -1,11 +1,10 @@
-"""How the servers that speak OpenAI's protocol differ, one value for each, and a request as one of them wants it.
+"""How the servers that speak OpenAI's protocol differ, one value for each.
 
 A path is a sequence of keys and indices into one event of the stream, or into the whole answer. Counters are
-Prometheus's, under their exact names. Where a server tells what it counted with each answer, the paths to it stand
-under `told`. Sources: vLLM, vllm/entrypoints/openai/completion/protocol.py and vllm/v1/metrics/loggers.py; SGLang,
-sglang/srt/managers/io_struct.py and tokenizer_manager.py of 0.5.17; TensorRT-LLM, tensorrt_llm/serve/openai_protocol.py
-and its metrics page; llama.cpp, its server as it answers; NVIDIA Dynamo, its page on `nvext`. SGLang is asked by its
-own endpoint: that of OpenAI's protocol does not tell what was drafted.
+Prometheus's, under their exact names. Sources: vLLM, vllm/entrypoints/openai/completion/protocol.py and
+vllm/v1/metrics/loggers.py; SGLang, sglang/srt/managers/io_struct.py and tokenizer_manager.py of 0.5.17 (its own
+endpoint: OpenAI's does not tell what was drafted); TensorRT-LLM, tensorrt_llm/serve/openai_protocol.py and its metrics
+page; llama.cpp, its server as it answers; NVIDIA Dynamo, its page on `nvext`.
 """
 
 from __future__ import annotations
@@ -16,8 +15,6 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from pytest_specdec.engines.vllm import REFUSALS
-from pytest_specdec.errors import EngineError
-from pytest_specdec.workloads.workload import Request
 
 Path = tuple[str | int, ...]
 CHOICE: Path = ("choices", 0)
@@ -25,28 +22,15 @@ CHOICE: Path = ("choices", 0)
 
 @dataclass(frozen=True)
 class Counters:
-    """Names of Prometheus counters, each in the order in which releases have called it; empty where there is none."""
+    """Names of Prometheus counters, which some releases write without `_total`; empty where there is none."""
 
-    drafts: tuple[str, ...] = ()
-    draft_tokens: tuple[str, ...] = ()
-    accepted_tokens: tuple[str, ...] = ()
-    per_position: tuple[str, ...] = ()
-    prefix_cache_hits: tuple[str, ...] = ()
-    preemptions: tuple[str, ...] = ()
+    drafts: str = ""
+    draft_tokens: str = ""
+    accepted_tokens: str = ""
+    per_position: str = ""
+    prefix_cache_hits: str = ""
+    preemptions: str = ""
     path: str = "/metrics"
-
-
-@dataclass(frozen=True)
-class Told:
-    """Where one answer tells what was drafted for it; the counts of a run are their sums over its answers.
-
-    `steps`: a list of how many steps accepted 0, 1, 2, … tokens.
-    """
-
-    drafts: Path
-    draft_tokens: Path
-    accepted_tokens: Path
-    steps: Path
 
 
 @dataclass(frozen=True)
@@ -71,13 +55,14 @@ class Dialect:
     of a completion's tokens; None where nobody has seen whether the server tells them.
     `prompt_ids_at`: paths of which the first that is there counts; none where the server does not tell. `renamed`:
     finish reasons under other names. `keeps_ends`: whether the EOS or stop token that ends an answer is among its ids.
-    `rates`: how it rates the tokens of a prompt, if it does. `tokenize`: whether /tokenize and /detokenize are
-    there. `version`: path and key of its own version. `reset`: where its prefix cache is emptied, if it lets one.
-    `environment`: of a server that is started here. `refusals`: patterns of the words by which it refuses a request
-    that it cannot serve. `fields`: those of sampling that it takes, where it breaks off at another without naming it,
-    and `names`, which of them it calls otherwise. `chain`: whether it drafts a chain of that γ, by what it tells beside
-    its version; such drafts it counts as vLLM does. None where that was not seen. `names_model`: whether requests say
-    which model is to answer.
+    `told`: where one answer tells what was drafted for it, whose counts are a run's sums; `steps` is a list of how many
+    steps accepted 0, 1, 2, … tokens. `rates`: how it rates the tokens of a prompt, if it does. `tokenize`: whether
+    /tokenize and /detokenize are there. `version`: path and key of its own version. `reset`: where its prefix cache is
+    emptied, if it lets one. `environment`: of a server that is started here. `refusals`: patterns of the words by which
+    it refuses a request that it cannot serve. `fields`: those of sampling that it takes, where it breaks off at
+    another without naming it, and `names`, which of them it calls otherwise. `chain`: whether it drafts a chain of
+    that γ, by what it tells beside its version; such drafts it counts as vLLM does. None where that was not seen.
+    `names_model`: whether requests say which model is to answer.
     """
 
     name: str
@@ -97,7 +82,7 @@ class Dialect:
     cached_tokens_at: Path = ("usage", "prompt_tokens_details", "cached_tokens")
     ends_with_done: bool = True
     counters: Counters = field(default_factory=Counters)
-    told: Told | None = None
+    told: Mapping[str, Path] = field(default_factory=dict)
     ready: str = "/health"
     version: tuple[str, str] | None = None
     rates: Literal["prompt_logprobs", "input_top_logprobs"] | None = None
@@ -115,12 +100,12 @@ GREEDY: Mapping[str, Any] = MappingProxyType(
     {"temperature": 0.0, "top_p": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 )
 VLLM_COUNTERS = Counters(
-    drafts=("vllm:spec_decode_num_drafts_total",),
-    draft_tokens=("vllm:spec_decode_num_draft_tokens_total",),
-    accepted_tokens=("vllm:spec_decode_num_accepted_tokens_total",),
-    per_position=("vllm:spec_decode_num_accepted_tokens_per_pos_total",),
-    prefix_cache_hits=("vllm:prefix_cache_hits_total",),
-    preemptions=("vllm:num_preemptions_total",),
+    drafts="vllm:spec_decode_num_drafts_total",
+    draft_tokens="vllm:spec_decode_num_draft_tokens_total",
+    accepted_tokens="vllm:spec_decode_num_accepted_tokens_total",
+    per_position="vllm:spec_decode_num_accepted_tokens_per_pos_total",
+    prefix_cache_hits="vllm:prefix_cache_hits_total",
+    preemptions="vllm:num_preemptions_total",
 )
 VLLM = Dialect(
     "vllm",
@@ -166,12 +151,12 @@ SGLANG = Dialect(
     completion_tokens_at=(META, "completion_tokens"),
     prompt_tokens_at=(META, "prompt_tokens"),
     cached_tokens_at=(META, "cached_tokens"),
-    told=Told(
-        (META, "spec_verify_ct"),
-        (META, "spec_num_proposed_drafts"),
-        (META, "spec_num_correct_drafts"),
-        (META, "spec_correct_drafts_histogram"),
-    ),
+    told={
+        "drafts": (META, "spec_verify_ct"),
+        "draft_tokens": (META, "spec_num_proposed_drafts"),
+        "accepted_tokens": (META, "spec_num_correct_drafts"),
+        "steps": (META, "spec_correct_drafts_histogram"),
+    },
     version=("/server_info", "version"),
     rates="input_top_logprobs",
     reset="/flush_cache?timeout=10",  # waits so long for requests that were given up
@@ -186,8 +171,8 @@ TENSORRT_LLM = Dialect(
     asks={"detokenize": False},
     neutral={**GREEDY, "top_k": 1, "repetition_penalty": 1.0},
     counters=Counters(
-        draft_tokens=("trtllm_spec_decode_num_draft_tokens_total",),
-        accepted_tokens=("trtllm_spec_decode_num_accepted_tokens_total",),
+        draft_tokens="trtllm_spec_decode_num_draft_tokens_total",
+        accepted_tokens="trtllm_spec_decode_num_accepted_tokens_total",
         path="/prometheus/metrics",
     ),
     version=("/version", "version"),
@@ -206,14 +191,11 @@ LLAMA_CPP = Dialect(
     prompt_tokens_at=("tokens_evaluated",),
     ends_with_done=False,
     counters=Counters(
-        drafts=("llamacpp:spec_decode_num_drafts_total", "llamacpp:spec_decode_num_drafts"),
-        draft_tokens=("llamacpp:spec_decode_num_draft_tokens_total", "llamacpp:spec_decode_num_draft_tokens"),
-        accepted_tokens=("llamacpp:spec_decode_num_accepted_tokens_total", "llamacpp:spec_decode_num_accepted_tokens"),
-        per_position=(
-            "llamacpp:spec_decode_num_accepted_tokens_per_pos_total",
-            "llamacpp:spec_decode_num_accepted_tokens_per_pos",
-        ),
-        prefix_cache_hits=("llamacpp:prompt_tokens_cached_total",),
+        drafts="llamacpp:spec_decode_num_drafts_total",
+        draft_tokens="llamacpp:spec_decode_num_draft_tokens_total",
+        accepted_tokens="llamacpp:spec_decode_num_accepted_tokens_total",
+        per_position="llamacpp:spec_decode_num_accepted_tokens_per_pos_total",
+        prefix_cache_hits="llamacpp:prompt_tokens_cached_total",
     ),
     version=("/props", "build_info"),
 )
@@ -237,69 +219,3 @@ def found_at(event: Any, path: Path) -> Any:
         except (KeyError, IndexError, TypeError):
             return None
     return event
-
-
-@dataclass(frozen=True)
-class Asking:
-    """How this server is asked: its dialect, the model's name there, and whether by chat.
-
-    `as_text`: prompts go as text, which the server encodes itself. `as_messages`: as conversations, which its own chat
-    template writes; what is none, as a prompt that goes on after an answer, goes as ids, and not by chat. `streams`:
-    answers come piece by piece.
-    """
-
-    dialect: Dialect
-    model: str
-    chat: bool = False
-    as_text: bool = False
-    as_messages: bool = False
-    streams: bool = True
-
-    def route(self, request: Request) -> Route:
-        """Where the answer to this request is asked for."""
-        as_ids = self.as_messages and request.whole_conversation is None
-        by_chat = self.chat and not as_ids
-        return self.dialect.chat if by_chat and self.dialect.chat else self.dialect.completions
-
-    def body(self, request: Request, text: str | None) -> dict[str, Any]:
-        """The JSON of a request; `text` is the prompt as text where it goes as text.
-
-        Raises EngineError for a field of sampling that the server has not.
-        """
-        route, dialect = self.route(request), self.dialect
-        asked = {**self._prompt(request, route, text), **({"stream": True} if self.streams else {})}
-        limits = {route.limit: request.max_tokens, **dialect.neutral}
-        fields = {**_limits(request), **request.sampling}
-        said = {dialect.names.get(name, name): value for name, value in fields.items()}
-        _refuse_unknown(dialect, said)
-        if route.sampling is not None:
-            return {**asked, **dialect.asks, route.sampling: {**limits, **said}}
-        usage = {"stream_options": {"include_usage": True}} if self.streams else {}
-        return {"model": self.model, **asked, **usage, **limits, **dialect.asks, **said}
-
-    def _prompt(self, request: Request, route: Route, text: str | None) -> dict[str, Any]:
-        talk = request.whole_conversation if self.as_messages else None
-        if talk is not None:
-            template = {"chat_template_kwargs": dict(talk.template)} if talk.template else {}
-            return {route.prompt: list(map(dict, talk.messages)), **template}
-        if self.as_text and self.chat:
-            return {route.prompt: [{"role": "user", "content": text}]}
-        return {route.prompt: text if self.as_text else list(request.prompt_ids)}
-
-
-def _refuse_unknown(dialect: Dialect, sampling: Mapping[str, Any]) -> None:
-    known = sampling.keys() if dialect.fields is None else dialect.fields
-    for name in sampling.keys() - known:
-        remedy = f"leave it out, or say one of {', '.join(sorted(known))}"
-        raise EngineError(f"sampling: protocol {dialect.name!r} has no {name!r}: {remedy}")
-
-
-def _limits(request: Request) -> dict[str, Any]:
-    """What the request itself says of its end; what it leaves open is not sent, since not every server knows it."""
-    said = {
-        "min_tokens": request.min_tokens,
-        "ignore_eos": request.ignore_eos,
-        "stop": list(request.stop),
-        "stop_token_ids": list(request.stop_token_ids),
-    }
-    return {name: value for name, value in said.items() if value}

@@ -1,8 +1,7 @@
 """An engine behind an HTTP endpoint: started here or already running, asked over the wire, judged like any other.
 
-The clock is this process's. Requests are built before it runs, answers are read after; only sending and receiving lie
-between. A request that fails is that request's error (`Generation.error`) and the others count; an engine error is
-what leaves nothing to judge: the server's end, all requests failed, or a target alone that did not answer.
+Requests are built before the clock runs, answers are read after. A request that fails is that request's error
+(`Generation.error`) and the others count; an engine error is what leaves nothing to judge.
 """
 
 from __future__ import annotations
@@ -16,20 +15,31 @@ from typing import Any
 
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.engines.model_files import ModelFacts
-from pytest_specdec.engines.server.answers import NO_RATING, Answer, Counted, NativeRating, Rating
+from pytest_specdec.engines.server.answers import (
+    NO_RATING,
+    Answer,
+    Counted,
+    NativeRating,
+    PromptRating,
+    difference,
+    read_counters,
+    speculation_of,
+)
 from pytest_specdec.engines.server.client import Client, Exchange
-from pytest_specdec.engines.server.dialects import VLLM, Asking, found_at
+from pytest_specdec.engines.server.dialects import VLLM, found_at
 from pytest_specdec.engines.server.plan import ServerPlan
 from pytest_specdec.engines.server.process import HOST, ServerProcess, command_line, fill, free_port
-from pytest_specdec.engines.spec import ADAPTER, CPU_ENVIRONMENT, EngineSpec
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.engines.vllm import ADAPTER, CPU_ENVIRONMENT
 from pytest_specdec.errors import EngineError, Unsupported
-from pytest_specdec.generation import Generation, Run, Score, Speculation
+from pytest_specdec.generation import Run, Score, Speculation
 from pytest_specdec.hardware import gpus
 from pytest_specdec.workloads.workload import Request, Workload
 
 READY_SECONDS = 60.0
 NOTHING_DRAFTED = Speculation(0, 0, 0)  # vLLM's page has counters of drafts only where it speculates
 DYING_SECONDS = 1.0
+RATINGS = {"prompt_logprobs": PromptRating, "input_top_logprobs": NativeRating}
 
 
 class ServedEngine:
@@ -64,8 +74,7 @@ class ServedEngine:
         self._refuse_unnamed(self.spec.adapter)
         if self._plan.url is None:
             self._start(places, load_timeout)
-        plan = self._plan
-        self._asking = Asking(plan.dialect, self._model(), plan.by_chat, plan.as_text, plan.as_messages, plan.stream)
+        self._model = self._find_model()
         self.description = self._describe()
         self._before = self._read_counters()
 
@@ -79,22 +88,21 @@ class ServedEngine:
         command = command_line(self._plan, self.spec, places, on_cpu)
         environment = {**self._plan.dialect.environment, **(CPU_ENVIRONMENT if on_cpu else {}), **self.spec.environment}
         self._process = ServerProcess(command, environment, self.spec.label)
-        self._process.wait_until(self._is_ready, load_timeout)
+        self._process.wait_until(
+            lambda: self._client.answers(self._ready, READY_SECONDS) and bool(self._models()), load_timeout
+        )
 
-    def _is_ready(self) -> bool:
-        return self._client.answers(self._ready, READY_SECONDS) and bool(self._models(READY_SECONDS))
-
-    def _models(self, timeout: float) -> list[dict[str, Any]]:
+    def _models(self) -> list[dict[str, Any]]:
         """What /v1/models lists; nothing while it does not answer."""
         try:
-            listed = json.loads(self._client.text("/v1/models", timeout=timeout))
+            listed = json.loads(self._client.text("/v1/models", timeout=READY_SECONDS))
             return [dict(each) for each in listed.get("data") or ()]
         except (EngineError, ValueError):
             return []
 
-    def _model(self) -> str:
+    def _find_model(self) -> str:
         """The model's name at the server. Raises EngineError if it does not serve the one that is wanted."""
-        served = [str(each["id"]) for each in self._models(READY_SECONDS)]
+        served = [str(each["id"]) for each in self._models()]
         if not served:
             raise EngineError(f"no server that lists a model answers at {self._client.url}/v1/models")
         named = self._plan.model or (ADAPTER if self.spec.adapter else None)
@@ -116,8 +124,8 @@ class ServedEngine:
             )
 
     def _describe(self) -> Description:
-        models = {each["id"]: each for each in self._models(READY_SECONDS)}
-        listed = models[self._asking.model]
+        models = {each["id"]: each for each in self._models()}
+        listed = models[self._model]
         bases = [each for each in models.values() if not each.get("parent")]
         self._refuse_unnamed(bases != [listed] and listed["id"])
         base = models.get(listed.get("parent"), listed)
@@ -136,16 +144,18 @@ class ServedEngine:
             "keeps_ends": self._plan.dialect.keeps_ends if self._plan.keeps_ends is None else self._plan.keeps_ends,
             "dtype": self._dtype(facts),
             "protocol": self._plan.dialect.name,
-            "served_model": self._asking.model,
+            "served_model": self._model,
             ADAPTER: self._adapter,
         }
-        about = self._about()
-        details["counting"] = self._counting(about)
+        dialect, about, visible = self._plan.dialect, self._about(), gpus().visible
+        version = about.get(dialect.version[1]) if dialect.version else None
+        if dialect.chain is not None and dialect.chain(about, self.spec.gamma or 0):
+            details["counting"] = "vllm"
         return Description(
             vocabulary=facts.vocabulary or 0,
             context=int(context or facts.context or 0),
-            device=self._device(),
-            versions=self._versions(about),
+            device="served" if self._process is None else visible[0].name if visible else "cpu",
+            versions={dialect.name: str(version)} if version else {},
             pid=None if self._process is None else self._process.group,
             details={name: value for name, value in details.items() if value is not None},
             configuration={ADAPTER: self._adapter} if "parent" in listed else {},
@@ -157,12 +167,6 @@ class ServedEngine:
         ours = self._process is not None and self._plan.command is None
         return asked if ours and asked != "auto" else facts.dtype
 
-    def _device(self) -> str:
-        if self._process is None:
-            return "served"
-        visible = gpus().visible
-        return visible[0].name if visible else "cpu"
-
     def _about(self) -> Mapping[str, Any]:
         """What the server tells where it tells its version; nothing where it does not."""
         version = self._plan.dialect.version
@@ -172,54 +176,38 @@ class ServedEngine:
             return {}
         return told if isinstance(told, Mapping) else {}
 
-    def _versions(self, about: Mapping[str, Any]) -> dict[str, str]:
-        dialect = self._plan.dialect
-        told = about.get(dialect.version[1]) if dialect.version else None
-        return {dialect.name: str(told)} if told else {}
-
-    def _counting(self, about: Mapping[str, Any]) -> str | None:
-        """Whose counting is its own, where it tells that its drafts are those that are foretold."""
-        chain = self._plan.dialect.chain
-        return "vllm" if chain is not None and chain(about, self.spec.gamma or 0) else None
-
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids of each text, by the server's own tokenizer."""
-        self._refuse_no_tokenizer()
-        asked = ({"model": self._asking.model, "prompt": text} for text in texts)
-        return [list(self._client.json("/tokenize", body)["tokens"]) for body in asked]
+        return [list(self._ask_tokenizer("/tokenize", prompt=text)["tokens"]) for text in texts]
 
     def encode_messages(self, conversations: Sequence[Sequence[Mapping[str, str]]], **template: Any) -> list[list[int]]:
         """Token ids of each conversation by the server's own chat template, ready for the assistant's answer."""
-        self._refuse_no_tokenizer()
-        same = {"model": self._asking.model, **({"chat_template_kwargs": template} if template else {})}
-        asked = ({**same, "messages": [dict(each) for each in talk]} for talk in conversations)
-        return [list(self._client.json("/tokenize", body)["tokens"]) for body in asked]
+        same: dict[str, Any] = {"chat_template_kwargs": template} if template else {}
+        asked = ([dict(each) for each in talk] for talk in conversations)
+        return [list(self._ask_tokenizer("/tokenize", messages=each, **same)["tokens"]) for each in asked]
 
     def decode(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> Sequence[str | None]:
         """Nothing: a server's own decoding does not say which special tokens it leaves out."""
         return [None] * len(outputs)
 
-    def _decode(self, ids: Sequence[int]) -> str:
-        self._refuse_no_tokenizer()
-        asked = {"model": self._asking.model, "tokens": list(ids)}
-        return str(self._client.json("/detokenize", asked)["prompt"])
-
-    def _refuse_no_tokenizer(self) -> None:
+    def _ask_tokenizer(self, path: str, **asked: Any) -> Any:
+        """The server's own. Raises EngineError where it lets nobody ask it."""
         if not self._plan.dialect.tokenize:
             raise EngineError(
                 f"a server of protocol {self._plan.dialect.name!r} encodes no text: give prompts as ids, "
                 'or name a reference in this process, e.g. reference="vllm"'
             )
+        return self._client.json(path, {"model": self._model, **asked})
 
     def prepare(self, workload: Workload) -> None:
         """Build the requests, open connections, and read the counters."""
         self._workload = workload
         dues = workload.arrivals_s or (None,) * len(workload.requests)
         pairs = zip(workload.requests, dues, strict=True)
-        self._exchanges = [
-            Exchange(self._asking.route(request).path, self._body(request), due) for request, due in pairs
-        ]
-        self.description = replace(self.description, details={**self.description.details, "endpoint": self._routes()})
+        self._exchanges = [Exchange(self._plan.route(request).path, self._body(request), due) for request, due in pairs]
+        counts = Counter(exchange.path for exchange in self._exchanges)
+        routes = ", ".join(f"{path} ({count})" if len(counts) > 1 else path for path, count in counts.items())
+        self.description = replace(self.description, details={**self.description.details, "endpoint": routes})
         if self._plan.dialect.reset and not workload.keeps_prefix_cache:
             self._empty_prefix_cache(self._plan.dialect.reset)
         self._client.warm(self._ready, min(workload.concurrency, len(workload.requests)))
@@ -234,14 +222,10 @@ class ServedEngine:
                 remedy = 'ask it for nothing else meanwhile, or say prefix_cache = "keep" in the scenario'
                 raise EngineError(f"the prefix cache was not emptied: {error}; {remedy}") from None
 
-    def _routes(self) -> str:
-        """Where answers are asked for, and how many where it is not one place for all."""
-        counts = Counter(exchange.path for exchange in self._exchanges)
-        return ", ".join(f"{path} ({count})" if len(counts) > 1 else path for path, count in counts.items())
-
     def _body(self, request: Request) -> bytes:
-        text = self._decode(request.prompt_ids) if self._plan.as_text else None
-        return json.dumps(self._asking.body(request, text)).encode()
+        ids = list(request.prompt_ids)
+        text = str(self._ask_tokenizer("/detokenize", tokens=ids)["prompt"]) if self._plan.as_text else None
+        return json.dumps(self._plan.body(request, text, self._model)).encode()
 
     def run(self) -> None:
         """Send and receive. Raises EngineDied if the server ends meanwhile."""
@@ -256,63 +240,51 @@ class ServedEngine:
         began, ended = self._span
         answers = self._answers()
         self._refuse_failure(answers)
-        after = self._read_counters()
+        moved = difference(self._read_counters(), self._before)
+        unrated: dict[str, Any] = {"logprobs": None} if self._tells_logits else {}
         return Run(
-            tuple(self._without_logits(answer.generation()) for answer in answers),
-            self._speculation(answers, after),
+            tuple(replace(answer.generation(), **unrated) for answer in answers),
+            self._speculation(answers, moved),
             ended - began,
-            after.hits_since(self._before),
+            moved.get("prefix_cache_hits"),
             sent_apart=True,
-            preemptions=after.preemptions_since(self._before),
+            preemptions=moved.get("preemptions"),
         )
-
-    def _without_logits(self, generation: Generation) -> Generation:
-        """Where the target alone is rated, it tells logits in the place of log-probabilities."""
-        return replace(generation, logprobs=None) if self._tells_logits else generation
 
     @property
     def _tells_logits(self) -> bool:
+        """Where the target alone is rated, it tells logits in the place of log-probabilities."""
         ours = self._process is not None and not self.spec.speculates and self._plan.dialect is VLLM
         return ours if self._plan.raw_logits is None else self._plan.raw_logits
 
     def _answers(self) -> list[Answer]:
         assert self._workload is not None, "collect() before run()"
         pairs = zip(self._workload.requests, self._exchanges, strict=True)
-        began, asking = self._span[0], self._asking
-        known = (began, asking.model, asking.dialect, asking.streams)
+        known = (self._span[0], self._model, self._plan.dialect, self._plan.stream)
         return [Answer(request, each, *known).read() for request, each in pairs]
 
     def _refuse_failure(self, answers: Sequence[Answer]) -> None:
-        if answers and all(map(self._is_refusal, answers)):
+        vetted = self._plan.dialect.refusals  # words by which the server says, as the client's error, that it cannot
+        if answers and all(
+            answer.error_status in range(400, 500) and any(re.search(each, answer.error or "") for each in vetted)
+            for answer in answers
+        ):
             raise Unsupported(f"server {self.spec.label} refuses: {answers[0].error}")
         failed = sum(answer.error is not None for answer in answers)
         if failed == len(answers) or (failed and not self.spec.speculates):
             raise EngineError(f"server {self.spec.label} at {self._client.url}: {_failures(answers)}")
-
-    def _is_refusal(self, answer: Answer) -> bool:
-        """Whether the server says that it cannot do this, as the client's error, in words that are vetted."""
-        of_the_client = answer.error_status in range(400, 500)
-        return of_the_client and any(re.search(each, answer.error or "") for each in self._plan.dialect.refusals)
-
-    def drop(self, workload: Workload, after_pieces: int = 1) -> tuple[Generation, ...]:
-        """Send these requests and break each off in flight, after so many pieces of its answer."""
-        self.prepare(workload)
-        for exchange in self._exchanges:
-            exchange.cancel_after = after_pieces
-        self._span = self._client.run(self._exchanges, workload.concurrency, self._timeout)
-        return tuple(answer.generation() for answer in self._answers())
 
     def _read_counters(self) -> Counted:
         """The counters now; a server without such a page counts nothing that is known."""
         try:
             page = self._client.text(self._metrics)
         except EngineError:
-            return Counted()
-        return Counted.read(page, self._plan.dialect.counters)
+            page = ""
+        return read_counters(page, self._plan.dialect.counters)
 
-    def _speculation(self, answers: Sequence[Answer], after: Counted) -> Speculation | None:
+    def _speculation(self, answers: Sequence[Answer], moved: Counted) -> Speculation | None:
         """What was drafted; None if it is not told. Raises EngineError then, unless this is the target alone."""
-        counted = self._sum_answers(answers) if self._plan.dialect.told else self._count_since(after)
+        counted = self._sum_answers(answers) if self._plan.dialect.told else self._counted(moved)
         if counted is None and self.spec.speculates:
             raise EngineError(
                 f"server {self.spec.label} does not tell what it drafted ({self._counter_source()}): without that it "
@@ -333,41 +305,37 @@ class ServedEngine:
         positions = self.spec.gamma or 0 if counted and all(by_position) else 0
         return sum(counted, Speculation(0, 0, 0, (0,) * positions)) if tells else None
 
-    def _count_since(self, after: Counted) -> Speculation | None:
-        if not self._plan.dialect.counters.drafts and after.draft_tokens is not None and self.spec.gamma:
-            after = replace(after, drafts=-(-after.draft_tokens // self.spec.gamma))
-            before = replace(self._before, drafts=-(-(self._before.draft_tokens or 0) // self.spec.gamma))
-            return after.since(before)
-        silent = not self.spec.speculates and after.draft_tokens is None and after.prefix_cache_hits is not None
-        return NOTHING_DRAFTED if silent else after.since(self._before)
+    def _counted(self, moved: Counted) -> Speculation | None:
+        if not self._plan.dialect.counters.drafts and "draft_tokens" in moved and self.spec.gamma:
+            return speculation_of({**moved, "drafts": -(-moved["draft_tokens"] // self.spec.gamma)})
+        silent = not self.spec.speculates and "draft_tokens" not in moved and "prefix_cache_hits" in moved
+        return NOTHING_DRAFTED if silent else speculation_of(moved)
 
     def _counter_source(self) -> str:
         dialect = self._plan.dialect
-        if dialect.told is not None:
+        if dialect.told:
             return f"asked by {json.dumps(dict(dialect.asks))}"
-        names = (*dialect.counters.drafts[:1], *dialect.counters.draft_tokens[:1])
+        names = filter(None, (dialect.counters.drafts, dialect.counters.draft_tokens))
         return f"no {' and '.join(names)} at {self._metrics}"
 
     def score(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> tuple[tuple[Score, ...], ...]:
         """Rate each emitted token by the server's log-probabilities of a prompt."""
         if not self._plan.dialect.rates:
             raise EngineError(f"server {self.spec.label}, protocol {self._plan.dialect.name!r}: {NO_RATING}")
-        asked = [self._rating(request, tuple(output)) for request, output in zip(requests, outputs, strict=True)]
-        bodies = [rating.body(self._asking.model) for rating in asked if rating.output]
+        kind, context = RATINGS[self._plan.dialect.rates], self.description.context
+        asked = [
+            kind(list(request.prompt_ids), list(output), self.description.withheld(request), context, most=2)
+            for request, output in zip(requests, outputs, strict=True)
+        ]
+        bodies = [rating.body(self._model) for rating in asked if rating.output]
         at_once = 1 if self._adapter else len(bodies) or 1  # vLLM on a CPU rates one adapted request in a step
         parts = [bodies[begin : begin + at_once] for begin in range(0, len(bodies), at_once)]
         path = self._plan.dialect.completions.path
         told = iter([each for part in parts for each in self._client.json_of_each(path, part)])
-        return tuple(rating.scores(next(told)) if rating.output else () for rating in asked)
+        return tuple(rating.scores(next(told), self._tells_logits) if rating.output else () for rating in asked)
 
     def rank(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], most: int) -> None:
         """Not told: servers give the logits of a few tokens at most."""
-
-    def _rating(self, request: Request, output: tuple[int, ...]) -> Rating:
-        ends = request.stop_tokens(self.description.details.get("eos_token_ids") or ())
-        until = request.min_tokens if ends else 0
-        kind = NativeRating if self._plan.dialect.rates == "input_top_logprobs" else Rating
-        return kind(request.prompt_ids, output, until, ends, self.description.context, self._tells_logits)
 
     def park(self) -> None:
         """Nothing: a server keeps what it holds, so two must fit beside each other."""

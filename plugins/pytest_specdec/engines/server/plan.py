@@ -1,10 +1,10 @@
-"""What a mark says of a server, read and checked: where it is or how it is started, what it speaks, how it is asked.
+"""What a mark says of a server and of its reference, read and checked: where it is, what it speaks, how it is asked.
 
     server={"url": "http://127.0.0.1:8000"}
     server={"command": ["trtllm-serve", "{model}", "--host", "{host}", "--port", "{port}"], "protocol": "trtllm"}
     server={}                                             vLLM, started here
 
-Every key that is not known is refused by name. What the server is compared with, the reference, is read here too.
+Every key that is not known is refused by name.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
-from pytest_specdec.engines.server.dialects import DIALECTS, VLLM, Dialect
+from pytest_specdec.engines.server.dialects import DIALECTS, VLLM, Dialect, Route
 from pytest_specdec.engines.spec import EngineSpec
-from pytest_specdec.errors import ConfigurationError, did_you_mean
+from pytest_specdec.errors import ConfigurationError, EngineError, did_you_mean
 from pytest_specdec.settings import Settings
 from pytest_specdec.workloads.mistakes import invalid
+from pytest_specdec.workloads.workload import Request
 
 SERVED = "server"
 UNKNOWN_METHOD = "served"
@@ -84,16 +85,6 @@ class ServerPlan(BaseModel):
         return DIALECTS[self.protocol]
 
     @property
-    def is_built(self) -> bool:
-        """Whether its speculation follows from method, γ and draft."""
-        return self.dialect is VLLM and self.url is None and self.speculation is None
-
-    @property
-    def has_own_reference(self) -> bool:
-        """Whether it can be started without speculation: it is vLLM's, or its speculation is set apart."""
-        return self.url is None and (self.dialect is VLLM or self.speculation is not None)
-
-    @property
     def by_chat(self) -> bool:
         """Whether it is asked by chat."""
         return self.endpoint == "chat"
@@ -108,6 +99,39 @@ class ServerPlan(BaseModel):
         """Whether prompts go as text."""
         return not self.as_messages and (self.by_chat or self.prompt == "text")
 
+    def route(self, request: Request) -> Route:
+        """Where the answer to this request is asked for; by messages, what is no conversation goes as ids, not by chat.
+
+        So does a prompt that goes on after an answer.
+        """
+        as_ids = self.as_messages and request.whole_conversation is None
+        return self.dialect.chat if self.by_chat and not as_ids and self.dialect.chat else self.dialect.completions
+
+    def body(self, request: Request, text: str | None, model: str) -> dict[str, Any]:
+        """The JSON of a request; `text` is the prompt as text where it goes as text, `model` its name at the server.
+
+        Raises EngineError for a field of sampling that the server has not.
+        """
+        route, dialect = self.route(request), self.dialect
+        asked = {**self._prompt(request, route, text), **({"stream": True} if self.stream else {})}
+        limits = {route.limit: request.max_tokens, **dialect.neutral}
+        fields = {**_limits(request), **request.sampling}
+        said = {dialect.names.get(name, name): value for name, value in fields.items()}
+        _refuse_unknown(dialect, said)
+        if route.sampling is not None:
+            return {**asked, **dialect.asks, route.sampling: {**limits, **said}}
+        usage = {"stream_options": {"include_usage": True}} if self.stream else {}
+        return {"model": model, **asked, **usage, **limits, **dialect.asks, **said}
+
+    def _prompt(self, request: Request, route: Route, text: str | None) -> dict[str, Any]:
+        talk = request.whole_conversation if self.as_messages else None
+        if talk is not None:
+            template = {"chat_template_kwargs": dict(talk.template)} if talk.template else {}
+            return {route.prompt: list(map(dict, talk.messages)), **template}
+        if self.as_text and self.by_chat:
+            return {route.prompt: [{"role": "user", "content": text}]}
+        return {route.prompt: text if self.as_text else list(request.prompt_ids)}
+
     def headers(self) -> dict[str, str]:
         """The key, if one is needed. Raises ConfigurationError if its variable is not set."""
         if self.api_key_from is None:
@@ -116,6 +140,24 @@ class ServerPlan(BaseModel):
         if not key:
             raise ConfigurationError(f"server['api_key_from'] names the variable {self.api_key_from}, which is not set")
         return {"Authorization": f"Bearer {key}"}
+
+
+def _refuse_unknown(dialect: Dialect, sampling: Mapping[str, Any]) -> None:
+    known = sampling.keys() if dialect.fields is None else dialect.fields
+    for name in sampling.keys() - known:
+        remedy = f"leave it out, or say one of {', '.join(sorted(known))}"
+        raise EngineError(f"sampling: protocol {dialect.name!r} has no {name!r}: {remedy}")
+
+
+def _limits(request: Request) -> dict[str, Any]:
+    """What the request itself says of its end; what it leaves open is not sent, since not every server knows it."""
+    said = {
+        "min_tokens": request.min_tokens,
+        "ignore_eos": request.ignore_eos,
+        "stop": list(request.stop),
+        "stop_token_ids": list(request.stop_token_ids),
+    }
+    return {name: value for name, value in said.items() if value}
 
 
 def checked(said: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,11 +180,14 @@ def _mistake(error: ErrorDetails) -> str:
 
 def with_server(base: EngineSpec, mark: Mapping[str, Any], settings: Settings) -> EngineSpec:
     """`base` as a served engine with its server and its reference. Raises ConfigurationError."""
-    spec = replace(base, server=checked(mark.get("server", _of_settings(settings))))
+    addressed = {"url": settings.server_url, "protocol": settings.server_protocol}
+    said = mark.get("server", {key: value for key, value in addressed.items() if value is not None})
+    spec = replace(base, server=checked(said))
     reference = mark.get("reference", settings.server_reference)
     if reference is not None:
         return replace(spec, reference=reference_of(reference, base))
-    if not ServerPlan(**spec.server).has_own_reference:
+    plan = ServerPlan(**spec.server)
+    if plan.url is not None or (plan.dialect is not VLLM and plan.speculation is None):
         raise ConfigurationError(
             "nothing says what this server's target alone answers: name the reference, e.g. "
             'reference="vllm", reference="transformers" or reference={"url": …}, or list the part of the '
@@ -153,14 +198,12 @@ def with_server(base: EngineSpec, mark: Mapping[str, Any], settings: Settings) -
 
 def what_a_server_decides(base: EngineSpec) -> dict[str, Any]:
     """Method, γ and draft of a server that brings its own: not known unless the mark says them."""
-    if base.backend != SERVED or ServerPlan(**base.server).is_built:
+    if base.backend != SERVED:
+        return {}
+    plan = ServerPlan(**base.server)
+    if plan.dialect is VLLM and plan.url is None and plan.speculation is None:
         return {}
     return {"method": UNKNOWN_METHOD, "gamma": None, "draft": None}
-
-
-def _of_settings(settings: Settings) -> dict[str, Any]:
-    said = {"url": settings.server_url, "protocol": settings.server_protocol}
-    return {key: value for key, value in said.items() if value is not None}
 
 
 def reference_of(said: Any, base: EngineSpec) -> EngineSpec:
@@ -193,11 +236,5 @@ def reference_of(said: Any, base: EngineSpec) -> EngineSpec:
 
 def _alone(base: EngineSpec, backend: str, said: Mapping[str, Any]) -> EngineSpec:
     """A target-only engine of the same target, dtype, length and machine, except where it is said otherwise."""
-    same = EngineSpec(
-        backend=backend,
-        target=base.target,
-        dtype=base.dtype,
-        max_model_len=base.max_model_len,
-        gateway=base.gateway,
-    )
-    return replace(same, **said)
+    same = {name: getattr(base, name) for name in ("target", "dtype", "max_model_len", "gateway")}
+    return EngineSpec(backend=backend, **{**same, **said})

@@ -1,8 +1,6 @@
 """A server that is started here: its command line, its process group, its log, and whether it still lives.
 
-Speculation is set apart from the rest of the command, so that the target alone is the same command without it. For vLLM
-it is one option, `--speculative-config`, built from method, γ and draft; a foreign command lists its own under
-`speculation`.
+Speculation is set apart from the rest of the command, so that the target alone is the same command without it.
 """
 
 from __future__ import annotations
@@ -24,7 +22,8 @@ from pytest_specdec.engines import worker
 from pytest_specdec.engines.process_group import end_group, last_words
 from pytest_specdec.engines.server.dialects import VLLM
 from pytest_specdec.engines.server.plan import ServerPlan
-from pytest_specdec.engines.spec import ADAPTER, EngineSpec
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.engines.vllm import ADAPTER, speculative_config
 from pytest_specdec.errors import EngineDied, EngineError
 
 LOOK_SECONDS = 0.2
@@ -80,9 +79,8 @@ def _speculation(plan: ServerPlan, spec: EngineSpec, places: Mapping[str, object
         return list(plan.speculation)
     if plan.dialect is not VLLM:
         return []
-    drafting: dict[str, Any] = {"method": spec.method, "num_speculative_tokens": spec.gamma}
-    drafting |= {"model": places["draft"]} if places["draft"] else {}
-    return ["--speculative-config", json.dumps({**drafting, **spec.speculative_options})]
+    draft = str(places["draft"])  # where one is named
+    return ["--speculative-config", json.dumps(speculative_config(spec.config(lambda _: draft)))]
 
 
 def fill(part: str, places: Mapping[str, object]) -> str:
