@@ -104,8 +104,8 @@ class Speculation:
         """Build from the worker's dictionary; None stays None: the engine does not speculate."""
         if wire is None:
             return None
-        positions = (tuple(wire.get(f"{name}_per_position", ())) for name in ("accepted", "drafted", "tried"))
-        return cls(wire["drafts"], wire["draft_tokens"], wire["accepted_tokens"], *positions)
+        told: dict[str, Any] = {name: tuple(each) if isinstance(each, list) else each for name, each in wire.items()}
+        return cls(**told)
 
     @property
     def drafted(self) -> tuple[int, ...]:

@@ -181,7 +181,9 @@ def _drafting(base: EngineSpec, draft: str | None, mark: Mapping[str, Any], sett
         raise ConfigurationError("method 'none' does not speculate: use the fixtures vllm_ar or transformers_ar for it")
     names = named or (None,)
     methods = [default_method(base.backend, draft) if name is None else method_named(name) for name in names]
-    takers = [] if draft is None else _takers(methods, draft)
+    takers = [] if draft is None else [each for each in methods if each.takes_draft or each is method_of_draft(draft)]
+    if draft is not None and not takers and is_unknown(draft):  # it may be a head of a target that drafts by itself
+        takers = [each for each in methods if each.drafter == "own head"]
     looked_up = all(each.drafter == "text" for each in methods)  # a test's own beside the draft of its module's mark
     if draft is not None and not takers and "draft" in mark and not looked_up:
         raise ConfigurationError(
@@ -195,12 +197,6 @@ def _drafting(base: EngineSpec, draft: str | None, mark: Mapping[str, Any], sett
 def default_method(backend: str, draft: str | None) -> Method:
     """What the draft is made for; without one, the engine's lookup in the text."""
     return method_of_draft(draft) if draft is not None else method_named(LOOKUP.get(backend, "ngram"))
-
-
-def _takers(methods: Sequence[Method], draft: str) -> list[Method]:
-    """A target that drafts by itself leaves a draft to other methods, unless it is, or may be, a head of its own."""
-    takers = [each for each in methods if each.takes_draft or each is method_of_draft(draft)]
-    return takers or [each for each in methods if each.drafter == "own head" and is_unknown(draft)]
 
 
 def _gammas(spec: EngineSpec, mark: Mapping[str, Any], settings: Settings) -> Sequence[int]:

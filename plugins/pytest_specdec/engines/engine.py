@@ -37,6 +37,11 @@ class Description:
     details: Mapping[str, Any] = field(default_factory=dict)
     configuration: Mapping[str, Any] = field(default_factory=dict)
 
+    def withheld(self, request: Request) -> tuple[int, list[int]]:
+        """How many tokens at the start of an answer must not be ends, and which ids are ends."""
+        ends = request.stop_tokens(self.details.get("eos_token_ids") or ())
+        return request.min_tokens if ends else 0, sorted(ends)
+
 
 class Engine(Protocol):
     """A loaded engine. Every method raises EngineError, and EngineDied when the engine's process is gone."""

@@ -1,9 +1,8 @@
 """A process that has imported an engine's packages and forks a worker from itself for each engine: one import for all.
 
-On two slow cores vLLM's import takes three quarters of the time in which a small engine is ready. execnet starts a
-worker by a command that reads a program from its standard input. Here that command is this file's `relay`: it hands its
-standard input and output to the fork server over a Unix socket, and the child that is forked for it reads the program
-in its place. Only on a machine without a GPU: a process that has touched CUDA must not be forked.
+execnet starts a worker by a command that reads a program from its standard input. Here that command is this file's
+`relay`: it hands its standard input and output to the fork server over a Unix socket, and the child that is forked for
+it reads the program in its place. Only on a machine without a GPU: a process that has touched CUDA must not be forked.
 
 This file runs in the engine's interpreter, which need not have this package: it uses the standard library only.
 """
@@ -39,9 +38,9 @@ def command_for(python: str, backend: str, source: str, environment: Mapping[str
     told = {name: value for name, value in {**os.environ, **own}.items() if name not in OF_ONE_TEST}
     key = (source, os.getcwd(), tuple(sorted(told.items())))
     server = _servers.get((backend, python))
-    if server is None or server.key != key or not server.lives:
+    if server is None or server.key != key or server.process.poll() is not None:
         if server is not None:
-            server.retire()
+            server.process.terminate()  # it ends once its last worker has
             _retired.append(server)
         server = _servers[backend, python] = ForkServer(key, python, source, told)
     return server.command
@@ -64,8 +63,10 @@ class ForkServer:
         address, program = str(folder / "socket"), folder / "backend.py"
         program.write_text(source, "utf-8")
         self.command = shlex.join([python, "-I", __file__, "relay", address])
-        with (folder / "log").open("wb") as log, _listening(address) as listener:
-            self._process = subprocess.Popen(
+        with (folder / "log").open("wb") as log, socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(address)
+            listener.listen()
+            self.process = subprocess.Popen(
                 [python, "-u", "-c", Path(__file__).read_text("utf-8"), "serve", str(listener.fileno()), str(program)],
                 env=dict(environment),
                 stdin=subprocess.DEVNULL,
@@ -75,26 +76,10 @@ class ForkServer:
                 start_new_session=True,
             )
 
-    @property
-    def lives(self) -> bool:
-        """Whether it still runs."""
-        return self._process.poll() is None
-
-    def retire(self) -> None:
-        """Let it end once its last worker has."""
-        self._process.terminate()
-
     def close(self) -> None:
         """End it now; a worker that it has forked ends itself when it sees that."""
-        self._process.kill()
-        self._process.wait()
-
-
-def _listening(address: str) -> socket.socket:
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(address)
-    listener.listen()
-    return listener
+        self.process.kill()
+        self.process.wait()
 
 
 def relay(address: str) -> None:

@@ -40,30 +40,26 @@ class WorkerEngine:
         `load_timeout`, `timeout`: limits in seconds for loading and for each call. `resolve` turns a model reference
         into what the engine can open. `source`: the text of the backend's module, by default that of `spec.backend`.
         """
-        self._source = backend_source(spec.backend) if source is None else source
         self.spec = spec
         self._timeout = timeout
         self._log = Path(tempfile.mkdtemp(prefix="specdec-")) / "engine.log"
         self._group: int | None = None
         self._busy = True
-        config = spec.config(resolve)
+        start = {
+            "backend": spec.backend,
+            "source": backend_source(spec.backend) if source is None else source,
+            "config": spec.config(resolve),
+            "environment": dict(spec.environment),
+            "log": str(self._log) if spec.gateway is None else None,
+        }
         self._gateways, self._channel = _open_worker(spec)
         try:
-            self._channel.send(self._start_message(config))
+            self._channel.send(start)
             self._group = self._receive(load_timeout, "starting")
             self.description = Description(pid=self._group, **self._receive(load_timeout, "loading"))
         except BaseException:
             self.close()
             raise
-
-    def _start_message(self, config: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "backend": self.spec.backend,
-            "source": self._source,
-            "config": config,
-            "environment": dict(self.spec.environment),
-            "log": str(self._log) if self.spec.gateway is None else None,
-        }
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         return [list(ids) for ids in self._call("encode", list(texts))]
@@ -110,14 +106,9 @@ class WorkerEngine:
 
     def _asked(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> list[Any]:
         return [
-            (list(request.prompt_ids), list(output), self._withheld(request))
+            (list(request.prompt_ids), list(output), self.description.withheld(request))
             for request, output in zip(requests, outputs, strict=True)
         ]
-
-    def _withheld(self, request: Request) -> tuple[int, list[int]]:
-        """How many tokens at the start must not be ends, and which ids are ends."""
-        ends = request.stop_tokens(self.description.details.get("eos_token_ids") or ())
-        return request.min_tokens if ends else 0, sorted(ends)
 
     def park(self) -> None:
         self._call("park")
@@ -133,7 +124,9 @@ class WorkerEngine:
         try:
             self._ask_to_close()
         finally:
-            self._hear_group()
+            if self._group is None:  # interrupted before that was heard, which the worker says first
+                with contextlib.suppress(Exception):
+                    self._group = self._receive(SAID_FIRST_SECONDS, "starting")
             self._end_process_group()
             with contextlib.suppress(Exception):
                 self._gateways.terminate(timeout=GRACE_SECONDS)
@@ -144,12 +137,6 @@ class WorkerEngine:
             with contextlib.suppress(Exception):
                 self._channel.send(("close", ()))
                 self._channel.receive(GRACE_SECONDS)
-
-    def _hear_group(self) -> None:
-        """What the worker says first, where it was interrupted before that was heard: else it ends 5 s later."""
-        if self._group is None:
-            with contextlib.suppress(Exception):
-                self._group = self._receive(SAID_FIRST_SECONDS, "starting")
 
     def _refuse_leak(self) -> None:
         """Raise EngineError if a process of the engine outlived SIGKILL: later engines would miss its memory."""
@@ -218,24 +205,18 @@ def _open_worker(spec: EngineSpec) -> tuple[Any, Any]:
     import execnet
 
     from pytest_specdec.engines import worker
+    from pytest_specdec.engines.fork_server import command_for
+    from pytest_specdec.hardware import INSTALL, has_nvidia_driver
 
     where = spec.gateway or "popen"
     python = spec.python or (sys.executable if spec.gateway is None else "python3")
-    group = execnet.Group()
+    command, group = python, execnet.Group()
     try:
-        gateway = group.makegateway(f"{where}//python={_fork_command(spec, python) or python}")
+        if spec.backend in INSTALL and spec.gateway is None and not has_nvidia_driver():
+            command = command_for(python, spec.backend, backend_source(spec.backend), spec.environment)
+        gateway = group.makegateway(f"{where}//python={command}")
     except Exception as error:
         raise EngineError(
             f"no worker could be started for {spec.label} as {where}//python={python}: {error}"
         ) from error
     return group, gateway.remote_exec(worker)
-
-
-def _fork_command(spec: EngineSpec, python: str) -> str | None:
-    """A command that forks the worker from a process which has imported the engine; None where there may be a GPU."""
-    from pytest_specdec.engines.fork_server import command_for
-    from pytest_specdec.hardware import INSTALL, has_nvidia_driver
-
-    if spec.backend not in INSTALL or spec.gateway is not None or has_nvidia_driver():
-        return None
-    return command_for(python, spec.backend, backend_source(spec.backend), spec.environment)

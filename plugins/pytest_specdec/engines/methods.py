@@ -1,14 +1,13 @@
 """Every way to speculate that vLLM and Transformers have: one table, and what follows from it for a draft and for γ.
 
-A method is named by the engine's own word. What a draft's checkpoint is made for is told by its config.json, in the
-engine's format or that of speculators, or else by its name; what vLLM takes it for is compared once it is loaded. A
-name that the table lacks passes through: it is a newer engine's, or another plugin's.
+What a draft's checkpoint is made for is told by its config.json, or else by its name. A name that the table lacks
+passes through: it is a newer engine's, or another plugin's.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -50,27 +49,18 @@ class Method:
         """Whether the draft that is named is this method's; a target that drafts by itself takes a head of its own."""
         return self.drafter in ("model", "head", "class")
 
-    def is_told_by(self, words: Sequence[str]) -> bool:
-        """Whether one of these architectures and model types is a sign of it."""
-        return any(fnmatchcase(word, sign) for sign in self.signs for word in words)
-
     def default_gamma(self, said: Mapping[str, Any]) -> int:
         """γ where none is named; `said`: the checkpoint's configuration, and options over it."""
         told = [source.get(key) for source in (said, _part(said, "text_config")) for key in self.gamma_keys]
         largest = max((entry[-1] for entry in said.get(BY_BATCH_SIZE) or ()), default=None)
-        numbers = (each for each in (largest, _of_speculators(said), *told) if isinstance(each, int) and each > 0)
-        return next(numbers, self.gamma)
+        proposals = _part(said, "speculators_config").get("proposal_methods") or [{}]  # of a head made by speculators
+        numbers = (largest, proposals[0].get("speculative_tokens"), *told)
+        return next((each for each in numbers if isinstance(each, int) and each > 0), self.gamma)
 
 
 def _part(said: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     part = said.get(name)
     return part if isinstance(part, Mapping) else {}
-
-
-def _of_speculators(said: Mapping[str, Any]) -> Any:
-    """The number that a head in the format of speculators was trained for."""
-    proposals = _part(said, "speculators_config").get("proposal_methods") or [{}]
-    return proposals[0].get("speculative_tokens")
 
 
 DRAFT_MODEL = Method(name="draft_model", drafter="model", engines={**OLDEST, "transformers": "4.40"}, foretold=True)
@@ -145,7 +135,11 @@ def method_of(config: Mapping[str, Any], name: str) -> Method:
     """The method that a checkpoint of this config.json and name is made for: a head's, or it is a draft model."""
     words = [*(config.get("architectures") or ()), config.get("model_type"), config.get("speculators_model_type")]
     told = [str(each) for each in words if each]
-    by_sign = (each for each in METHODS if each.is_told_by(told) or any(config.get(key) for key in each.keys))
+    by_sign = (
+        each
+        for each in METHODS
+        if any(fnmatchcase(word, sign) for sign in each.signs for word in told) or any(map(config.get, each.keys))
+    )
     last = PurePath(name.rstrip("/")).name.lower()
     by_name = (each for each in METHODS if each.in_name and each.in_name in last)
     return next(by_sign, None) or next(by_name, DRAFT_MODEL)

@@ -1,8 +1,7 @@
 """What a model's own files say, with nothing loaded: its token ids, its ends, and whether a draft speaks its language.
 
 Two models can share a tokenizer and still differ in the size of their vocabulary, which is padding and harmless; or
-they can give one id two meanings, which no engine survives unharmed. Where a model is no local folder with a
-tokenizer.json, and none that was fetched from the hub before, nothing is compared, and that is said.
+they can give one id two meanings. Where a model is not on this machine yet, nothing is compared, and that is said.
 """
 
 from __future__ import annotations
@@ -13,12 +12,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pytest_specdec.engines.methods import DRAFT_MODEL, METHODS, Method, method_of
 from pytest_specdec.engines.spec import IN_WORKERS, OTHER_VOCABULARY, EngineSpec
 from pytest_specdec.errors import ConfigurationError, EngineError
-from pytest_specdec.models import SmolLM2Recipe, parse, where
+from pytest_specdec.models import parse, where
+from pytest_specdec.models.recipe import SmolLM2Recipe
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,7 @@ class ModelFacts:
         )
 
 
-@dataclass(frozen=True)
-class Tokenizers:
+class Tokenizers(NamedTuple):
     """How two tokenizers compare: "identical", "padded only", "not compared", or what differs first."""
 
     told: str
@@ -66,7 +65,8 @@ def compare_tokenizers(target: str, draft: str) -> Tokenizers:
         return Tokenizers(f"not compared: no tokenizer.json in {draft if ours else target}")
     for token in sorted(ours.keys() | theirs.keys()):
         if ours.get(token) != theirs.get(token):
-            return Tokenizers(f"token {token} is {_name(ours, token)} and {_name(theirs, token)}", fatal=True)
+            named = [repr(each[token]) if token in each else "missing" for each in (ours, theirs)]
+            return Tokenizers(f"token {token} is {named[0]} and {named[1]}", fatal=True)
     sizes = [read(model, "config.json").get("vocab_size") for model in (target, draft)]
     return Tokenizers("identical" if sizes[0] == sizes[1] else f"padded only: {sizes[0]} and {sizes[1]} logits")
 
@@ -100,7 +100,8 @@ def refuse_wrong_models(spec: EngineSpec, cache: str | None) -> None:
     models = [model for model in (spec.target, spec.draft) if model is not None]
     for model in models:
         parse(model)
-        if spec.backend in IN_WORKERS and spec.gateway is None and _is_missing_path(model):
+        is_path = model.startswith(("/", "./", "../", "~"))
+        if spec.backend in IN_WORKERS and spec.gateway is None and is_path and not Path(model).expanduser().exists():
             remedy = "name a folder, a hub id, or a reference such as constructed:tiny"
             raise ConfigurationError(f"{model}: no such model: {remedy}")
     if spec.draft is not None and spec.gateway is None and not spec.other_vocabulary:
@@ -118,10 +119,6 @@ def method_of_draft(draft: str) -> Method:
 def is_unknown(draft: str) -> bool:
     """Whether neither a recipe nor a config.json nor its name tells what a draft is made for: it is not fetched yet."""
     return parse(draft) is None and method_of_draft(draft) is DRAFT_MODEL and not read(draft, "config.json")
-
-
-def _is_missing_path(model: str) -> bool:
-    return model.startswith(("/", "./", "../", "~")) and not Path(model).expanduser().exists()
 
 
 @functools.cache
@@ -171,7 +168,3 @@ def _tokens(model: str) -> dict[int, str]:
     pairs = vocabulary.items() if isinstance(vocabulary, dict) else ((row[0], at) for at, row in enumerate(vocabulary))
     added = {int(each["id"]): str(each["content"]) for each in whole.get("added_tokens", ())}
     return {int(token): str(text) for text, token in pairs} | added
-
-
-def _name(tokens: Mapping[int, str], token: int) -> str:
-    return repr(tokens[token]) if token in tokens else "missing"

@@ -1,10 +1,8 @@
 """The engines of a session: how one is started, which one is awake, and which are kept.
 
-Each configuration is loaded exactly once. One engine is awake at a time, the target-only engine is parked meanwhile.
-Tests ask the pool for a specification and get a loaded, awake engine. Tests are ordered by target and then by engine,
-target-only first, so the pool needs to keep only two engines: the reference of the present target, and one speculative
-engine. When the target changes, both are closed. An engine that died is forgotten and loaded anew at the next request;
-one that did not load is not tried again in the session.
+Each configuration is loaded once. Tests are ordered by target and then by engine, target-only first, so two engines are
+kept: the reference of the present target, and one speculative engine; one is awake. An engine that died is loaded anew
+at the next request; one that did not load is not tried again in the session.
 """
 
 from __future__ import annotations
@@ -48,10 +46,20 @@ def start(spec: EngineSpec, settings: Settings, doing: Doing = nullcontext) -> E
 def _with_models(spec: EngineSpec, settings: Settings, doing: Doing) -> Engine:
     from pytest_specdec.models import resolve
 
+    if spec.backend == SERVED:
+        from pytest_specdec.engines.server.engine import ServedEngine
+
+        kind: Callable[..., Engine] = ServedEngine
+    else:
+        from pytest_specdec.engines.host import WorkerEngine
+
+        kind = WorkerEngine
     find = partial(resolve, cache=settings.cache, doing=doing)
+    tokenizers = None  # where there is no draft model on this machine
     try:
-        tokenizers = _draft_tokenizer(spec, find)
-        engine = _kind(spec)(spec, settings.load_timeout, settings.timeout, find)
+        if spec.draft is not None and spec.gateway is None:
+            tokenizers = refuse_other_tokenizer(find(spec.target), find(spec.draft), spec.other_vocabulary)
+        engine = kind(spec, settings.load_timeout, settings.timeout, find)
     except EngineError:
         raise
     except SpecdecError as error:
@@ -68,32 +76,14 @@ def _as_asked(engine: Engine) -> Engine:
     if (method_named(method).name, gamma) == (spec.method, spec.gamma):
         return engine
     engine.close()
-    if method_named(method).name != spec.method:
-        raise EngineError(
-            f"{spec.label}: the method {spec.method} was asked for, and the engine drafts by {method}: name that "
-            f"method, or a draft whose path and config.json do not tell the engine so; here it is {spec.draft}"
-        )
-    raise EngineError(
-        f"{spec.label}: γ = {spec.gamma} was asked for, and the engine drafts {gamma} tokens a step by "
+    wrong = (
+        f"the method {spec.method} was asked for, and the engine drafts by {method}: name that "
+        f"method, or a draft whose path and config.json do not tell the engine so; here it is {spec.draft}"
+        if method_named(method).name != spec.method
+        else f"γ = {spec.gamma} was asked for, and the engine drafts {gamma} tokens a step by "
         f"{method}: name that γ, or take out what sets it, in speculative_options for example"
     )
-
-
-def _kind(spec: EngineSpec) -> Callable[[EngineSpec, float, float, Callable[[str], str]], Engine]:
-    if spec.backend == SERVED:
-        from pytest_specdec.engines.server.engine import ServedEngine
-
-        return ServedEngine
-    from pytest_specdec.engines.host import WorkerEngine
-
-    return WorkerEngine
-
-
-def _draft_tokenizer(spec: EngineSpec, find: Callable[[str], str]) -> str | None:
-    """How the draft's tokenizer compares with the target's; None without a draft model on this machine."""
-    if spec.draft is None or spec.gateway is not None:
-        return None
-    return refuse_other_tokenizer(find(spec.target), find(spec.draft), spec.other_vocabulary)
+    raise EngineError(f"{spec.label}: {wrong}")
 
 
 Start = Callable[[EngineSpec], Engine]
@@ -119,7 +109,8 @@ class Pool:
     def awake(self, spec: EngineSpec) -> Engine:
         """The engine of this specification, loaded and the only one awake. Raises EngineError."""
         spec = self._place(spec)
-        self._remember_refusal(spec)
+        if (refused := self._refused.get(spec.key)) is not None:
+            raise type(refused)(f"not tried again in this session: {refused}")
         if self._awake == spec.key:
             return self._engines[spec.key]
         self._make_room_for(spec)
@@ -162,10 +153,6 @@ class Pool:
         with ExitStack() as ends:
             for key in list(self._engines):
                 ends.callback(self._forget, key)
-
-    def _remember_refusal(self, spec: EngineSpec) -> None:
-        if spec.key in self._refused:
-            raise type(self._refused[spec.key])(f"not tried again in this session: {self._refused[spec.key]}")
 
     def _make_room_for(self, spec: EngineSpec) -> None:
         keep = {spec.key, spec.target_only().key}

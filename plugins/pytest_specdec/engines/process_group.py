@@ -1,8 +1,7 @@
 """A process group of an engine: who of it lives, how it is ended, and what it said last.
 
-An engine may start processes of its own, and those may outlive it. All of them share the group of the first one, or
-its session where they have made groups of their own, as Ray's actors do: so one number is enough to look after them
-and to leave nothing behind.
+What an engine starts shares the group of its first process, or the session where it has made a group of its own, as
+Ray's actors do: so one number is enough to leave nothing behind.
 """
 
 from __future__ import annotations

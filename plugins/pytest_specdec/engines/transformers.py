@@ -1,17 +1,14 @@
 """Transformers in a worker: greedy decoding of the target alone, or assisted by a drafter or by prompt lookup.
 
-The text of this file is sent to the worker and executed there, possibly by another interpreter in which nothing but
-torch and Transformers is installed. So it imports nothing of this package, and every difference between Transformers
-4.40 and 5.x is settled here.
+This file is sent to the worker as source text, possibly to another interpreter in which nothing but torch and
+Transformers is installed: it imports nothing of this package, and settles every difference between 4.40 and 5.x.
 
-Assisted decoding takes one sequence at a time, so requests are decoded one after another, with and without
-speculation. Greedy is forced: the model's own generation settings are put aside, only its EOS ids are kept. γ is exact:
-every step drafts γ tokens, fewer only where the drafter reaches an EOS or stop token, where the length limit is near,
-or where prompt lookup finds a shorter continuation.
+Assisted decoding takes one sequence at a time, so requests are decoded one after another. The model's own generation
+settings are put aside, only its EOS ids are kept. γ is exact: every step drafts γ tokens, fewer only where the drafter
+reaches an end, where the length limit is near, or where prompt lookup finds a shorter continuation.
 
-Steps are counted at the candidate generator, not inferred: what it proposed, and how many of these Transformers says
-it accepted. Transformers counts the last token of every block as the target's own. So in a block that ended the answer
-with a drafted token (an EOS or stop token), that token is delivered, but it is not among the accepted ones.
+Steps are counted at the candidate generator: what it proposed, and how many of these Transformers says it accepted,
+which counts the last token of every block as the target's own, also where it was a drafted end.
 """
 
 from __future__ import annotations
@@ -24,14 +21,12 @@ import time
 from array import array
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-NO_VALUES: Mapping[str, Any] = {}
-METHODS = ("none", "draft_model", "prompt_lookup", "early_exit")
 EARLY_EXIT = "assistant_early_exit"
 OTHER_VOCABULARY = "use_heterogeneous_vocab"  # vLLM's name for what Transformers does where it has both tokenizers
-DTYPES = ("bfloat16", "float16", "float32")
 LOADING_SHARED_WITH_DRAFT = ("attn_implementation", "cache_dir", "local_files_only", "token", "trust_remote_code")
 LOADING_SHARED_WITH_TOKENIZER = ("cache_dir", "local_files_only", "revision", "token", "trust_remote_code")
 SET_BY_REQUEST = {
@@ -115,31 +110,19 @@ class Steps:
     """Counts of the steps of one run. A step that proposed nothing is not a draft."""
 
     def __init__(self, gamma: int) -> None:
-        self.drafts = 0
-        self.draft_tokens = 0
-        self.accepted_per_position = [0] * gamma
-        self.drafted_per_position: list[int] = []
-        self.tried_per_position: list[int] = []
-
-    def record(self, proposed: int, accepted: int) -> None:
-        """Add one step: tokens proposed, and how many of the first of them the target accepted."""
-        if proposed == 0:
-            return
-        self.drafts += 1
-        self.draft_tokens += proposed
-        _count(self.accepted_per_position, accepted, proposed)
-        _count(self.drafted_per_position, proposed, proposed)
-        _count(self.tried_per_position, min(accepted + 1, proposed), proposed)
+        self._gamma = gamma
+        self._drafts: list[tuple[int, int]] = []  # tokens proposed, and how many of the first of them were accepted
 
     def wire(self) -> dict[str, Any]:
         """Plain values, as they leave the worker."""
+        drafts, longest = self._drafts, max((proposed for proposed, _ in self._drafts), default=0)
         return {
-            "drafts": self.drafts,
-            "draft_tokens": self.draft_tokens,
-            "accepted_tokens": sum(self.accepted_per_position),
-            "accepted_per_position": list(self.accepted_per_position),
-            "drafted_per_position": list(self.drafted_per_position),
-            "tried_per_position": list(self.tried_per_position),
+            "drafts": len(drafts),
+            "draft_tokens": sum(proposed for proposed, _ in drafts),
+            "accepted_tokens": sum(accepted for _, accepted in drafts),
+            "accepted_per_position": [sum(at < each[1] for each in drafts) for at in range(max(longest, self._gamma))],
+            "drafted_per_position": [sum(at < each[0] for each in drafts) for at in range(longest)],
+            "tried_per_position": [sum(each[1] >= at < each[0] for each in drafts) for at in range(longest)],
         }
 
     def watch(self, generator: Any) -> Any:
@@ -152,7 +135,8 @@ class Steps:
             return candidates
 
         def update_candidate_strategy(input_ids: Any, scores: Any, num_matches: Any) -> Any:
-            self.record(proposed[0], int(num_matches))
+            if proposed[0]:
+                self._drafts.append((proposed[0], int(num_matches)))
             return learn(input_ids, scores, num_matches)
 
         generator.get_candidates = get_candidates
@@ -160,17 +144,13 @@ class Steps:
         return generator
 
 
-def _count(by_position: list[int], tokens: int, width: int) -> None:
-    """One more at each of the first positions, of at least `width`."""
-    by_position += [0] * (width - len(by_position))
-    for position in range(tokens):
-        by_position[position] += 1
+torch: Any = None  # both are there once `preload` has run
+transformers: Any = None
 
 
 def preload() -> None:
-    """Import what loading and decoding need; touches no device."""
-    import transformers
-
+    """Import what loading and decoding need, for all of this file; touches no device."""
+    globals().update(torch=import_module("torch"), transformers=import_module("transformers"))
     for name in ("AutoModelForCausalLM", "AutoTokenizer", "GenerationConfig"):
         getattr(transformers, name)
 
@@ -183,9 +163,7 @@ def load(config: Mapping[str, Any]) -> TransformersBackend:
     or hub id of a LoRA adapter). `speculative_options` are fields of `GenerationConfig`. Raises ValueError where these
     contradict each other, a model or an adapter cannot be loaded, or target and drafter do not share their tokens.
     """
-    import torch
-    import transformers
-
+    preload()
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     check_speculation(config)
@@ -196,7 +174,9 @@ def load(config: Mapping[str, Any]) -> TransformersBackend:
     if adapter is not None:
         merge_adapter(target, adapter)
     tokenizer = load_tokenizer(config["target"], options)
-    draft = load_draft(config, device, options)
+    shared = {name: options[name] for name in LOADING_SHARED_WITH_DRAFT if name in options}
+    named = config["draft"]
+    draft = None if named is None else load_model("draft", named, config["dtype"], device, shared)
     backend = TransformersBackend(config, device, target, tokenizer, draft)
     theirs = load_tokenizer(config["draft"], options) if draft is not None else None
     if asks_for_other_vocabulary(config):
@@ -226,28 +206,18 @@ def speculative_fields(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_speculation(config: Mapping[str, Any]) -> None:
-    """Raise ValueError where method, draft, gamma and speculative_options do not belong together."""
-    method, gamma = config["method"], config["gamma"]
-    if method not in METHODS:
-        raise ValueError(f"method {method!r} is not one of the Transformers backend's: {', '.join(METHODS)}")
-    if (method == "draft_model") != (config["draft"] is not None):
-        raise ValueError(f'draft is {config["draft"]!r}: the method "draft_model" needs one, and no other takes one')
+    """Raise ValueError where method and speculative_options do not belong together."""
+    method = config["method"]
     if (method == "early_exit") != bool(speculative_fields(config).get(EARLY_EXIT)):
         raise ValueError(f'{EARLY_EXIT}: the method "early_exit" needs the number of layers that draft, and no other')
     if asks_for_other_vocabulary(config) and method != "draft_model":
         raise ValueError(f"{OTHER_VOCABULARY} wants a draft model, and the method {method!r} takes none")
-    if method != "none" and (gamma is None or gamma < 1):
-        raise ValueError(f"gamma is {gamma!r}: the method {method!r} needs a number of draft tokens, 1 or more")
-    if method == "none" and (gamma is not None or config.get("speculative_options")):
-        raise ValueError('the method "none" drafts nothing: leave gamma and speculative_options out')
     check_fields("speculative_options", speculative_fields(config))
 
 
 def check_fields(source: str, fields: Iterable[str]) -> None:
     """Raise ValueError for a field that `GenerationConfig` does not know, or that is not `source`'s to set."""
-    from transformers import GenerationConfig
-
-    known = {name for name in vars(GenerationConfig()) if not name.startswith("_")}
+    known = {name for name in vars(transformers.GenerationConfig()) if not name.startswith("_")}
     for field in fields:
         if field in SET_BY_REQUEST:
             raise ValueError(f"{source}: {field!r} follows from {SET_BY_REQUEST[field]}; set that instead")
@@ -257,10 +227,8 @@ def check_fields(source: str, fields: Iterable[str]) -> None:
 
 def load_model(role: str, path: str, dtype: str, device: str, options: Mapping[str, Any]) -> Any:
     """The causal language model at `path`, on `device`, ready to infer. Raises ValueError that names the path."""
-    from transformers import AutoModelForCausalLM
-
     try:
-        model = AutoModelForCausalLM.from_pretrained(path, **dtype_argument(dtype), **options)
+        model = transformers.AutoModelForCausalLM.from_pretrained(path, **dtype_argument(dtype), **options)
     except (OSError, ValueError) as error:
         raise ValueError(f"cannot load the {role} from {path!r}: {error}") from error
     return model.eval() if "device_map" in options else model.eval().to(device)
@@ -271,8 +239,6 @@ def merge_adapter(model: Any, path: str) -> None:
 
     Raises ValueError, with the remedy, for an adapter that is more than that.
     """
-    import torch
-
     settings, tensors = read_adapter(path)
     scale = settings["lora_alpha"] / (settings["r"] ** (0.5 if settings.get("use_rslora") else 1))
     adapted = {module for module, _ in tensors}
@@ -303,28 +269,13 @@ def read_adapter(path: str) -> tuple[dict[str, Any], dict[tuple[str, str], Any]]
 
 def dtype_argument(dtype: str) -> dict[str, Any]:
     """The dtype under the name that this version of `from_pretrained` gives it."""
-    import torch
-    import transformers
-
-    if dtype not in DTYPES:
-        raise ValueError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
     major, minor = (int(part) for part in transformers.__version__.split(".")[:2])
     return {"dtype" if (major, minor) >= (4, 56) else "torch_dtype": getattr(torch, dtype)}
 
 
-def load_draft(config: Mapping[str, Any], device: str, options: Mapping[str, Any]) -> Any:
-    """The drafter; None where the method has none."""
-    if config["draft"] is None:
-        return None
-    shared = {name: options[name] for name in LOADING_SHARED_WITH_DRAFT if name in options}
-    return load_model("draft", config["draft"], config["dtype"], device, shared)
-
-
 def drafting_config(config: Mapping[str, Any]) -> Any:
     """Generation settings of a drafter: γ tokens in every step, and no early end for want of confidence, by default."""
-    from transformers import GenerationConfig
-
-    drafting = GenerationConfig()
+    drafting = transformers.GenerationConfig()
     constant = {"num_assistant_tokens_schedule": "constant", "assistant_confidence_threshold": 0.0}
     chosen = {**constant, **speculative_fields(config), "num_assistant_tokens": config["gamma"], EARLY_EXIT: None}
     for name, value in chosen.items():
@@ -334,21 +285,14 @@ def drafting_config(config: Mapping[str, Any]) -> Any:
 
 def load_tokenizer(path: str, options: Mapping[str, Any]) -> Any:
     """The tokenizer stored with the model at `path`; None where a local folder holds none."""
-    from transformers import AutoTokenizer
-
-    if Path(path).is_dir() and not holds_tokenizer(Path(path)):
+    files = ("tokenizer*", "vocab.*", "*.tiktoken", "spiece.model", "sentencepiece*")
+    if Path(path).is_dir() and not any(list(Path(path).glob(pattern)) for pattern in files):
         return None
     shared = {name: options[name] for name in LOADING_SHARED_WITH_TOKENIZER if name in options}
     try:
-        return AutoTokenizer.from_pretrained(path, **shared)
+        return transformers.AutoTokenizer.from_pretrained(path, **shared)
     except (OSError, ValueError) as error:
         raise ValueError(f"cannot load the tokenizer of {path!r}: {error}") from error
-
-
-def holds_tokenizer(folder: Path) -> bool:
-    """Whether any file of a tokenizer lies in the folder."""
-    patterns = ("tokenizer*", "vocab.*", "*.tiktoken", "spiece.model", "sentencepiece*")
-    return any(True for pattern in patterns for _ in folder.glob(pattern))
 
 
 def check_same_tokens(config: Mapping[str, Any], target: tuple[Any, Any], draft: tuple[Any, Any]) -> None:
@@ -386,12 +330,6 @@ def text_config_of(model: Any) -> Any:
     return model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
 
 
-def architecture_of(model: Any) -> dict[str, Any]:
-    """The model's sizes under the names of its config.json."""
-    config = text_config_of(model).to_dict()
-    return {name: config[name] for name in SIZES if config.get(name) is not None}
-
-
 def context_of(model: Any) -> int | None:
     """Longest sequence the model's configuration allows, in tokens; None where it does not say."""
     text = text_config_of(model)
@@ -424,15 +362,14 @@ class TransformersBackend:
     """A loaded target, alone or with what drafts for it: `prepare`, `run`, `collect` decode; `score` rates tokens."""
 
     def __init__(self, config: Mapping[str, Any], device: str, target: Any, tokenizer: Any, draft: Any) -> None:
-        from transformers import GenerationConfig
-
         self.tokenizers: Mapping[str, Any] = {}  # the target's and the draft's for `generate`, where they differ
         self._config = config
+        self._adapter = (config.get("options") or {}).get(ADAPTER)
         self._device = device
         self._target, self._tokenizer, self._draft = target, tokenizer, draft
         self._context = longest_context(config.get("max_model_len"), *self._models)
         self._eos_ids = eos_ids_of(target, tokenizer)
-        target.generation_config = GenerationConfig()
+        target.generation_config = transformers.GenerationConfig()
         self._planned: list[Planned] = []
         self._decoded: list[Decoded] = []
         self._seconds = 0.0
@@ -442,12 +379,6 @@ class TransformersBackend:
     @property
     def _models(self) -> list[Any]:
         return [model for model in (self._target, self._draft) if model is not None]
-
-    def _begin_anew(self) -> None:
-        """Let who drafts draft γ tokens: a schedule goes on from what it came to in the request before."""
-        drafter = self._target if self._config["method"] == "early_exit" else self._draft
-        if drafter is not None:
-            drafter.generation_config = drafting_config(self._config)
 
     def _watch_steps(self) -> None:
         """Have every candidate generator that the target makes report to the steps of the run under way."""
@@ -461,9 +392,6 @@ class TransformersBackend:
 
     def describe(self) -> dict[str, Any]:
         """Vocabulary (ids), context (tokens), device, versions, and details under the engine's own names."""
-        import torch
-        import transformers
-
         on_gpu = self._device.startswith("cuda")
         return {
             "vocabulary": len(self._tokenizer) if self._tokenizer is not None else vocabulary_of(self._target),
@@ -483,11 +411,8 @@ class TransformersBackend:
         ours = {"attention": attention, "chat_template": template, "placement": self._device, ADAPTER: self._adapter}
         return {**told, **ours}
 
-    @property
-    def _adapter(self) -> str | None:
-        return (self._config.get("options") or {}).get(ADAPTER)
-
     def _details(self) -> dict[str, Any]:
+        sizes = text_config_of(self._target).to_dict()
         return {
             "model_class": type(self._target).__name__,
             "dtype": str(self._target.dtype).replace("torch.", ""),
@@ -501,7 +426,7 @@ class TransformersBackend:
             "tokenizer": type(self._tokenizer).__name__ if self._tokenizer is not None else None,
             "prefix_caching": False,
             "concurrency": 1,
-            "architecture": architecture_of(self._target),
+            "architecture": {name: sizes[name] for name in SIZES if sizes.get(name) is not None},
             "weights_bytes": sum(each.numel() * each.element_size() for each in self._target.parameters()),
         }
 
@@ -512,10 +437,12 @@ class TransformersBackend:
         """
         self._need_tokenizer("text")
         bos = self._tokenizer.bos_token
-        return [list(map(int, self._tokenizer(text, **no_second_bos(text, bos))["input_ids"])) for text in texts]
+        begun: dict[str, Any] = {"add_special_tokens": False}  # by a template, with BOS
+        said = (self._tokenizer(text, **(begun if bos and text.startswith(bos) else {})) for text in texts)
+        return [list(map(int, each["input_ids"])) for each in said]
 
     def encode_messages(
-        self, conversations: Sequence[Sequence[Mapping[str, str]]], template: Mapping[str, Any] = NO_VALUES
+        self, conversations: Sequence[Sequence[Mapping[str, str]]], template: Mapping[str, Any] | None = None
     ) -> list[list[int]]:
         """Token ids of each conversation by the chat template alone, which writes its own special tokens.
 
@@ -527,7 +454,7 @@ class TransformersBackend:
             raise ValueError(f"{target} has no chat template: set chat_template = false, or name an instruct model")
         write = self._tokenizer.apply_chat_template
         return [
-            list(map(int, write(list(each), add_generation_prompt=True, return_dict=False, **template)))
+            list(map(int, write(list(each), add_generation_prompt=True, return_dict=False, **(template or {}))))
             for each in conversations
         ]
 
@@ -546,21 +473,20 @@ class TransformersBackend:
 
         No prefix cache outlives a call of `generate`.
 
-        Raises ValueError that names the request's index: no prompt, an id outside the vocabulary, a length beyond the
-        context, a sampling field that does not exist, or text asked of a model without tokenizer; NotImplementedError
-        where requests have moments at which they are due.
+        Raises ValueError that names the request's index: a sampling field that does not exist, or text asked of a model
+        without tokenizer; NotImplementedError where requests have moments at which they are due.
         """
         if arrivals_s:
             raise NotImplementedError(
                 "requests that arrive while others are decoded are not supported by `generate`: use a closed load"
             )
         self._decoded = []
-        self._begin_anew()
+        drafter = self._target if self._config["method"] == "early_exit" else self._draft
+        if drafter is not None:  # whose schedule would go on from what it came to in the requests before
+            drafter.generation_config = drafting_config(self._config)
         self._planned = [self._plan(index, request) for index, request in enumerate(requests)]
 
     def _plan(self, index: int, request: Mapping[str, Any]) -> Planned:
-        import torch
-
         self._check(index, request)
         stop_ids = list(request["stop_token_ids"]) + ([] if request["ignore_eos"] else list(self._eos_ids))
         ids = torch.tensor([list(request["prompt_ids"])], device=self._device)
@@ -577,39 +503,27 @@ class TransformersBackend:
         return Planned(arguments, prompt_ids, request["max_tokens"], frozenset(stop_ids), stop, seed)
 
     def _check(self, index: int, request: Mapping[str, Any]) -> None:
-        prompt, size = request["prompt_ids"], vocabulary_of(self._target)
-        length = len(prompt) + request["max_tokens"]
-        if not prompt or request["max_tokens"] < 1:
-            raise ValueError(f"request {index}: needs a prompt of at least one token, and max_tokens of at least 1")
-        outside = [token for token in prompt if not 0 <= token < size]
-        if outside:
-            raise ValueError(f"request {index}: prompt id {outside[0]} is outside the model's vocabulary of {size} ids")
-        if length > self._context:
-            parts = f"{len(prompt)} prompt + {request['max_tokens']} output tokens"
-            raise ValueError(f"request {index}: {parts} exceed the context of {self._context}; shorten either")
         for field in (each for each in request["sampling"] if each in OF_OTHERS):
             raise ValueError(f"request {index}, sampling: Transformers has no {field!r}")
         check_fields(f"request {index}, sampling", set(request["sampling"]) - {"seed"})
         self._check_stop(index, request)
 
     def _check_stop(self, index: int, request: Mapping[str, Any]) -> None:
+        """No release ends generation at a text beside a drafter, whose own `generate` then refuses."""
         if not request["stop"]:
             return
         self._need_tokenizer(f"request {index}: stop text")
-        if reason := self._bars_stop_text():
+        ids = self._tokenizer(SPELLED_FOR_STOPS, add_special_tokens=False)["input_ids"]
+        barred = {
+            "in this release": not hasattr(transformers.GenerationConfig(), "stop_strings"),
+            "beside a draft": self._draft is not None,
+            f"with a tokenizer that cannot spell {SPELLED_FOR_STOPS!r}": SPELLED_FOR_STOPS
+            not in self._tokenizer.decode(ids),
+        }
+        if reason := next((words for words, bars in barred.items() if bars), None):
             raise ValueError(f"request {index}: Transformers takes no stop text here, {reason}; use stop_token_ids")
 
-    def _bars_stop_text(self) -> str | None:
-        if not knows_stop_text():
-            return "in this release"
-        if self._draft is not None:
-            return "beside a draft"
-        spelled = spells(self._tokenizer, SPELLED_FOR_STOPS)
-        return None if spelled else f"with a tokenizer that cannot spell {SPELLED_FOR_STOPS!r}"
-
     def _generation_config(self, request: Mapping[str, Any], stop_ids: list[int]) -> Any:
-        from transformers import GenerationConfig
-
         looks_up = self._config["method"] == "prompt_lookup"
         nothing = vocabulary_of(self._target) if looks_up else None  # 4.57 cannot look up without an EOS id
         limits = {
@@ -620,32 +534,25 @@ class TransformersBackend:
             "prompt_lookup_num_tokens": self._config["gamma"] if looks_up else None,
         }
         chosen = {**speculative_fields(self._config), **sampling_fields(request["sampling"])}
-        return GenerationConfig(**limits, **chosen)
+        return transformers.GenerationConfig(**limits, **chosen)
 
     def run(self) -> None:
         """Decode everything prepared, request after request. Only this call is timed, and it prints nothing."""
         self._steps = Steps(self._config["gamma"] or 0)
         started = time.perf_counter()
         decoded = [self._decode(planned, started) for planned in self._planned]
-        self._synchronise()
+        if self._device.startswith("cuda"):
+            torch.cuda.synchronize(self._device)
         self._seconds = time.perf_counter() - started
         self._decoded = decoded
 
     def _decode(self, planned: Planned, started: float) -> Decoded:
         """A request's seed restarts torch's own generator, since `generate` takes none."""
-        import torch
-
         if planned.seed is not None:
             torch.manual_seed(planned.seed)
         arrivals, began = Arrivals(started), time.perf_counter() - started
         output = self._target.generate(**planned.arguments, streamer=arrivals)
         return Decoded(output[0, len(planned.prompt_ids) :].tolist(), arrivals.chunks, began)
-
-    def _synchronise(self) -> None:
-        import torch
-
-        if self._device.startswith("cuda"):
-            torch.cuda.synchronize(self._device)
 
     def collect(self) -> dict[str, Any]:
         """Generations, counters and seconds of the last run. Raises RuntimeError where arrivals do not add up."""
@@ -681,18 +588,13 @@ class TransformersBackend:
             return [None] * len(sequences)
         return [text_after(self._tokenizer, *each) for each in sequences]
 
-    def score(
-        self,
-        sequences: Sequence[tuple[Sequence[int], Sequence[int], tuple[int, Sequence[int]]]],
-        step: int = 0,
-        at_once: int = 1,
-    ) -> list[list[list[Any]]]:
+    def score(self, sequences: Sequence[tuple[Any, ...]], step: int = 0, at_once: int = 1) -> list[list[list[Any]]]:
         """Per (prompt, output, withheld) and output token: [gap to the highest logit, that logit, its id, runner-up].
 
         The runner-up's gap, too, is told. One forward pass of the target over prompt + output, logits in float32; with
         `step`, passes over that many tokens each, as verification takes them, the first with the prompt; one sequence
         after the other, whatever `at_once` is, as assisted decoding does. `withheld` is (n, ids): before token n these
-        ids, the ends, are not permitted. Raises ValueError for an empty prompt.
+        ids, the ends, are not permitted.
         """
         return [
             self._rate(list(prompt), list(output), withheld, step) if output else []
@@ -730,10 +632,6 @@ class TransformersBackend:
         self, prompt: list[int], output: list[int], withheld: tuple[int, Sequence[int]] = (0, ()), step: int = 0
     ) -> tuple[Any, Any]:
         """A row of logits for each output token, those withheld at minus infinity, and the tokens themselves."""
-        import torch
-
-        if not prompt:
-            raise ValueError("the first output token cannot be rated after an empty prompt")
         ids = torch.tensor([prompt + output[:-1]], device=self._device)
         with torch.no_grad():
             if step:
@@ -746,8 +644,6 @@ class TransformersBackend:
 
     def _logits_of_steps(self, ids: Any, prompt: int, step: int) -> Any:
         """Step by step over the cached prefix; the prompt goes with the first drafts, as in assisted decoding."""
-        import torch
-
         ends = [*range(prompt + step - 1, ids.shape[1], step), ids.shape[1]]
         parts, begin, cache = [], 0, None
         for end in ends:
@@ -779,8 +675,6 @@ class TransformersBackend:
         self._free()
 
     def _free(self) -> None:
-        import torch
-
         gc.collect()
         if self._device.startswith("cuda"):
             torch.cuda.empty_cache()
@@ -790,11 +684,6 @@ class TransformersBackend:
         self._target = self._draft = None
         self._planned, self._decoded = [], []
         self._free()
-
-
-def no_second_bos(text: str, bos: str | None) -> dict[str, bool]:
-    """The argument that keeps the tokenizer from adding to a text which a template has already begun with BOS."""
-    return {"add_special_tokens": False} if bos and text.startswith(bos) else {}
 
 
 def sampling_fields(sampling: Mapping[str, Any]) -> dict[str, Any]:
@@ -819,25 +708,11 @@ def late_stop(prompt_length: int, min_tokens: int, stop_ids: list[int], device: 
 
     `GenerationConfig.min_new_tokens` would do the same, but 4.57 refuses it beside a drafter.
     """
-    from transformers import LogitsProcessorList, MinNewTokensLengthLogitsProcessor
-
     if not (stop_ids and min_tokens):
         return None
-    placed = "device" in inspect.signature(MinNewTokensLengthLogitsProcessor.__init__).parameters
-    where = {"device": device} if placed else {}
-    return LogitsProcessorList([MinNewTokensLengthLogitsProcessor(prompt_length, min_tokens, stop_ids, **where)])
-
-
-def knows_stop_text() -> bool:
-    """Whether this version ends generation at a text. None does beside a drafter, whose own `generate` then refuses."""
-    from transformers import GenerationConfig
-
-    return hasattr(GenerationConfig(), "stop_strings")
-
-
-def spells(tokenizer: Any, text: str) -> bool:
-    """Whether this text survives being encoded and decoded."""
-    return text in tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"])
+    processor = transformers.MinNewTokensLengthLogitsProcessor
+    placed = {"device": device} if "device" in inspect.signature(processor.__init__).parameters else {}
+    return transformers.LogitsProcessorList([processor(prompt_length, min_tokens, stop_ids, **placed)])
 
 
 def finish_reason(planned: Planned, token_ids: Sequence[int], text: str) -> str | None:

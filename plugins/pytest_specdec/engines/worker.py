@@ -1,11 +1,9 @@
 """The program of a worker process: one engine, a loop of commands, plain values in and out.
 
-The source of this file is executed in the worker by execnet, in an interpreter that need not know this package: it uses
-the standard library only. The first message brings the backend's own source and the configuration; after that each
-message is (command, arguments) and each answer (kind, value). The worker leads a process group of its own, so that
-everything the engine starts can be ended by one number, and it ends that group itself when its parent is gone.
-
-As a program of its own it stands between pytest and a server's command, which leads no group that ends with pytest.
+execnet executes the source of this file, in an interpreter that need not know this package: it uses the standard
+library only. The first message brings the backend's own source and the configuration; after that each message is
+(command, arguments) and each answer (kind, value). The worker leads a process group of its own, and ends that group
+itself when its parent is gone. As a program of its own it stands so between pytest and a server's command.
 """
 
 from __future__ import annotations
@@ -27,12 +25,6 @@ from typing import Any
 PARENT_CHECK_SECONDS = 1.0
 BACKEND = "specdec_"  # begins the name of a backend's module
 REFUSING = {"NotImplementedError", "ValueError", "VLLMValidationError"}  # vLLM's own is no ValueError
-
-
-def lead_own_process_group() -> None:
-    """Become a session leader: Ctrl-C in the terminal is then the parent's to handle."""
-    if os.getpgrp() != os.getpid():
-        os.setsid()
 
 
 def follow_parent(parent: int) -> None:
@@ -112,7 +104,8 @@ def serve(channel: Any) -> None:
     """Take the start message, and obey; a worker that is left without a word takes its process group along."""
     start = channel.receive()
     parent = os.getppid()
-    lead_own_process_group()
+    if os.getpgrp() != os.getpid():
+        os.setsid()  # Ctrl-C in the terminal is then the parent's to handle
     log_to(start["log"])
     set_environment(start["environment"])
     threading.Thread(target=follow_parent, args=(parent,), daemon=True).start()

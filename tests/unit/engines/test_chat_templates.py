@@ -15,7 +15,7 @@ import pytest
 hf = pytest.importorskip("transformers")
 pytest.importorskip("jinja2", reason="chat templates need jinja2: pip install jinja2")
 
-from pytest_specdec.engines.transformers import TransformersBackend  # noqa: E402 - only where the engine is installed
+from pytest_specdec.engines.transformers import TransformersBackend, preload  # noqa: E402 - only where the engine is installed
 from pytest_specdec.engines.vllm import VllmBackend  # noqa: E402
 
 BOS, USER, ASSISTANT, HELLO, WORLD = 1, 3, 4, 5, 6
@@ -39,6 +39,7 @@ def tiny_tokenizer(template: str | None = TEMPLATE) -> Any:
 
 
 def transformers_backend(tokenizer: Any) -> Any:
+    preload()
     target = SimpleNamespace(config=SimpleNamespace(max_position_embeddings=64, eos_token_id=2), generation_config=None)
     config = {"method": "none", "gamma": None, "target": "m", "max_model_len": None}
     return TransformersBackend(config, "cpu", target, tokenizer, None)
