@@ -1,15 +1,9 @@
 """Energy of the timed rounds, from counters that lie outside the engine: which meter an engine gets.
 
-The counter of its own GPUs, their instant power, RAPL, or none with the reason. A meter is started while the engine is
-loaded and idle, told where each round begins and ends, and stopped with the number of delivered tokens.
-
 The engine's GPUs are those on which NVML shows a process of the worker's group. Where NVML shows none (a container or a
 virtual machine may hide process ids), they are the first that CUDA lets the engine see, and a flag says so. A slice of
-a GPU (MIG) has no energy of its own, and the whole card is never charged to it.
-
-On another host a small worker of its own measures beside the engine, reached as the engine is. The modules that measure
-travel as text, so nothing needs to be installed there but nvidia-ml-py. A round trip to the host, some milliseconds, is
-part of each round that is measured this way.
+a GPU (MIG) has no energy of its own, and the whole card is never charged to it. On another host a small worker measures
+beside the engine: the modules that measure travel as text, and nvidia-ml-py alone is needed there.
 """
 
 from __future__ import annotations
@@ -19,8 +13,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import ZipFile
 
 from pytest_specdec.hardware import Gpu, open_nvml, present_gpus, visible_gpus
 from pytest_specdec.record import part_from
@@ -93,10 +89,10 @@ def local_meter(subject: Subject, instruments: Instruments) -> Meter:
     if subject.group is None:
         return NoMeter("the engine has no process of its own, so nothing tells its energy from that of others")
     try:
-        if subject.device == "cpu":
-            counters = packages(instruments.powercap)
-            return CounterMeter(RAPL, counters, Watch([WHOLE_PACKAGE]), instruments.of_time)
-        return _gpu_meter(subject, instruments)
+        if subject.device != "cpu":
+            return _gpu_meter(subject, instruments)
+        counters = packages(instruments.powercap)
+        return CounterMeter(RAPL, counters, Watch([WHOLE_PACKAGE]), instruments.of_time)
     except MeterFault as fault:
         return NoMeter(str(fault))
 
@@ -176,7 +172,7 @@ class RemoteMeter(Meter):
 
             self._group = execnet.Group()
             self._channel = self._group.makegateway(self._where).remote_exec(meter)
-            self._channel.send((dict(_sources()), asdict(subject)))
+            self._channel.send((_archive(), asdict(subject)))
 
     def start(self) -> None:
         self._call("start")
@@ -221,9 +217,10 @@ class RemoteMeter(Meter):
             self._fault = f"the meter at {self._where} failed: {words.splitlines()[-1]}"
 
 
-def _sources() -> Iterator[tuple[str, str]]:
-    """Dotted name and text of each module that measures."""
-    root = Path(__file__).parents[1]
-    for path in (path for pattern in SHIPPED for path in root.glob(pattern)):
-        name = ".".join((root.name, *path.relative_to(root).with_suffix("").parts))
-        yield name.removesuffix(".__init__"), path.read_text("utf-8")
+def _archive() -> bytes:
+    """The modules that measure, as a zip file from which Python imports them."""
+    root, content = Path(__file__).parents[1], BytesIO()
+    with ZipFile(content, "w") as archive:
+        for path in (path for pattern in SHIPPED for path in root.glob(pattern)):
+            archive.write(path, path.relative_to(root.parent))
+    return content.getvalue()

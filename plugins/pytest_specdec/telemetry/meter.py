@@ -1,17 +1,14 @@
 """Meters of energy: whose, ticker, watch, reading, sums over rounds; and the meter of counters, NVML's and RAPL's.
 
-From joules and seconds to the record's energy, or to null figures with a reason: a window shorter than two steps of its
-source has no figure. One shorter than a second, or than a hundred steps, has one, and a flag.
+A window shorter than two steps of its source has no figure; one shorter than a second, or than a hundred steps, a flag.
 
 A counter moves in steps (100 ms on a H200), so a reading is up to a step old: taken at a round's two edges it would
 miss the last step's load each time, a bias and not a noise. `CounterMeter` waits for a step before a round begins and
-for the next one after it has ended. Between these two steps the counter is exact; what they span beyond the round is
-charged at idle power and taken off. If the device was not idle there, the error is at most that span at the mean power:
-`relative_error`.
+for the next one after it has ended. What they span beyond the round is charged at idle power and taken off. If the
+device was not idle there, the error is at most that span at the mean power: `relative_error`.
 
-RAPL is read through Linux' powercap files. Each package counts microjoules and starts again at `max_energy_range_uj`;
-it counts everything that runs on it, not the engine alone. Since CVE-2020-8694 the files are readable by root only
-unless the administrator says otherwise.
+RAPL is read through Linux' powercap files, for each package; since CVE-2020-8694 they are readable by root only unless
+the administrator says otherwise.
 """
 
 from __future__ import annotations
@@ -253,9 +250,6 @@ class RoundsMeter(Meter, ABC):
     def __init__(self, watch: Watch, time: OfTime) -> None:
         """`watch` looks for what speaks against the figures."""
         self._watch, self._clock, self._sleep = watch, time.clock, time.sleep
-        self._reset()
-
-    def _reset(self) -> None:
         self._joules = self._seconds = 0.0
         self._each_round: list[float] = []
         self._traces: list[Trace] = []
@@ -341,9 +335,6 @@ class CounterMeter(RoundsMeter):
         super().__init__(watch, time)
         self._method, self._counters = method, counters
         self._ticker = time.ticker(LOOK_SECONDS, lambda: self._guard(self._look))
-
-    def _reset(self) -> None:
-        super()._reset()
         self._beyond = self._step_seconds = 0.0
         self._idle: dict[str, float] = {}
         self._before: Steps = {}
@@ -351,7 +342,6 @@ class CounterMeter(RoundsMeter):
         self._began = 0.0
 
     def start(self) -> None:
-        self._reset()
         self._guard(self._measure_idle)
 
     def begin_round(self) -> None:
@@ -427,12 +417,9 @@ class CounterMeter(RoundsMeter):
                 still = ", ".join(name for name in known if name not in found)
                 raise MeterFault(f"the energy counter of {still} did not move within {STEP_LIMIT_SECONDS:g} s")
             self._sleep(POLL_SECONDS)
-            found |= self._read_changes(known, found)
+            counts = {counter.name: counter.read() for counter in self._counters if counter.name not in found}
+            found |= {name: Step(self._clock(), count) for name, count in counts.items() if count != known[name]}
         return found
-
-    def _read_changes(self, known: dict[str, int], found: Steps) -> Steps:
-        counts = {counter.name: counter.read() for counter in self._counters if counter.name not in found}
-        return {name: Step(self._clock(), count) for name, count in counts.items() if count != known[name]}
 
 
 def packages(powercap: Path) -> list[Counter]:

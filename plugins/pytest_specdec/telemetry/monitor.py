@@ -1,15 +1,9 @@
 """What is sampled while an engine decodes: its peak memory, and its GPUs' power, use, clocks and heat as a series.
 
-GPU memory is the highest sum, over samples, of what NVML says the engine's processes hold. Where NVML hides them it is
-what the whole GPUs hold, named so. Engines reserve their key-value cache when they load, so samples miss little. Host
-memory is VmHWM of each live process of the worker's group, added up: loading is part of it, and pages that the
-processes share count more than once.
-
-How long its threads waited for a processor, which other work had or another of them, is told by the scheduler
-(`schedstat` of each thread, see "Scheduler Statistics" in the kernel's documentation).
-
-The series, at a set interval, is a file of its own beside the results. The record carries its name alone, so that
-results stay small.
+GPU memory is the highest sum, over samples, of what NVML says the engine's processes hold; where NVML hides them, what
+the whole GPUs hold, named so. Host memory is VmHWM of each live process of the worker's group, added up: loading is
+part of it, and pages that the processes share count more than once. How long threads waited for a processor is told by
+the scheduler (`schedstat` of each). The series is a file of its own beside the results; the record has its name alone.
 """
 
 from __future__ import annotations
@@ -39,8 +33,6 @@ PROC = Path("/proc")
 LONGEST = 20_000
 NOT_ASKED = "not asked for: give --specdec-monitor SECONDS"
 ELSEWHERE = "the engine runs on another machine, where no samples are taken"
-
-
 NO_PROCESS = "the engine has no process on this machine"
 NO_WAITING_TOLD = "the kernel tells no scheduler statistics of the engine's threads"
 
@@ -98,18 +90,12 @@ def host_memory(group: int | None, proc: Path = PROC) -> Figure[int]:
     """`peak_host_bytes` of a process group on this machine. `group`: None for an engine without a process here."""
     if group is None:
         return Figure(None, NO_PROCESS)
-    pids = [int(folder.name) for folder in proc.iterdir() if folder.name.isdigit()]
-    peaks = [peak for pid in pids if is_member(pid, group) for peak in _high_water_marks(proc / str(pid) / "status")]
+    peaks: list[int] = []
+    for process in (each for each in proc.iterdir() if each.name.isdigit() and is_member(int(each.name), group)):
+        with suppress(OSError):  # it ends while it is looked at
+            lines = (process / "status").read_text("utf-8").splitlines()
+            peaks += [1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:")]
     return Figure(sum(peaks) if peaks else None, f"no live process of group {group} tells its peak memory (VmHWM)")
-
-
-def _high_water_marks(status: Path) -> list[int]:
-    """In bytes; of a process that still lives, one."""
-    try:
-        lines = status.read_text("utf-8").splitlines()
-    except OSError:
-        return []
-    return [1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:")]
 
 
 class CoreWait:
@@ -131,24 +117,15 @@ class CoreWait:
         """(nanoseconds on a core, waiting for one) of each thread."""
         if self._group is None:
             return {}
-        files = (file for pid in self._proc.iterdir() if pid.name.isdigit() for file in self._threads(pid))
-        return {str(file): told for file in files if (told := _read_schedule(file))}
-
-    def _threads(self, process: Path) -> list[Path]:
-        """Of a process of the group; none of one that ends while it is looked at."""
-        if not is_member(int(process.name), self._group):
-            return []
-        with suppress(OSError):
-            return list(process.glob("task/*/schedstat"))
-        return []
-
-
-def _read_schedule(file: Path) -> tuple[int, int] | None:
-    try:
-        ran, waited, *_ = map(int, file.read_text("utf-8").split())
-    except (OSError, ValueError):
-        return None
-    return ran, waited
+        told: dict[str, tuple[int, int]] = {}
+        processes = (each for each in self._proc.iterdir() if each.name.isdigit())
+        for process in (each for each in processes if is_member(int(each.name), self._group)):
+            with suppress(OSError):  # it ends while it is looked at
+                for file in process.glob("task/*/schedstat"):
+                    with suppress(OSError, ValueError):
+                        ran, waited, *_ = map(int, file.read_text("utf-8").split())
+                        told[str(file)] = ran, waited
+        return told
 
 
 def core_wait_of(engine: Engine) -> CoreWait:
@@ -160,9 +137,7 @@ class Monitor:
     """Samples between `start` and `stop`."""
 
     def __init__(self, devices: Sequence[Device], clock: Clock, ticker: MakeTicker, interval: float) -> None:
-        """`interval` in seconds. Raises ValueError unless it is positive."""
-        if interval <= 0:
-            raise ValueError(f"a monitor needs an interval above 0 s, not {interval:g}")
+        """`interval` in seconds, more than 0."""
         self._devices, self._clock, self._interval = devices, clock, interval
         self._ticker = ticker(interval, self._sample)
         self._began = 0.0

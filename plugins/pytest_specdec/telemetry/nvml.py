@@ -1,14 +1,11 @@
 """One GPU as NVML shows it, by UUID, what speaks against a figure of its energy, and its power where it counts none.
 
-What is not supported is None, and a lost GPU is a MeterFault where it matters. The module `pynvml` of the package
-nvidia-ml-py is passed in, never imported when this file is. NVML does not create a CUDA context, so it may be asked
-from the process that runs pytest. A watch looks for throttling, heat and other programs when a round begins and ends
-and at an interval within it, beside the measurement and not in its stead.
+What is not supported is None, and a lost GPU is a MeterFault where it matters. NVML creates no CUDA context, so it may
+be asked from the process that runs pytest.
 
-Without an energy counter, instant power is sampled and integrated: an estimate, and named so. The driver renews the
-field only so often and looks at a part of the time (arXiv 2312.02741: a quarter of it on A100 and H100), so the error
-has no bound that could be stated: `relative_error` is null. The 1 s average (nvmlDeviceGetPowerUsage on Ampere and
-later, GA100 excepted) is never used.
+Without an energy counter, instant power is sampled and integrated: an estimate, and named so. The driver looks at a
+part of the time (arXiv 2312.02741: a quarter of it on A100 and H100), so `relative_error` is null. The 1 s average
+(nvmlDeviceGetPowerUsage on Ampere and later, GA100 excepted) is never used.
 """
 
 from __future__ import annotations
@@ -180,14 +177,10 @@ class PowerMeter(RoundsMeter):
         super().__init__(watch, time)
         self._watts = watts
         self._ticker = time.ticker(SAMPLE_SECONDS, self._sample)
-
-    def _reset(self) -> None:
-        super()._reset()
         self._samples: list[Sample] = []
         self._idle_watts = 0.0
 
     def start(self) -> None:
-        self._reset()
         self._begin_samples()
         self._sleep(IDLE_SECONDS)
         joules, seconds = self._end_samples()

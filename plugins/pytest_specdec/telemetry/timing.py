@@ -1,11 +1,9 @@
 """Rounds of decoding, timed: warm-up, preparing and collecting lie outside the clock, every round's tokens are kept.
 
-pytest-benchmark holds the stopwatch for the test's own engine. The target-only engine's rounds alternate with the
-test's own, timed by the same clock, each going first in turn: A-B-B-A, so that what drifts hits both. Where only one of
-them can be awake, the other is woken for its turn, and its first pass then is not timed. Rounds go on until the rate is
-known well enough or the time for them is spent; none is left out.
-
-What else a gate's time was spent on is counted beside: each second once, for the innermost block that is named.
+pytest-benchmark holds the stopwatch for the test's own engine. The target-only engine's rounds alternate with these, by
+the same clock, each going first in turn: A-B-B-A, so that what drifts hits both. Where only one of them can be awake,
+the first pass of one that was woken is not timed. What else a gate's time was spent on is counted beside: each second
+once, for the innermost block that is named.
 """
 
 from __future__ import annotations
@@ -90,7 +88,7 @@ class Timed:
         """`wake`: makes sure that the engine is awake; whether it had to be woken. `spent`: what time goes into."""
         self.spent = Spent(clock)
         self.engine, self.meter = engine, meter
-        self._workload, self._clock, self._wake = workload, clock, wake
+        self.workload, self._clock, self._wake = workload, clock, wake
         self._runs: list[Run] = []
         self._seconds: list[float] = []
         self._energy = NO_ENERGY
@@ -116,7 +114,7 @@ class Timed:
         """Wake the engine if it sleeps; the first pass after that is not timed."""
         start = self._clock()
         if self._wake():
-            one_pass(self.engine, self._workload)
+            one_pass(self.engine, self.workload)
             self.waking_s += self._clock() - start
 
     def begin(self) -> None:
@@ -124,7 +122,7 @@ class Timed:
         self.rouse()
         rate = self.so_far.tokens_per_second
         self.told = f"round {self.count + 1}" + (f", {rate:.1f} tokens/s" if rate is not None else "")
-        self.engine.prepare(self._workload)
+        self.engine.prepare(self.workload)
         self.meter.begin_round()
 
     def end(self) -> None:
@@ -153,17 +151,12 @@ class Timed:
         while len(took) < plan.warmup or _unsteady(took, plan):
             self.told = f"warm-up round {len(took) + 1}"
             with self.spent.on(WARM_UP):
-                self.engine.prepare(self._workload)
+                self.engine.prepare(self.workload)
                 start = self._clock()
                 self.engine.run()
                 took.append(self._clock() - start)
                 runs.append(collect(self.engine))
         return Warmup(tuple(runs), _equal(took))
-
-    def decode_untimed(self, plan: Plan) -> Rounds:
-        """A single round without a time, after as many as were planned to warm up."""
-        *before, last = [one_pass(self.engine, self._workload) for _ in range(plan.warmup + 1)]
-        return Rounds((last,), (), warmup=Warmup(tuple(before)))
 
     @contextmanager
     def metering(self) -> Iterator[None]:
@@ -178,9 +171,8 @@ class Timed:
 
 
 def _unsteady(took: list[float], plan: Plan) -> bool:
-    if not plan.steady or not took or sum(took) >= plan.budget_s:
-        return False
-    return len(took) < plan.warmup + MORE_WARMUP and not _equal(took)
+    may_go_on = plan.steady and 0 < len(took) < plan.warmup + MORE_WARMUP and sum(took) < plan.budget_s
+    return may_go_on and not _equal(took)
 
 
 def _equal(took: list[float]) -> bool | None:
@@ -213,7 +205,7 @@ class Turns:
         A meter whose window is too short yet asks for more of them, and so does a question that they do not decide,
         unless their number or their time is up.
         """
-        both = [self._timed, *([self._beside] if self._beside is not None else [])]
+        both = [each for each in (self._timed, self._beside) if each is not None]
         spent_s = sum(sum(each.so_far.seconds) + each.waking_s for each in both)
         ended_by = plan.ended_by(paces(self._timed.so_far), spent_s)
         if ended_by == BY_INTERVAL and not (all(each.meter.satisfied() for each in both) and self._decided(plan)):
@@ -227,9 +219,8 @@ class Turns:
         if self._timed.count < self._next_look:
             return False
         self._next_look = math.ceil(NEXT_LOOK * self._timed.count)
-        return plan.decided(
-            self._timed.metered_so_far, self._beside.metered_so_far if self._beside is not None else None
-        )
+        beside = self._beside.metered_so_far if self._beside is not None else None
+        return plan.decided(self._timed.metered_so_far, beside)
 
 
 def time_rounds(timed: Timed, plan: Plan, beside: Timed | None = None, benchmark: Any = None) -> Rounds:
@@ -239,7 +230,8 @@ def time_rounds(timed: Timed, plan: Plan, beside: Timed | None = None, benchmark
     by the clock of `timed`, which is to be pytest-benchmark's own.
     """
     if benchmark is not None and benchmark.disabled:
-        return timed.decode_untimed(plan)
+        *before, last = [one_pass(timed.engine, timed.workload) for _ in range(plan.warmup + 1)]
+        return Rounds((last,), (), warmup=Warmup(tuple(before)))
     warmup, turns = timed.warm_up(plan), Turns(timed, beside)
     with timed.metering(), beside.metering() if beside is not None else nullcontext():
         if benchmark is not None:

@@ -59,11 +59,6 @@ def test_what_a_gpu_does_not_tell_is_null_in_its_column() -> None:
     assert columns["sm_mhz"] == [1980, 1980]
 
 
-def test_an_interval_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="an interval above 0 s, not 0"):
-        start_monitor(fake.FakeClock(), fake.Card("GPU-a"), 0.0)
-
-
 def test_a_ticker_ticks_until_it_is_stopped_and_can_start_again() -> None:
     ticked = threading.Event()
     ticker = Ticker(0.001, ticked.set)
