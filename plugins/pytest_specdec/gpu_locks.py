@@ -86,7 +86,7 @@ def _try(gpus: Sequence[Gpu], wanted: int, run: str, folder: Path) -> Claim | No
         claimed.release()
         return None
     for gpu in held:
-        _note(gpu, folder).write_text(json.dumps({"run": run, "pid": os.getpid()}), "utf-8")
+        (folder / f"{gpu.uuid}.json").write_text(json.dumps({"run": run, "pid": os.getpid()}), "utf-8")
     return claimed
 
 
@@ -100,10 +100,6 @@ def _try_lock(gpu: Gpu, folder: Path) -> FileLock | None:
     return lock
 
 
-def _note(gpu: Gpu, folder: Path) -> Path:
-    return folder / f"{gpu.uuid}.json"
-
-
 def _refuse_vain_waiting(gpus: Sequence[Gpu], wanted: int, run: str, folder: Path) -> str:
     """Who holds which GPUs. Workers of one run hold theirs until all of them are done, so none can wait for another."""
     holders: dict[Gpu, dict[str, object]] = {}
@@ -113,7 +109,7 @@ def _refuse_vain_waiting(gpus: Sequence[Gpu], wanted: int, run: str, folder: Pat
             continue
         holders[gpu] = {}
         with contextlib.suppress(OSError, ValueError):  # it is just being written
-            holders[gpu] = dict(json.loads(_note(gpu, folder).read_text("utf-8")))
+            holders[gpu] = dict(json.loads((folder / f"{gpu.uuid}.json").read_text("utf-8")))
     if len(gpus) - sum(note.get("run") == run for note in holders.values()) < wanted:
         raise EngineError(
             f"{len(gpus)} visible GPUs are too few for so many workers with {wanted} each: use -n {len(gpus) // wanted}"

@@ -50,8 +50,7 @@ def gpus() -> Gpus:
     """Ask NVML once."""
     try:
         with _nvml() as nvml:
-            present = tuple(present_gpus(nvml))
-            driver = nvml.nvmlSystemGetDriverVersion()
+            present, driver = tuple(present_gpus(nvml)), nvml.nvmlSystemGetDriverVersion()
     except Exception as error:
         return Gpus((), None, f"NVML does not answer ({error})")
     visible = visible_gpus(present, os.environ)
@@ -112,10 +111,8 @@ def energy_counter(uuid: str) -> str:
 
 def processor() -> str:
     """The processor's name, as the kernel tells it."""
-    for line in _cpuinfo().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    named = (line.partition(":")[2].strip() for line in _cpuinfo().splitlines() if line.startswith("model name"))
+    return next(named, "") or platform.processor() or platform.machine()
 
 
 BFLOAT16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
@@ -148,8 +145,7 @@ def default_dtype() -> str:
 
 def cores() -> int:
     """Processor cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+    return len(os.sched_getaffinity(0))
 
 
 @functools.cache
@@ -224,8 +220,6 @@ def wanted_gpus(arguments: tuple[Any, ...]) -> int:
 
 def refuse_wrong_marks(marks: Iterable[tuple[str, tuple[Any, ...]]]) -> None:
     """Raise ConfigurationError for a mark that names no engine or no number; this machine is not asked."""
+    checks: Mapping[str, Callable[[tuple[Any, ...]], object]] = {"engine": named_engine, "multi_gpu": wanted_gpus}
     for name, arguments in marks:
-        if name == "engine":
-            named_engine(arguments)
-        elif name == "multi_gpu":
-            wanted_gpus(arguments)
+        checks.get(name, bool)(arguments)

@@ -1,9 +1,8 @@
 """How a session ends before its time: SIGTERM interrupts it as Ctrl-C does, and a run that lacks gates is partial.
 
-A job's time limit, a cancelled job and `timeout` send SIGTERM, at which a process ends at once by default: no figure is
-saved and no table printed. Here it raises KeyboardInterrupt wherever the main thread is, so pytest ends the session in
-order, and its exit status is that of a process that SIGTERM ended. A SIGTERM that comes while the session ends breaks
-nothing off: what is being written becomes whole. Ctrl-C and SIGKILL still hurry.
+By default a process ends at once at SIGTERM, which time limits and cancelled jobs send: no figure is saved and no table
+printed. Here it raises KeyboardInterrupt wherever the main thread is, so pytest ends the session in order, with the
+exit status of a process that SIGTERM ended. A SIGTERM that comes while the session ends breaks nothing off.
 """
 
 from __future__ import annotations

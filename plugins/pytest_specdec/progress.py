@@ -1,12 +1,8 @@
 """What a session is about to do, and what is being done, in plain lines, so that slow machines are not silent.
 
-Before the first engine is loaded: gates, engines, and how long. That is what the same gates took in the latest saved
-runs on this machine, with the engines' loading; where one has never run here, that is said instead.
-
-What is being done is said when it begins, and again while it lasts. A thread looks twice a second whether the last line
-has grown old, and then says what is being done and for how long by now. It runs only while something is being done.
-Beside what the clock times it is negligible: it compares two numbers, and every few seconds writes a line of words that
-were made outside the clock; nothing else is printed there.
+Before the first engine is loaded: gates, engines, and how long they took in the latest saved runs on this machine.
+What is being done is said when it begins, and again while it lasts: a thread looks twice a second whether the last line
+has grown old. Nothing else is printed while the clock runs, and the words are made outside of it.
 """
 
 from __future__ import annotations
