@@ -208,17 +208,21 @@ class Circuit:
             signs = self._signs(codes(recipe, stream.memory, number))
             table[: recipe.vocab, stream.code(number)] = signs * unscaled
 
+    def _pointing(self, layer: int) -> Iterator[tuple[int, int, int]]:
+        """Query heads, their KV heads, and how far back each looks."""
+        yield from ((reader.head, self._kv_head(reader), reader.distance) for reader in self.stream.readers[layer])
+
     def _engrave_queries(self, weight: torch.Tensor, layer: int) -> None:
-        for reader in self.stream.readers[layer]:
-            self._from_constant(weight, reader.head, self._turn_back(reader.distance), layer)
+        for head, _, distance in self._pointing(layer):
+            self._from_constant(weight, head, distance, layer)
 
     def _engrave_keys(self, weight: torch.Tensor, layer: int) -> None:
-        for reader in self.stream.readers[layer]:
-            self._from_constant(weight, self._kv_head(reader), self._turn_back(0), layer)
+        for _, head, _ in self._pointing(layer):
+            self._from_constant(weight, head, 0, layer)
 
-    def _from_constant(self, weight: torch.Tensor, head: int, vector: torch.Tensor, layer: int) -> None:
+    def _from_constant(self, weight: torch.Tensor, head: int, distance: int, layer: int) -> None:
         """Let a head's projection be the same vector for every token."""
-        rows = self._rows(head)
+        rows, vector = self._rows(head), turn_back(self.stream.recipe.shape, distance).to(self.device)
         weight[rows] = 0
         weight[rows, self.stream.constant] = vector * (self.stream.norm_before_attention(layer) / self.stream.mark)
 
@@ -280,9 +284,6 @@ class Circuit:
 
     def _kv_head(self, reader: Reader) -> int:
         return kv_head(self.stream.recipe.shape, reader.head)
-
-    def _turn_back(self, distance: int) -> torch.Tensor:
-        return turn_back(self.stream.recipe.shape, distance).to(self.device)
 
 
 def turn_back(shape: Shape, distance: int) -> torch.Tensor:
@@ -374,15 +375,10 @@ class Eagle3Circuit(Circuit):
         weight[self.stream.constant] = self.stream.last_norm()
         weight[self._last_code] = 1
 
-    def _engrave_queries(self, weight: torch.Tensor, layer: int) -> None:
-        super()._engrave_queries(weight, layer)
-        for head in (self._near.head, *(head for head, _ in self._slices())):
-            self._from_constant(weight, head, self._turn_back(0), layer)
-
-    def _engrave_keys(self, weight: torch.Tensor, layer: int) -> None:
-        super()._engrave_keys(weight, layer)
-        for head, _ in self._slices():
-            self._from_constant(weight, head, self._turn_back(0), layer)
+    def _pointing(self, layer: int) -> Iterator[tuple[int, int, int]]:
+        for head, keys, distance in super()._pointing(layer):
+            yield head, keys, 0 if head == self._near.head else distance
+        yield from ((head, head, 0) for head, _ in self._slices())
 
     def _engrave_values(self, weight: torch.Tensor, layer: int) -> None:
         super()._engrave_values(weight, layer)
