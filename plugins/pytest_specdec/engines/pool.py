@@ -76,13 +76,21 @@ def _as_asked(engine: Engine) -> Engine:
     if (method_named(method).name, gamma) == (spec.method, spec.gamma):
         return engine
     engine.close()
-    wrong = (
-        f"the method {spec.method} was asked for, and the engine drafts by {method}: name that "
-        f"method, or a draft whose path and config.json do not tell the engine so; here it is {spec.draft}"
-        if method_named(method).name != spec.method
-        else f"γ = {spec.gamma} was asked for, and the engine drafts {gamma} tokens a step by "
-        f"{method}: name that γ, or take out what sets it, in speculative_options for example"
-    )
+    if not spec.speculates:
+        wrong = (
+            f"the baseline would speculate, by {method!r}: take speculation out of its options or checkpoint, and say "
+        )
+        wrong += "method, draft and gamma instead"
+    elif method_named(method).name != spec.method:
+        wrong = (
+            f"the method {spec.method} was asked for, and the engine drafts by {method}: name that method, or a draft "
+        )
+        wrong += f"whose path and config.json do not tell the engine so; here it is {spec.draft}"
+    else:
+        wrong = (
+            f"γ = {spec.gamma} was asked for, and the engine drafts {gamma} tokens a step by {method}: name that γ, or "
+        )
+        wrong += "take out what sets it, in speculative_options for example"
     raise EngineError(f"{spec.label}: {wrong}")
 
 

@@ -192,7 +192,6 @@ class VllmBackend:
         self._llm = llm
         self._engine = llm.llm_engine
         self._speculates = config["method"] != "none"
-        self._refuse_drafting_baseline()
         self._target = config["target"]
         self._adapter_path = config.get("options", {}).get(ADAPTER)
         self._adapter = self._load_adapter(self._adapter_path)
@@ -238,14 +237,6 @@ class VllmBackend:
             "details": self._details(),
             "configuration": self._configuration(),
         }
-
-    def _refuse_drafting_baseline(self) -> None:
-        drafting = getattr(getattr(self._engine, "vllm_config", None), "speculative_config", None)
-        if drafting is not None and not self._speculates:
-            raise RuntimeError(
-                f"the baseline would speculate, by {drafting.method!r}: take speculation out of its options or "
-                "checkpoint, and say method, draft and gamma instead"
-            )
 
     def _configuration(self) -> dict[str, Any]:
         """Every plain setting of the resolved configuration, but those of speculation itself."""

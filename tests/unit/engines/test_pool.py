@@ -99,6 +99,7 @@ def test_an_engine_that_does_not_load_is_not_tried_again(pool: Pool) -> None:
 @pytest.mark.parametrize(
     ("method", "words"),
     [
+        ("none", "the baseline would speculate, by 'deepseek_mtp': take speculation out of its options"),
         ("mtp", "γ = 2 was asked for, and the engine drafts 4 tokens a step by deepseek_mtp"),
         ("draft_model", "the method draft_model was asked for, and the engine drafts by deepseek_mtp"),
     ],
@@ -113,7 +114,7 @@ def test_an_engine_that_drafts_otherwise_is_refused(method: str, words: str, his
         engine.description = replace(engine.description, details=told)
         return engine
 
-    drafted = replace(DRAFTED, method=method)
+    drafted = TARGET if method == "none" else replace(DRAFTED, method=method)
     with pytest.raises(EngineError, match=words):
         Pool(start).awake(drafted)
     assert history == [f"close {drafted.label}"]

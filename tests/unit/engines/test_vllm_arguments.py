@@ -106,13 +106,6 @@ def test_a_fault_of_vllms_own_process_is_no_refusal(monkeypatch: pytest.MonkeyPa
     assert told == ("error", f"Exception: {POINTER}")
 
 
-def test_a_baseline_that_would_speculate_does_not_load() -> None:
-    """Whatever brought it in, options or a checkpoint: the resolved configuration says so."""
-    configured = SimpleNamespace(vllm_config=SimpleNamespace(speculative_config=SimpleNamespace(method="ngram")))
-    with pytest.raises(RuntimeError, match="the baseline would speculate, by 'ngram'"):
-        vllm.VllmBackend(SimpleNamespace(llm_engine=configured), CONFIG)
-
-
 class Left(BaseException):
     """Stands for the end of the process."""
 
