@@ -1,17 +1,12 @@
 """Engraves memory into a checkpoint's tensors: readers into attention, products into the MLP, classes into the head.
 
-- The residual stream sets elements apart. From the end: a constant, the bits of the token's codes (±1), the bits of the
-  last layer's product, and, layer by layer, the bits of each reading and of the product up to there. Each is written
-  once and random weights write into none, so the norm is known beforehand, and is the same at every position that has
-  read all that it reads.
-- A reader's query and its KV head's key come from the constant alone. Rotary position embedding then makes the score
-  Σ cos(θ (distance − wanted)), over the faster frequencies, whose peak stands GAP above its neighbours.
-- The product of ±1 values is a zigzag of their sum. Each of its steps is the difference of two neurons, a ramp; they
-  are counted from the middle, so that sums stay small in bfloat16, and restore ±1 in every layer.
-- A row of the output head gathers the embeddings of all tokens that it may follow, solved so that each is met exactly,
-  and the bits of the class that emits it.
-
-Heads and neurons that memory leaves over stay random.
+How it works is told in docs/models.md. The residual stream sets elements apart, from the end: a constant, the bits of
+the token's codes (±1), the bits of the last layer's product, and, layer by layer, the bits of each reading and of the
+product up to there. Each is written once and random weights write into none, so the norm is known beforehand, and is
+the same at every position that has read all that it reads. Each step of a product's zigzag is the difference of two
+neurons, a ramp; they are counted from the middle, so that sums stay small in bfloat16. A row of the output head gathers
+the embeddings of all tokens that it may follow, solved so that each is met exactly, and the bits of the class that
+emits it. Heads and neurons that memory leaves over stay random.
 """
 
 from __future__ import annotations

@@ -1,14 +1,8 @@
 """Meters of energy: whose, ticker, watch, reading, sums over rounds; and the meter of counters, NVML's and RAPL's.
 
-A window shorter than two steps of its source has no figure; one shorter than a second, or than a hundred steps, a flag.
-
-A counter moves in steps (100 ms on a H200), so a reading is up to a step old: taken at a round's two edges it would
-miss the last step's load each time, a bias and not a noise. `CounterMeter` waits for a step before a round begins and
-for the next one after it has ended. What they span beyond the round is charged at idle power and taken off. If the
-device was not idle there, the error is at most that span at the mean power: `relative_error`.
-
-RAPL is read through Linux' powercap files, for each package; since CVE-2020-8694 they are readable by root only unless
-the administrator says otherwise.
+A counter moves in steps, so `CounterMeter` waits for one before a round begins and for the next one after it has ended;
+what they span beyond the round is charged at idle power and taken off (docs/energy.md). RAPL is read through Linux'
+powercap files, for each package; since CVE-2020-8694 they are readable by root only unless the administrator says so.
 """
 
 from __future__ import annotations
