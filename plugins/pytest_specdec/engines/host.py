@@ -122,7 +122,10 @@ class WorkerEngine:
         The group ends also where this is interrupted.
         """
         try:
-            self._ask_to_close()
+            if not self._busy:
+                with contextlib.suppress(Exception):
+                    self._channel.send(("close", ()))
+                    self._channel.receive(GRACE_SECONDS)
         finally:
             if self._group is None:  # interrupted before that was heard, which the worker says first
                 with contextlib.suppress(Exception):
@@ -131,12 +134,6 @@ class WorkerEngine:
             with contextlib.suppress(Exception):
                 self._gateways.terminate(timeout=GRACE_SECONDS)
         self._refuse_leak()
-
-    def _ask_to_close(self) -> None:
-        if not self._busy:
-            with contextlib.suppress(Exception):
-                self._channel.send(("close", ()))
-                self._channel.receive(GRACE_SECONDS)
 
     def _refuse_leak(self) -> None:
         """Raise EngineError if a process of the engine outlived SIGKILL: later engines would miss its memory."""

@@ -194,7 +194,7 @@ class VllmBackend:
         self._speculates = config["method"] != "none"
         self._target = config["target"]
         self._adapter_path = config.get("options", {}).get(ADAPTER)
-        self._adapter = self._load_adapter(self._adapter_path)
+        self._adapter = self._load_adapter() if self._adapter_path is not None else None
         self._requests: list[dict[str, Any]] = []
         self._kept: list[dict[str, Any]] | None = None
         self._concurrency = 1
@@ -206,13 +206,11 @@ class VllmBackend:
             _count_drafts(self._drafts)
         self._serial = 0
 
-    def _load_adapter(self, path: str | None) -> Any:
-        """What every request is sent with, decoded or rated; None without an adapter. A wrong one ends loading."""
-        if path is None:
-            return None
+    def _load_adapter(self) -> Any:
+        """What every request is sent with, decoded or rated. A wrong one ends loading."""
         from vllm.lora.request import LoRARequest
 
-        adapter = LoRARequest(ADAPTER, 1, path)
+        adapter = LoRARequest(ADAPTER, 1, self._adapter_path)
         self._engine.add_lora(adapter)
         return adapter
 

@@ -112,18 +112,13 @@ def _write_beside(recipe: Recipe, folder: Path, write: Callable[[Recipe, Path], 
         growing.chmod(0o755)  # a temporary folder and safetensors files are private, and a cache may be shared
         for file in growing.iterdir():
             file.chmod(0o644)
-        _rename(growing, folder)
+        try:
+            growing.rename(folder)
+        except OSError as error:
+            if not is_complete(folder):
+                raise ModelError(f"{folder} is in the way and is no complete model; remove it ({error})") from error
     finally:
         shutil.rmtree(growing, ignore_errors=True)
-
-
-def _rename(growing: Path, folder: Path) -> None:
-    try:
-        growing.rename(folder)
-    except OSError as error:
-        if is_complete(folder):
-            return
-        raise ModelError(f"{folder} is in the way and is no complete model; remove it ({error})") from error
 
 
 @contextmanager

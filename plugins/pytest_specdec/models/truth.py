@@ -127,8 +127,12 @@ def expected_counters(
     block is no longer than γ.
     """
     target, draft = pair
-    drafter = _require_constructed(draft)
-    _refuse_unfit(_require_constructed(target), drafter, gamma)
+    drafter, vocab = _require_constructed(draft), _require_constructed(target).vocab
+    if drafter.vocab < vocab:
+        raise ModelError(f"{drafter.name} has {drafter.vocab} tokens, fewer than the target's {vocab}")
+    if isinstance(drafter, DFlashRecipe) and gamma >= drafter.block:
+        at_most = f"fills in {drafter.block - 1} tokens at a time"
+        raise ModelError(f"{drafter.name} {at_most}: a γ of {gamma} is more, so name another")
     drafting = follower(drafter)
     steps: list[Step] = []
     for prompt, n in asked:
@@ -156,15 +160,6 @@ def reads_of(model: Recipe | str, prompt_tokens: int, output_tokens: int) -> Rea
         )
 
     return Reads(count(range(prompt_tokens)), count(range(prompt_tokens, last + 1)))
-
-
-def _refuse_unfit(target: Constructed, draft: Constructed, gamma: int) -> None:
-    if draft.vocab < target.vocab:
-        raise ModelError(f"{draft.name} has {draft.vocab} tokens, fewer than the target's {target.vocab}")
-    if isinstance(draft, DFlashRecipe) and gamma >= draft.block:
-        raise ModelError(
-            f"{draft.name} fills in {draft.block - 1} tokens at a time: a γ of {gamma} is more, so name another"
-        )
 
 
 def follower(recipe: Constructed) -> Next:

@@ -312,13 +312,21 @@ class Decoder:
 
     def rate(self, request: Request, output: Sequence[int], shape: str | None = None) -> tuple[Score, ...]:
         """Each token's gap to the argmax of the raw logits among permitted tokens, without noise or in this shape."""
-        both = self._both_logits(request, output, shape)
-        return tuple(self._score(token, *logits) for token, logits in zip(output, both, strict=True))
+        scores = []
+        for token, (raw, permitted) in zip(output, self._both_logits(request, output, shape), strict=True):
+            best, second = two_highest(permitted)
+            rated = raw[token] if token < len(raw) else PADDED_LOGIT
+            scores.append(Score(raw[best] - rated, raw[best], best, raw[best] - raw[second]))
+        return tuple(scores)
 
     def rank(self, request: Request, output: Sequence[int], most: int) -> tuple[Ranking, ...]:
         """The `most` highest raw logits at each token."""
-        raw = (logits for logits, _ in self._both_logits(request, output))
-        return tuple(_rank(token, logits, most) for token, logits in zip(output, raw, strict=True))
+        rankings = []
+        for token, (raw, _) in zip(output, self._both_logits(request, output), strict=True):
+            ids = sorted(range(len(raw)), key=raw.__getitem__, reverse=True)[:most]
+            place = ids.index(token) if token in ids else None
+            rankings.append(Ranking([raw[each] for each in ids], ids, place, most >= len(raw)))
+        return tuple(rankings)
 
     def _both_logits(
         self, request: Request, output: Sequence[int], shape: str | None = None
@@ -328,17 +336,6 @@ class Decoder:
             logits = self.model.logits((*request.prompt_ids, *output[:place]), shape)
             ends = self.stop_tokens(request) if place < request.min_tokens else ()
             yield logits, mask_tokens(list(logits), ends)
-
-    def _score(self, token: int, logits: Sequence[float], permitted: list[float]) -> Score:
-        best, second = two_highest(permitted)
-        rated = logits[token] if token < len(logits) else PADDED_LOGIT
-        return Score(logits[best] - rated, logits[best], best, logits[best] - logits[second])
-
-
-def _rank(token: int, logits: Sequence[float], most: int) -> Ranking:
-    ids = sorted(range(len(logits)), key=lambda each: -logits[each])[:most]
-    place = ids.index(token) if token in ids else None
-    return Ranking([logits[each] for each in ids], ids, place, most >= len(logits))
 
 
 def text_of(tokens: Sequence[int]) -> str:
