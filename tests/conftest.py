@@ -1,8 +1,7 @@
 """What the suite and the tests of real engines share: scenarios whose prompts walk a constructed pair's own cycle.
 
 What tests start prints without colours, whatever the terminal or tox says of them. vLLM looks up n-grams in one numba
-thread, but numba starts as many as there are cores, and they wait for one another: beside one busy core of two SmolLM2
-decodes 4 tokens/s by lookup with two and 87 with one.
+thread, but numba starts as many as there are cores, and they wait for one another where a core is busy.
 """
 
 from __future__ import annotations

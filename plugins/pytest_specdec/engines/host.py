@@ -77,7 +77,7 @@ class WorkerEngine:
 
     def prepare(self, workload: Workload) -> None:
         requests = [request.wire() for request in workload.requests]
-        how = workload.concurrency, workload.keeps_prefix_cache, list(workload.arrivals_s)
+        how = workload.concurrency, workload.finds_prefix_cache, list(workload.arrivals_s)
         self._call("prepare", requests, *how)
 
     def run(self) -> None:

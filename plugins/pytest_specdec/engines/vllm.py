@@ -196,7 +196,6 @@ class VllmBackend:
         self._adapter_path = config.get("options", {}).get(ADAPTER)
         self._adapter = self._load_adapter() if self._adapter_path is not None else None
         self._requests: list[dict[str, Any]] = []
-        self._kept: list[dict[str, Any]] | None = None
         self._concurrency = 1
         self._answers: list[_Answer] = []
         self._seconds = 0.0
@@ -355,14 +354,12 @@ class VllmBackend:
     ) -> None:
         """Take the requests, and let vLLM check their sampling parameters, before the clock runs.
 
-        Unless `keeps_prefix_cache`, prompts and answers of earlier runs are forgotten; with it those of other gates
-        are, so that a gate's first round finds nothing. `arrivals_s`: when each is due, in seconds after the run
-        begins, never falling; empty for no moment at all.
+        Unless `keeps_prefix_cache`, prompts and answers of earlier runs are forgotten. `arrivals_s`: when each is due,
+        in seconds after the run begins, never falling; empty for no moment at all.
         """
-        if not keeps_prefix_cache or requests != self._kept:
+        if not keeps_prefix_cache:
             self._llm.reset_prefix_cache()
             self._forget_answers()
-        self._kept = requests if keeps_prefix_cache else None
         self._requests, self._concurrency = requests, concurrency
         due: Sequence[float | None] = arrivals_s or [None] * len(requests)
         self._answers = [_Answer(request, _sampling(request), at) for request, at in zip(requests, due, strict=True)]

@@ -2,8 +2,10 @@
 
 By the model (Leviathan et al. 2023, arXiv 2211.17192, section 3) a step of γ drafts gives (1-α^(γ+1))/(1-α) tokens on
 average and costs c·γ + 1 steps of the target. c cannot be read off one arm; a sweep over γ tells drafting and verifying
-apart, a line through the median chunk gaps. Arms that differ in anything but speculation have no speed-up. Where
-speculation stops to pay, a straight line joins the logarithms of gain and concurrency between two measured values.
+apart, by a line through what a step costs on the whole: the rounds' seconds over their steps. A median step would leave
+out those that read a prompt among decoding requests, those that no CUDA graph covers, and places that stand empty.
+Arms that differ in anything but speculation have no speed-up. Where speculation stops to pay, a straight line joins the
+logarithms of gain and concurrency between two measured values.
 """
 
 from __future__ import annotations
@@ -298,7 +300,7 @@ def _by_energy(alpha: float, step: float | None, steps: Sequence[tuple[int, floa
 
 
 def explain_in_hindsight(records: Sequence[Record]) -> list[Record]:
-    """The same records; what one could not yet predict, when it was the first γ of a sweep, the later ones tell.
+    """The same records; what one could not yet predict, when it was the first γ of a sweep, all γ of it tell.
 
     `records`: those of a session. Records of one sweep differ in γ alone; target-only's is among them or not.
     """
@@ -314,7 +316,7 @@ def _in_hindsight(record: Record, sweep: Sequence[Record], records: Sequence[Rec
     times = StepCost.fit([(gamma, change.step_time) for gamma, change in changes if change is not None])
     model, gamma, gone = record.speedup.model, record.asked.gamma or 0, record.speedup.ratio.value is None
     alpha = model.acceptance_per_token.value
-    if gone or times is None or model.predicted.reason != ONE_GAMMA:
+    if gone or times is None:
         return record
     if not times.sound or alpha is None:
         told = replace(missing(ModelPart, NOISY_FIT), **{name: getattr(model, name) for name in OF_ONE_GAMMA})

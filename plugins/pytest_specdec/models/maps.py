@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from pytest_specdec.errors import ModelError
 from pytest_specdec.models.memory import Memory
 from pytest_specdec.models.recipe import (
     SPECIAL_IDS,
@@ -34,7 +35,9 @@ def cycle(recipe: ConstructedRecipe) -> tuple[int, ...]:
 
 def next_map(recipe: Constructed) -> list[int]:
     """For every id below `vocab`, the id with which this model continues: π for a target, its own map for a drafter."""
-    (only,) = following(recipe)  # a pair with memory has several
+    only, *others = following(recipe)
+    if others:
+        raise ModelError(f"{recipe.name} has memory: no single map leads from token to token; ask for `following`")
     return list(only)
 
 

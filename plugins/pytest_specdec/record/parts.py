@@ -465,7 +465,7 @@ class EnergyPart(Part):
         Figure[float], "J/token", "of prefill alone, over the tokens of the prompts; where phases do not overlap"
     ] = NOTHING
     decode_joules_per_output_token: Annotated[
-        Figure[float], "J/token", "of decode alone, over the tokens that came after each request's first"
+        Figure[float], "J/token", "of decode alone, over the tokens that came once every request had its first"
     ] = NOTHING
     over_target: Annotated[
         Figure[float], "`joules_per_token` over `target_alone.joules_per_token`; below 1 saves energy"

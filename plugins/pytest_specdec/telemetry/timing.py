@@ -92,6 +92,7 @@ class Timed:
         self._runs: list[Run] = []
         self._seconds: list[float] = []
         self._energy = NO_ENERGY
+        self._first = True
         self.waking_s = 0.0
         self.told = ""
 
@@ -110,6 +111,11 @@ class Timed:
         """How many there are."""
         return len(self._runs)
 
+    def next_pass(self) -> Workload:
+        """What the engine is to prepare: the first time the pass with which the gate begins."""
+        first, self._first = self._first, False
+        return replace(self.workload, begins=first)
+
     def rouse(self) -> None:
         """Wake the engine if it sleeps; the first pass after that is not timed."""
         start = self._clock()
@@ -122,7 +128,7 @@ class Timed:
         self.rouse()
         rate = self.so_far.tokens_per_second
         self.told = f"round {self.count + 1}" + (f", {rate:.1f} tokens/s" if rate is not None else "")
-        self.engine.prepare(self.workload)
+        self.engine.prepare(self.next_pass())
         self.meter.begin_round()
 
     def end(self) -> None:
@@ -151,7 +157,7 @@ class Timed:
         while len(took) < plan.warmup or _unsteady(took, plan):
             self.told = f"warm-up round {len(took) + 1}"
             with self.spent.on(WARM_UP):
-                self.engine.prepare(self.workload)
+                self.engine.prepare(self.next_pass())
                 start = self._clock()
                 self.engine.run()
                 took.append(self._clock() - start)
@@ -230,7 +236,7 @@ def time_rounds(timed: Timed, plan: Plan, beside: Timed | None = None, benchmark
     by the clock of `timed`, which is to be pytest-benchmark's own.
     """
     if benchmark is not None and benchmark.disabled:
-        *before, last = [one_pass(timed.engine, timed.workload) for _ in range(plan.warmup + 1)]
+        *before, last = [one_pass(timed.engine, timed.next_pass()) for _ in range(plan.warmup + 1)]
         return Rounds((last,), (), warmup=Warmup(tuple(before)))
     warmup, turns = timed.warm_up(plan), Turns(timed, beside)
     with timed.metering(), beside.metering() if beside is not None else nullcontext():

@@ -156,14 +156,24 @@ def refuse_by(**checks: Callable[[Any, ValidationInfo], Iterator[str]]) -> Any:
 
 def all_mistakes(error: ValidationError, model: type[BaseModel], file: TomlFile) -> ConfigurationError:
     """One error with a line for each mistake that pydantic found, in the order of the file."""
-    found = list(dict.fromkeys(_mistakes(error, model)))
-    first = found[:_MOST_TOLD]  # to find lines takes time
+    found = set(_mistakes(error, model))
+    first = list(_cut_lists(found))
     lines = file.lines(place for place, _ in first)
-    told = sorted(first, key=lambda each: (lines[each[0]], each[1]))
+    told = sorted(first, key=lambda each: (lines[each[0]], each[1]))[:_MOST_TOLD]
     sentences = [f"{file.where(place, lines[place])}: {sentence}" for place, sentence in told]
     if len(found) > _MOST_TOLD:
         sentences.append(f"{file.path}: and {len(found) - _MOST_TOLD} more mistakes")
     return ConfigurationError("\n".join(sentences))
+
+
+def _cut_lists(found: Iterable[tuple[Place, str]]) -> Iterator[tuple[Place, str]]:
+    """Of each list no more mistakes than are told: its items stand in their order, and finding lines takes time."""
+    lists: dict[Place, list[tuple[Place, str]]] = {}
+    for place, sentence in found:
+        depth = next((depth for depth, part in enumerate(place) if isinstance(part, int)), len(place))
+        lists.setdefault(place[:depth], []).append((place, sentence))
+    for whole, items in lists.items():
+        yield from sorted(items, key=lambda each: each[0][len(whole) : len(whole) + 1])[:_MOST_TOLD]
 
 
 def _mistakes(error: ValidationError, model: type[BaseModel]) -> Iterator[tuple[Place, str]]:

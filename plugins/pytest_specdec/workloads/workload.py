@@ -61,7 +61,8 @@ class Workload:
 
     `arrivals_s`: for each request the moment at which it is due, in seconds after the run began, never falling; empty
     where each is due as soon as a place is free. `keeps_prefix_cache`: whether the engine's prefix cache outlives a
-    run; else each run begins with an empty one. `skipped_rows`: malformed rows of its source that were passed over on
+    run; else each run begins with an empty one. `begins`: whether this is the first pass of a gate, which in a worker's
+    engine finds nothing of another's. `skipped_rows`: malformed rows of its source that were passed over on
     request. `notes`: what a reader of its record should know of how it was read, in sentences. `categories`: for each
     request what kind of question it is, as its source says; empty where that says nothing.
     """
@@ -71,9 +72,15 @@ class Workload:
     concurrency: int
     arrivals_s: tuple[float, ...] = ()
     keeps_prefix_cache: bool = False
+    begins: bool = False
     skipped_rows: int = 0
     notes: tuple[str, ...] = ()
     categories: tuple[str | None, ...] = ()
+
+    @property
+    def finds_prefix_cache(self) -> bool:
+        """Whether this pass may find what an earlier one has left."""
+        return self.keeps_prefix_cache and not self.begins
 
     @cached_property
     def digest(self) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pytest_specdec.engines.fake import FakeEngine, clock
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.generation import Generation, Run
 from pytest_specdec.metrics.base import (
@@ -402,3 +403,14 @@ def test_each_second_counts_once_for_the_innermost_block() -> None:
     assert told.rating_s.value is None
     spent.begin()
     assert spent.part.decode_s == Figure(None, "nothing was decoded")
+
+
+@pytest.mark.parametrize("warmup", [0, 1])
+def test_a_gate_that_keeps_the_prefix_cache_finds_nothing_of_anothers(warmup: int) -> None:
+    """Of two gates with the same requests on one engine, each begins empty and finds its own first pass again."""
+    engine = FakeEngine(EngineSpec(backend="fake", target="t"))
+    kept = Workload("kept", (Request(tuple(range(3, 43)), max_tokens=4),), 1, keeps_prefix_cache=True)
+    for _ in range(2):
+        rounds = time_rounds(Timed(engine, kept, clock), Plan(2 - warmup, warmup))
+        found = [answer.cached_tokens for run in rounds.judged for answer in run.generations]
+        assert found == [0, 32]

@@ -93,6 +93,15 @@ def test_what_a_step_costs_is_its_mean_over_the_rounds() -> None:
     assert (part.model.draft_cost_ratio, part.model.verify_cost_ratio) == (Figure(0.5), Figure(1.0))
 
 
+def test_the_residual_is_over_the_measured_cost_of_verifying() -> None:
+    """Steps of 2.5 and 3.5 target steps: verifying costs 1.5 of them, and not the paper's one."""
+    part = speedup_part(arm(8, gamma=4, seconds=28.0), arm(8, seconds=8.0), [arm(8, gamma=2, seconds=20.0)])
+    ratio, model = part.ratio.value, part.model
+    assert model.verify_cost_ratio == Figure(1.5)
+    assert model.residual.value == pytest.approx(ratio - model.predicted_with_verify_cost.value)
+    assert model.residual.value != pytest.approx(ratio - model.predicted.value)
+
+
 def test_the_fake_engine_tells_when_each_request_began() -> None:
     """One after another: the second waits for the first, and that is no part of its first token's time."""
     part = latency_part(fake(0).rounds)

@@ -196,7 +196,7 @@ def test_a_memory_that_cannot_be_had_is_named_with_the_remedy(reference, said):
 
 
 def test_no_single_map_is_made_up():
-    with pytest.raises(ValueError, match="too many values"):
+    with pytest.raises(ModelError, match="tiny-target has memory: no single map"):
         next_map(parse(TINY))
 
 

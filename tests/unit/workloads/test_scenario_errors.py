@@ -330,6 +330,14 @@ def test_a_flood_of_mistakes_is_cut() -> None:
     assert lines[-1] == "x.toml: and 5 more mistakes"
 
 
+def test_a_faulty_list_hides_no_mistake_above_it() -> None:
+    """They are told in the order of the file, whatever is looked at first."""
+    text = 'maxtokens = 8\nmax_tokens = "x"\nsource = { format = "text", prompts = [\n' + "1,\n" * 25 + "] }"
+    lines = error_of(text).splitlines()
+    assert [line.partition(": ")[0] for line in lines[:3]] == ["x.toml:1", "x.toml:2", "x.toml:4"]
+    assert lines[-1] == "x.toml: and 7 more mistakes"
+
+
 def test_a_flood_of_mistakes_is_told_by_few_looks_at_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """To find lines the beginning of the file is parsed for all that are told together, the whole of it once."""
     text = 'max_tokens = 8\nsource = { format = "text", prompts = [\n' + "1,\n" * 2000 + "] }"

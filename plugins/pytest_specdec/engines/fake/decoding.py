@@ -125,7 +125,7 @@ class Decoder:
     def take(self, workload: Workload) -> None:
         """Take the requests, or refuse them; without a seed, each pass has random numbers of its own."""
         self._passes += 1
-        self._cache = self._cache if workload.keeps_prefix_cache else set()
+        self._cache = self._cache if workload.finds_prefix_cache else set()
 
     def cached(self, prompt: tuple[int, ...]) -> int:
         """How many tokens of the prompt are in whole blocks of the prefix cache; the last one never is."""
