@@ -393,8 +393,9 @@ class TransformersBackend:
     def describe(self) -> dict[str, Any]:
         """Vocabulary (ids), context (tokens), device, versions, and details under the engine's own names."""
         on_gpu = self._device.startswith("cuda")
+        sizes = [vocabulary_of(self._target), *([] if self._tokenizer is None else [len(self._tokenizer)])]
         return {
-            "vocabulary": len(self._tokenizer) if self._tokenizer is not None else vocabulary_of(self._target),
+            "vocabulary": min(sizes),
             "context": self._context,
             "device": torch.cuda.get_device_name(self._device) if on_gpu else self._device,
             "parks": on_gpu,
@@ -503,6 +504,13 @@ class TransformersBackend:
         return Planned(arguments, prompt_ids, request["max_tokens"], frozenset(stop_ids), stop, seed)
 
     def _check(self, index: int, request: Mapping[str, Any]) -> None:
+        """What the gate, which knows the target's limits, has not seen to: the drafter's context among it."""
+        prompt, most = len(request["prompt_ids"]), request["max_tokens"]
+        if prompt + most > self._context:
+            raise ValueError(
+                f"request {index}: {prompt} prompt + {most} output tokens exceed the context of {self._context}; "
+                "shorten either"
+            )
         for field in (each for each in request["sampling"] if each in OF_OTHERS):
             raise ValueError(f"request {index}, sampling: Transformers has no {field!r}")
         check_fields(f"request {index}, sampling", set(request["sampling"]) - {"seed"})

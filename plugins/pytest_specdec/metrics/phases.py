@@ -52,7 +52,7 @@ class Wave:
             sent=min(answer.started_s or 0.0 for answer in answers),
             prefilled=prefilled,
             ended=max(answer.chunks[-1].at_s for answer in answers),
-            prompt_tokens=sum(len(answer.prompt_ids) for answer in answers),
+            prompt_tokens=sum(len(answer.prompt_ids) - (answer.cached_tokens or 0) for answer in answers),
             meanwhile=sum(chunk.tokens for chunk in chunks if chunk.at_s <= prefilled),
             later=sum(chunk.tokens for chunk in chunks if chunk.at_s > prefilled),
         )

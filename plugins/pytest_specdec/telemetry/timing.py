@@ -92,7 +92,7 @@ class Timed:
         self._runs: list[Run] = []
         self._seconds: list[float] = []
         self._energy = NO_ENERGY
-        self._first = True
+        self.begins = False
         self.waking_s = 0.0
         self.told = ""
 
@@ -112,9 +112,9 @@ class Timed:
         return len(self._runs)
 
     def next_pass(self) -> Workload:
-        """What the engine is to prepare: the first time the pass with which the gate begins."""
-        first, self._first = self._first, False
-        return replace(self.workload, begins=first)
+        """What the engine is to prepare; once after `begins` was set it is the pass with which a gate begins."""
+        begins, self.begins = self.begins, False
+        return replace(self.workload, begins=begins)
 
     def rouse(self) -> None:
         """Wake the engine if it sleeps; the first pass after that is not timed."""
@@ -233,8 +233,10 @@ def time_rounds(timed: Timed, plan: Plan, beside: Timed | None = None, benchmark
     """Let pytest-benchmark time the rounds after untimed ones. One untimed round if it is disabled.
 
     `beside`: the engine that takes turns with this one. Rounds past the fewest, and all without `benchmark`, are timed
-    by the clock of `timed`, which is to be pytest-benchmark's own.
+    by the clock of `timed`, which is to be pytest-benchmark's own. Only `timed` begins with an empty prefix cache: the
+    other has no untimed round in which to fill it anew.
     """
+    timed.begins = True
     if benchmark is not None and benchmark.disabled:
         *before, last = [one_pass(timed.engine, timed.next_pass()) for _ in range(plan.warmup + 1)]
         return Rounds((last,), (), warmup=Warmup(tuple(before)))

@@ -119,7 +119,7 @@ class Limits:
 
     def unknown_ids(self, ids: Sequence[int]) -> str | None:
         """The ids that lie outside of the vocabulary, in words; None where all lie inside."""
-        strange = sorted({token for token in ids if token >= self.vocabulary})
+        strange = sorted({token for token in ids if not 0 <= token < self.vocabulary})
         if not strange:
             return None
         shown = ", ".join(map(str, strange[:5])) + (", …" if len(strange) > 5 else "")

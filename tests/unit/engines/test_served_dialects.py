@@ -264,11 +264,12 @@ vllm:spec_decode_num_accepted_tokens_per_pos_total{position="0",engine="0"} 8.0
 
 
 def test_counters_of_a_release_that_calls_them_without_total_are_found() -> None:
-    """With their type told or not."""
+    """With their type told or not, and not beside the name with it."""
     page = "llamacpp:spec_decode_num_drafts 4\nllamacpp:spec_decode_num_draft_tokens 12\n"
     typed = f"# TYPE llamacpp:spec_decode_num_drafts counter\n{page}"
-    counted = [read_counters(each, DIALECTS["llamacpp"].counters) for each in (page, typed)]
-    assert [(each["drafts"], each["draft_tokens"]) for each in counted] == [(4, 12), (4, 12)]
+    both = f"{page}llamacpp:spec_decode_num_drafts_total 5\n"
+    counted = [read_counters(each, DIALECTS["llamacpp"].counters) for each in (page, typed, both)]
+    assert [(each["drafts"], each["draft_tokens"]) for each in counted] == [(4, 12), (4, 12), (5, 12)]
 
 
 @pytest.mark.parametrize("page", ["other_total 3", "<html>not here</html>", "vllm:spec_decode_num_drafts_total NaN"])

@@ -502,6 +502,7 @@ class TestRefusal:
     @pytest.mark.parametrize(
         ("fields", "message"),
         [
+            ({"max_tokens": CONTEXT}, r"request 1: 4 prompt \+ 128 output tokens exceed the context of 128"),
             ({"sampling": {"frequency_penalty": 1.0}}, "request 1, sampling: Transformers has no 'frequency_penalty'"),
             ({"sampling": {"max_new_tokens": 4}}, "request 1, sampling: 'max_new_tokens' follows from max_tokens"),
             ({"stop": ["end"]}, "request 1: stop text needs a tokenizer"),

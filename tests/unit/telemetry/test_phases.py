@@ -15,9 +15,9 @@ from pytest_specdec.metrics.base import base_of, target_alone_part
 from pytest_specdec.metrics.phases import NO_LATER_TOKEN, NO_TRACE, OVERLAP, with_phases
 from pytest_specdec.metrics.rounds import Plan
 from pytest_specdec.metrics.speed import NO_START, NO_TIMES
-from pytest_specdec.record import Figure
+from pytest_specdec.record import Figure, to_json
 from pytest_specdec.record.parts import EnergyPart
-from pytest_specdec.telemetry.energy import Instruments, local_meter
+from pytest_specdec.telemetry.energy import Instruments, RemoteMeter, local_meter
 from pytest_specdec.telemetry.meter import Meter, NoMeter, Subject
 from pytest_specdec.telemetry.nvml import INSTANT
 from pytest_specdec.telemetry.timing import Timed, time_rounds
@@ -226,3 +226,22 @@ def test_the_target_s_stand_beside() -> None:
     assert told.prefill_joules_per_prompt_token.value == 0.1
     assert told.decode_joules_per_output_token.value == 2.0
     assert energy.phases_in_words == ("0.1 a prompt token in prefill", "2 an output token in decode")
+
+
+def test_a_trace_of_another_host_comes_by_way_of_json() -> None:
+    """Its points are lists then; the figures are the same."""
+    remote = object.__new__(RemoteMeter)
+    remote._call = lambda name: to_json([TRACE])  # type: ignore[method-assign,assignment]
+    energy, runs = EnergyPart(joules=Figure(TRACE[0][-1][1])), [Run((answer(0.0, 1.0, 1.5, 2.0),), None, 2.0)]
+    assert both(with_phases(energy, runs, remote.traces())) == both(with_phases(energy, runs, [TRACE]))
+    assert with_phases(energy, runs, [TRACE]).prefill_joules_per_prompt_token.value == pytest.approx(0.7)
+
+
+def test_what_the_prefix_cache_held_was_not_prefilled() -> None:
+    """A tenth of the prompt was; its tokens cost ten times as much as if all had been."""
+    energy, found = EnergyPart(joules=Figure(1.0)), replace(answer(0.0, 1.0, 1.5, 2.0), cached_tokens=PROMPT * 9 // 10)
+    told = with_phases(energy, [Run((found,), None, 2.0)], [TRACE])
+    assert told.prefill_joules_per_prompt_token.value == pytest.approx(7.0)
+
+
+TRACE = [[(0.1 * step, 70.0 * min(step, 10) + 30.0 * max(step - 10, 0)) for step in range(21)]]

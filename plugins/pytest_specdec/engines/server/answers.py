@@ -121,9 +121,11 @@ class Answer:
             self._done = True
             return
         try:
-            value = dict(json.loads(event.data))
-        except (TypeError, ValueError):
-            self._fault(f"an event that is not JSON: {event.data[:SHOWN]}")
+            value = json.loads(event.data)
+        except ValueError:
+            value = None
+        if not isinstance(value, dict):
+            self._fault(f"an event that is no JSON object: {event.data[:SHOWN]}")
             return
         if event.name == "error" or "error" in value:
             self._fault(f"the server broke off: {_message(event.data.encode())}")
@@ -328,4 +330,6 @@ def _samples(page: str) -> list[Sample]:
 
 
 def _find(samples: Iterable[Sample], name: str) -> list[Sample]:
-    return [sample for sample in samples if name and sample.name in (name, name.removesuffix("_total"))]
+    """Those of this name, or where there are none those of the name that it had before OpenMetrics."""
+    found = [[sample for sample in samples if sample.name == each] for each in (name, name.removesuffix("_total"))]
+    return next(filter(None, found), []) if name else []
