@@ -49,7 +49,7 @@ def test_list_shows_presets_and_parameters(capsys):
         "vocab 151936",
         "margin: a number in [0.0001, 1)",
         "draft with memory  llama: 1 layers of 192",
-        "memory: a whole number ≥ 6",
+        "memory: a whole number in 6..100000",
     ):
         assert expected in shown
 
