@@ -73,6 +73,10 @@ pytestmark = pytest.mark.specdec(target="t", draft="d", scenario="scenarios/shor
 """
 
 
+# What makes checkpoints has torch, and is a process of its own.
+OF_OTHER_PROCESSES = ("__main__", "models.checkpoint", "models.circuit")
+
+
 class Forks:
     """A process that runs pytest in forks of itself."""
 
@@ -193,7 +197,7 @@ def _prepared() -> Iterator[None]:
 def _needed_by_runs() -> list[str]:
     ours = [module.name for module in pkgutil.walk_packages(pytest_specdec.__path__, "pytest_specdec.")]
     pytests = [f"_pytest.{name}" for name in default_plugins]
-    return [*pytests, *USED_BY_EVERY_RUN, *(name for name in ours if not name.endswith("__main__"))]
+    return [*pytests, *USED_BY_EVERY_RUN, *(name for name in ours if not name.endswith(OF_OTHER_PROCESSES))]
 
 
 @pytest.fixture(scope="session")
