@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.plugin.conftest import Project
 from tests.plugin.gates import SPECULATIVE, gate, own_engine
 
@@ -54,39 +55,30 @@ def test_it_is_judged_like_the_others(project: Project) -> None:
     project.run("--specdec-engine=mine").assert_outcomes(failed=1)
 
 
-def test_an_engine_that_takes_fewer_requests_than_are_asked_for_is_warned_of(project: Project) -> None:
-    """The others wait in it: of two at once where it takes one, and not of one."""
-    takes_one = """
+@pytest.mark.parametrize(
+    ("limit", "told"),
+    [
+        (
+            "most_requests=1",
+            "2 requests were to be under way at once, and the engine takes 1: the figures are of 1; raise its limit "
+            "(max_num_seqs in vLLM) for both arms, or lower concurrency",
+        ),
+        (
+            "cuda_graph_tokens=4",
+            "a step of 2 requests has up to 8 tokens, and the engine's CUDA graphs end at 4: larger steps launch each "
+            "kernel by itself; raise compilation_config.max_cudagraph_capture_size (vLLM) for both arms",
+        ),
+    ],
+)
+def test_what_is_beyond_an_engines_limits_is_warned_of(project: Project, limit: str, told: str) -> None:
+    """Two requests at once, each with γ + 1 = 4 tokens in a step, and not one."""
+    limited = f"""
         def __init__(self, spec):
             super().__init__(spec)
-            details = {**self.description.details, "most_requests": 1}
-            self.description = replace(self.description, details=details)
+            self.description = replace(self.description, details=dict(self.description.details, {limit}))
     """
-    project.conftest(own_engine(takes_one))
+    project.conftest(own_engine(limited))
     project.scenario('source = { format = "random", length = 4 }\ncount = 2\nmax_tokens = 8\nconcurrency = [1, 2]\n')
     project.tests(SPECULATIVE)
     one, two = project.records("--specdec-engine=mine").values()
-    assert not [each for each in one.warnings if "at once" in each]
-    assert [each for each in two.warnings if "at once" in each] == [
-        "2 requests were to be under way at once, and the engine takes 1: the figures are of 1; raise its limit "
-        "(max_num_seqs in vLLM) for both arms, or lower concurrency"
-    ]
-
-
-def test_steps_larger_than_the_engines_cuda_graphs_are_warned_of(project: Project) -> None:
-    """Two requests of γ + 1 = 4 tokens where graphs end at 4; not one request, and not the target's two of one."""
-    ends_at_four = """
-        def __init__(self, spec):
-            super().__init__(spec)
-            details = {**self.description.details, "cuda_graph_tokens": 4}
-            self.description = replace(self.description, details=details)
-    """
-    project.conftest(own_engine(ends_at_four))
-    project.scenario('source = { format = "random", length = 4 }\ncount = 2\nmax_tokens = 8\nconcurrency = [1, 2]\n')
-    project.tests(SPECULATIVE)
-    one, two = project.records("--specdec-engine=mine").values()
-    assert not [each for each in one.warnings if "graphs" in each]
-    assert [each for each in two.warnings if "graphs" in each] == [
-        "a step of 2 requests has up to 8 tokens, and the engine's CUDA graphs end at 4: larger steps launch each "
-        "kernel by itself; raise compilation_config.max_cudagraph_capture_size (vLLM) for both arms"
-    ]
+    assert (told in one.warnings, two.warnings.count(told)) == (False, 1)
