@@ -27,6 +27,7 @@ MOST_MIXED = 0.05
 OVERLAP = "prefill and decode of different requests overlap: ask all at once, or one after another"
 NO_TRACE = "the meter does not tell how energy grew within each round"
 NO_LATER_TOKEN = "no token came after a first one"
+ALL_CACHED = "the prefix cache held all prompts"
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,8 @@ def with_phases(energy: EnergyPart, runs: Sequence[Run], traces: Sequence[Trace]
     prompt_tokens, later = sum(wave.prompt_tokens for wave in told), sum(wave.later for wave in told)
     return replace(
         energy,
-        prefill_joules_per_prompt_token=_per_token(prefill, prompt_tokens, why, step_s),
-        decode_joules_per_output_token=_per_token(decode, later, why, step_s),
+        prefill_joules_per_prompt_token=_per_token(prefill, prompt_tokens, why, step_s, ALL_CACHED),
+        decode_joules_per_output_token=_per_token(decode, later, why, step_s, NO_LATER_TOKEN),
     )
 
 
@@ -112,10 +113,11 @@ def _longest_step(trace: Trace) -> float:
 
 
 def _per_token(
-    windows: Sequence[tuple[Trace, float, float]], tokens: int, why: str | None, step_s: float
+    windows: Sequence[tuple[Trace, float, float]], tokens: int, why: str | None, step_s: float, none: str
 ) -> Figure[float]:
+    """`none`: what it means if there are no tokens."""
     if why or not tokens:
-        return Figure(None, why or NO_LATER_TOKEN)
+        return Figure(None, why or none)
     mean_s = sum(end - start for _, start, end in windows) / len(windows)
     if mean_s < LEAST_STEPS * step_s:
         short = f"too short to measure: this phase takes {mean_s:.3g} s at a time, less than {LEAST_STEPS} steps"

@@ -242,6 +242,8 @@ def test_what_the_prefix_cache_held_was_not_prefilled() -> None:
     energy, found = EnergyPart(joules=Figure(1.0)), replace(answer(0.0, 1.0, 1.5, 2.0), cached_tokens=PROMPT * 9 // 10)
     told = with_phases(energy, [Run((found,), None, 2.0)], [TRACE])
     assert told.prefill_joules_per_prompt_token.value == pytest.approx(7.0)
+    none = with_phases(energy, [Run((replace(found, cached_tokens=PROMPT),), None, 2.0)], [TRACE])
+    assert none.prefill_joules_per_prompt_token == Figure(None, "the prefix cache held all prompts")
 
 
 TRACE = [[(0.1 * step, 70.0 * min(step, 10) + 30.0 * max(step - 10, 0)) for step in range(21)]]
