@@ -483,15 +483,15 @@ class EnergyPart(Part):
     flags: Annotated[tuple[str, ...], "what speaks against the figures"] = ()
     series: Annotated[Figure[str], "the file with samples of the engine's GPUs"] = NOTHING
 
-    @property
-    def phases_in_words(self) -> tuple[str, ...]:
-        """What a token costs in either phase, or why that is not known; nothing where no energy is."""
+    def phases_in_words(self, alone: TargetAlonePart) -> tuple[str, ...]:
+        """What a token costs in either phase, here and of the target alone, or why not; nothing where no energy is."""
         phases = (
-            (self.prefill_joules_per_prompt_token, "a prompt token in prefill"),
-            (self.decode_joules_per_output_token, "an output token in decode"),
+            ("a prompt token in prefill", self.prefill_joules_per_prompt_token, alone.prefill_joules_per_prompt_token),
+            ("an output token in decode", self.decode_joules_per_output_token, alone.decode_joules_per_output_token),
         )
-        known = [f"{each.value:.3g} {what}" for each, what in phases if each.value is not None]
-        why = dict.fromkeys(each.reason or "" for each, _ in phases if each.value is None)
+        beside = {what: "" if its.value is None else f" (target only {its.value:.3g})" for what, _, its in phases}
+        known = [f"{each.value:.3g} {what}{beside[what]}" for what, each, _ in phases if each.value is not None]
+        why = dict.fromkeys(each.reason or "" for _, each, _ in phases if each.value is None)
         told = (*known, *(f"not apart: {reason}" for reason in why if not known))
         return told if self.joules.value is not None and NOT_MEASURED not in why else ()
 

@@ -122,6 +122,8 @@ def _figures(gate: Gate) -> dict[str, tuple[float | None, str]]:
         "accepted": (acceptance.rate.value, ".1%"),
         "length": (acceptance.mean_accepted_length.value, ".2f"),
         "J/token": (record.energy.joules_per_token.value, ".3g"),
+        "J/prompt token": (record.energy.prefill_joules_per_prompt_token.value, ".3g"),
+        "J/output token": (record.energy.decode_joules_per_output_token.value, ".3g"),
         "over target": (record.energy.over_target.value, ".2f"),
     }
 

@@ -325,7 +325,9 @@ def gate_notes(records: Iterable[Record]) -> list[str]:
     ordered = sorted(records, key=_order)
     told = (("time", record, _times(record)) for record in ordered)
     met = (("exercised", record, _exercised(record)) for record in ordered)
-    cost = (("J/token", record, record.energy.phases_in_words) for record in ordered if record.judged)
+    cost = (
+        ("J/token", record, record.energy.phases_in_words(record.target_alone)) for record in ordered if record.judged
+    )
     return [
         f"{kind}: {record.asked.scenario}, {record.workload.concurrency} at once, {_label(record)}"
         f"{f' γ={record.asked.gamma}' if record.asked.gamma else ''}: {', '.join(words)}"

@@ -16,7 +16,7 @@ from pytest_specdec.metrics.phases import NO_LATER_TOKEN, NO_TRACE, OVERLAP, wit
 from pytest_specdec.metrics.rounds import Plan
 from pytest_specdec.metrics.speed import NO_START, NO_TIMES
 from pytest_specdec.record import Figure, to_json
-from pytest_specdec.record.parts import EnergyPart
+from pytest_specdec.record.parts import EnergyPart, TargetAlonePart
 from pytest_specdec.telemetry.energy import Instruments, RemoteMeter, local_meter
 from pytest_specdec.telemetry.meter import Meter, NoMeter, Subject
 from pytest_specdec.telemetry.nvml import INSTANT
@@ -225,7 +225,12 @@ def test_the_target_s_stand_beside() -> None:
     told = target_alone_part(base_of(replace(rounds, energy=energy)))
     assert told.prefill_joules_per_prompt_token.value == 0.1
     assert told.decode_joules_per_output_token.value == 2.0
-    assert energy.phases_in_words == ("0.1 a prompt token in prefill", "2 an output token in decode")
+    assert energy.phases_in_words(TargetAlonePart()) == (
+        "0.1 a prompt token in prefill",
+        "2 an output token in decode",
+    )
+    alone = TargetAlonePart(decode_joules_per_output_token=Figure(3.0))
+    assert energy.phases_in_words(alone)[1] == "2 an output token in decode (target only 3)"
 
 
 def test_a_trace_of_another_host_comes_by_way_of_json() -> None:
