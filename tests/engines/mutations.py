@@ -115,18 +115,20 @@ def rollback_off_by_one(_: Any) -> None:
 
 def last_of_a_block_lost(backend: Any) -> None:
     """The last token of each full block, the bonus, is read by the model and not handed out."""
-    decode = type(backend)._decode
+    answers = sys.modules[type(backend).__module__].__dict__["Answer"]
+    decode, full = answers.decode, backend._config["gamma"] + 1
 
-    def without_bonus(engine: Any, planned: Any, started: float) -> Any:
-        decoded, tokens, chunks, begun = decode(engine, planned, started), [], [], 0
-        for at, size in decoded.chunks:
-            kept = size - (size == engine._config["gamma"] + 1)
-            tokens += decoded.token_ids[begun : begun + kept]
-            chunks.append([at, kept])
+    def without_bonus(answer: Any, target: Any, began: float) -> None:
+        decode(answer, target, began)
+        tokens: list[int] = []
+        begun = 0
+        for chunk in answer.came[1:]:
+            size, chunk[1] = chunk[1], chunk[1] - (chunk[1] == full)
+            tokens += answer.token_ids[begun : begun + chunk[1]]
             begun += size
-        return type(decoded)(tokens, chunks)
+        answer.token_ids = tokens
 
-    PATCHES.put(type(backend), "_decode", without_bonus)
+    PATCHES.put(answers, "decode", without_bonus)
 
 
 def answers_swapped(backend: Any) -> None:

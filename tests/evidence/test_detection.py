@@ -51,14 +51,15 @@ def run_together(self):
     """Decode all requests in one batch, where they are equally long; the target alone."""
     import torch
 
-    if len(self._planned) == 1 or self._draft is not None:
+    if len(self._answers) == 1 or self._draft is not None:
         return run_one_by_one(self)
     started = time.perf_counter()
-    ids = torch.cat([each.arguments["inputs"] for each in self._planned])
-    asked = {**self._planned[0].arguments, "inputs": ids, "attention_mask": torch.ones_like(ids)}
+    ids = torch.cat([each.arguments["inputs"] for each in self._answers])
+    asked = {**self._answers[0].arguments, "inputs": ids, "attention_mask": torch.ones_like(ids)}
     rows = self._target.generate(**asked)[:, ids.shape[1] :].tolist()
-    self._rounds, self._seconds = None, time.perf_counter() - started
-    self._decoded = [Decoded(row, [[self._seconds, len(row)]], 0.0) for row in rows]
+    self._drafts, self._seconds = [], time.perf_counter() - started
+    for answer, row in zip(self._answers, rows):
+        answer.token_ids, answer.started_s, answer.came = row, 0.0, [[0.0, 0], [self._seconds, len(row)]]
 
 
 run_one_by_one = TransformersBackend.run

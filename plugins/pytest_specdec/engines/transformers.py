@@ -19,11 +19,10 @@ import json
 import re
 import time
 from array import array
-from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 EARLY_EXIT = "assistant_early_exit"
 OTHER_VOCABULARY = "use_heterogeneous_vocab"  # vLLM's name for what Transformers does where it has both tokenizers
@@ -69,79 +68,76 @@ MERGE_IT = "which the backend does not merge: merge it by peft's merge_and_unloa
 OF_OTHERS = ("frequency_penalty", "presence_penalty", "logit_bias", "logprobs", "structured_outputs")
 
 
-class Planned(NamedTuple):
-    """A request made ready: everything that `generate` takes, and what tells afterwards why decoding ended."""
+class Answer:
+    """One request while it is decoded: what `generate` takes, and as its streamer what came of it and when."""
 
-    arguments: dict[str, Any]
-    prompt_ids: list[int]
-    max_tokens: int
-    stop_ids: frozenset[int]
-    stop: tuple[str, ...]
-    seed: int | None
+    def __init__(self, request: Mapping[str, Any], stop_ids: Iterable[int], arguments: Mapping[str, Any]) -> None:
+        self.arguments = arguments
+        self.token_ids: list[int] = []
+        self.came: list[list[float]] = []  # [seconds since the run began, tokens], the prompt first
+        self.started_s: float | None = None
+        self._request, self._stop_ids, self._began = request, frozenset(stop_ids), 0.0
 
-
-class Arrivals:
-    """A streamer that notes arrivals as [seconds since `started`, number of tokens]; the prompt comes first."""
-
-    def __init__(self, started: float) -> None:
-        self._started = started
-        self._prompt_seen = False
-        self.chunks: list[list[float]] = []
+    def decode(self, target: Any, began: float) -> None:
+        """A request's seed restarts torch's own generator, since `generate` takes none."""
+        if (seed := self._request["sampling"].get("seed")) is not None:
+            torch.manual_seed(seed)
+        self.came, self._began, self.started_s = [], began, time.perf_counter() - began
+        output = target.generate(**self.arguments, streamer=self)
+        self.token_ids = output[0, len(self._request["prompt_ids"]) :].tolist()
 
     def put(self, value: Any) -> None:
         """Take one committed block of token ids."""
-        if self._prompt_seen:
-            self.chunks.append([time.perf_counter() - self._started, value.numel()])
-        self._prompt_seen = True
+        self.came.append([time.perf_counter() - self._began, value.numel()])
 
     def end(self) -> None:
         """Nothing is held back, so nothing remains to be done."""
 
-
-class Decoded(NamedTuple):
-    """What came out of one request: the token ids after the prompt, their arrivals, and when its decoding began."""
-
-    token_ids: list[int]
-    chunks: list[list[float]]
-    started_s: float | None = None
-
-
-class Steps:
-    """Counts of the steps of one run. A step that proposed nothing is not a draft."""
-
-    def __init__(self, gamma: int) -> None:
-        self._gamma = gamma
-        self._drafts: list[tuple[int, int]] = []  # tokens proposed, and how many of the first of them were accepted
-
-    def wire(self) -> dict[str, Any]:
-        """Plain values, as they leave the worker."""
-        drafts, longest = self._drafts, max((proposed for proposed, _ in self._drafts), default=0)
+    def wire(self, tokenizer: Any) -> dict[str, Any]:
+        """Plain values, as they leave the worker. Raises RuntimeError where arrivals do not add up."""
+        chunks, stops = self.came[1:], self._request["stop"]
+        arrived = sum(int(tokens) for _, tokens in chunks)
+        if arrived != len(self.token_ids):
+            raise RuntimeError(f"{arrived} tokens arrived, but {len(self.token_ids)} were returned")
+        text = self._text(tokenizer) if stops else ""
         return {
-            "drafts": len(drafts),
-            "draft_tokens": sum(proposed for proposed, _ in drafts),
-            "accepted_tokens": sum(accepted for _, accepted in drafts),
-            "accepted_per_position": [sum(at < each[1] for each in drafts) for at in range(max(longest, self._gamma))],
-            "drafted_per_position": [sum(at < each[0] for each in drafts) for at in range(longest)],
-            "tried_per_position": [sum(each[1] >= at < each[0] for each in drafts) for at in range(longest)],
+            "prompt_ids": list(self._request["prompt_ids"]),
+            "token_ids": self.token_ids,
+            "finish_reason": self.finish_reason(text),
+            "chunks": chunks,
+            "text": up_to(text, stops) if stops else None,
+            "started_s": self.started_s,
         }
 
-    def watch(self, generator: Any) -> Any:
-        """The same candidate generator, which from now on reports each of its steps here."""
-        propose, learn, proposed = generator.get_candidates, generator.update_candidate_strategy, [0]
+    @property
+    def _ends(self) -> bool:
+        """Whether the last token is one that ends an answer."""
+        return bool(self.token_ids) and self.token_ids[-1] in self._stop_ids
 
-        def get_candidates(input_ids: Any, *args: Any, **kwargs: Any) -> Any:
-            candidates = propose(input_ids, *args, **kwargs)
-            proposed[0] = candidates[0].shape[1] - input_ids.shape[1]
-            return candidates
+    def finish_reason(self, text: str) -> str | None:
+        """Why decoding ended: "stop" by a token or text, "length" at the limit, None where neither explains it."""
+        if self._ends or any(stop in text for stop in self._request["stop"]):
+            return "stop"
+        return "length" if len(self.token_ids) >= self._request["max_tokens"] else None
 
-        def update_candidate_strategy(input_ids: Any, scores: Any, num_matches: Any) -> Any:
-            if proposed[0]:
-                self._drafts.append((proposed[0], int(num_matches)))
-            return learn(input_ids, scores, num_matches)
+    def _text(self, tokenizer: Any) -> str:
+        """The text of the ids, without a token that ended them."""
+        ids = self.token_ids[: len(self.token_ids) - self._ends]
+        told = text_after(tokenizer, list(self._request["prompt_ids"]), ids)
+        return str(tokenizer.decode(ids, skip_special_tokens=True)) if told is None else told
 
-        generator.get_candidates = get_candidates
-        generator.update_candidate_strategy = update_candidate_strategy
-        return generator
+
+def counters(drafts: Sequence[tuple[int, int]], gamma: int) -> dict[str, Any]:
+    """What a run's drafts count, of each the tokens proposed and how many of the first of them were accepted."""
+    longest = max((proposed for proposed, _ in drafts), default=0)
+    return {
+        "drafts": len(drafts),
+        "draft_tokens": sum(proposed for proposed, _ in drafts),
+        "accepted_tokens": sum(accepted for _, accepted in drafts),
+        "accepted_per_position": [sum(at < each[1] for each in drafts) for at in range(max(longest, gamma))],
+        "drafted_per_position": [sum(at < each[0] for each in drafts) for at in range(longest)],
+        "tried_per_position": [sum(each[1] >= at < each[0] for each in drafts) for at in range(longest)],
+    }
 
 
 torch: Any = None  # both are there once `preload` has run
@@ -167,42 +163,32 @@ def load(config: Mapping[str, Any]) -> TransformersBackend:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     check_speculation(config)
-    options = dict(config.get("options") or {})
+    options = dict(config["options"])
     device = options.pop("device", None) or ("cuda" if torch.cuda.is_available() else "cpu")
     adapter = options.pop(ADAPTER, None)
     target = load_model("target", config["target"], config["dtype"], device, options)
     if adapter is not None:
         merge_adapter(target, adapter)
     tokenizer = load_tokenizer(config["target"], options)
+    if config["draft"] is None:
+        return TransformersBackend(config, device, target, tokenizer)
     shared = {name: options[name] for name in LOADING_SHARED_WITH_DRAFT if name in options}
-    named = config["draft"]
-    draft = None if named is None else load_model("draft", named, config["dtype"], device, shared)
+    draft = load_model("draft", config["draft"], config["dtype"], device, shared)
     backend = TransformersBackend(config, device, target, tokenizer, draft)
-    theirs = load_tokenizer(config["draft"], options) if draft is not None else None
-    if asks_for_other_vocabulary(config):
-        backend.tokenizers = both_tokenizers(config, tokenizer, theirs)
-    elif draft is not None:
+    theirs = load_tokenizer(config["draft"], options)
+    if not config["speculative_options"].get(OTHER_VOCABULARY):
         check_same_tokens(config, (target, tokenizer), (draft, theirs))
-    return backend
-
-
-def both_tokenizers(config: Mapping[str, Any], ours: Any, theirs: Any) -> dict[str, Any]:
-    """What `generate` takes to encode drafts anew. Raises ValueError where one is missing."""
-    if ours is None or theirs is None:
+    elif tokenizer is None or theirs is None:
         models = f"target {config['target']!r} and draft {config['draft']!r}"
         raise ValueError(f"{OTHER_VOCABULARY}: {models} need a tokenizer each")
-    return {"tokenizer": ours, "assistant_tokenizer": theirs}
-
-
-def asks_for_other_vocabulary(config: Mapping[str, Any]) -> bool:
-    """Whether the drafter may have another tokenizer (universal assisted generation)."""
-    return bool((config.get("speculative_options") or {}).get(OTHER_VOCABULARY))
+    else:
+        backend.tokenizers = {"tokenizer": tokenizer, "assistant_tokenizer": theirs}
+    return backend
 
 
 def speculative_fields(config: Mapping[str, Any]) -> dict[str, Any]:
     """The speculative options that are fields of `GenerationConfig`."""
-    options = config.get("speculative_options") or {}
-    return {name: value for name, value in options.items() if name != OTHER_VOCABULARY}
+    return {name: value for name, value in config["speculative_options"].items() if name != OTHER_VOCABULARY}
 
 
 def check_speculation(config: Mapping[str, Any]) -> None:
@@ -210,7 +196,7 @@ def check_speculation(config: Mapping[str, Any]) -> None:
     method = config["method"]
     if (method == "early_exit") != bool(speculative_fields(config).get(EARLY_EXIT)):
         raise ValueError(f'{EARLY_EXIT}: the method "early_exit" needs the number of layers that draft, and no other')
-    if asks_for_other_vocabulary(config) and method != "draft_model":
+    if config["speculative_options"].get(OTHER_VOCABULARY) and method != "draft_model":
         raise ValueError(f"{OTHER_VOCABULARY} wants a draft model, and the method {method!r} takes none")
     check_fields("speculative_options", speculative_fields(config))
 
@@ -361,34 +347,42 @@ def eos_ids_of(model: Any, tokenizer: Any) -> tuple[int, ...]:
 class TransformersBackend:
     """A loaded target, alone or with what drafts for it: `prepare`, `run`, `collect` decode; `score` rates tokens."""
 
-    def __init__(self, config: Mapping[str, Any], device: str, target: Any, tokenizer: Any, draft: Any) -> None:
+    def __init__(self, config: Mapping[str, Any], device: str, target: Any, tokenizer: Any, draft: Any = None) -> None:
         self.tokenizers: Mapping[str, Any] = {}  # the target's and the draft's for `generate`, where they differ
         self._config = config
-        self._adapter = (config.get("options") or {}).get(ADAPTER)
+        self._adapter = config["options"].get(ADAPTER)
         self._device = device
         self._target, self._tokenizer, self._draft = target, tokenizer, draft
-        self._context = longest_context(config.get("max_model_len"), *self._models)
+        self._context = longest_context(config["max_model_len"], *self._models)
         self._eos_ids = eos_ids_of(target, tokenizer)
         target.generation_config = transformers.GenerationConfig()
-        self._planned: list[Planned] = []
-        self._decoded: list[Decoded] = []
+        self._answers: list[Answer] = []
         self._seconds = 0.0
-        self._steps = Steps(config["gamma"] or 0)
-        self._watch_steps()
+        self._drafts: list[tuple[int, int]] = []  # of the run: tokens proposed, and how many of them were accepted
+        make = target._get_candidate_generator
+        target._get_candidate_generator = lambda *args, **kwargs: self._watch(make(*args, **kwargs))
 
     @property
     def _models(self) -> list[Any]:
         return [model for model in (self._target, self._draft) if model is not None]
 
-    def _watch_steps(self) -> None:
-        """Have every candidate generator that the target makes report to the steps of the run under way."""
-        make: Any = getattr(self._target, "_get_candidate_generator", None)
+    def _watch(self, generator: Any) -> Any:
+        """The same candidate generator, whose steps are noted from now on; one that proposed nothing is no draft."""
+        propose, learn, proposed = generator.get_candidates, generator.update_candidate_strategy, [0]
 
-        def watch(*args: Any, **kwargs: Any) -> Any:
-            return self._steps.watch(make(*args, **kwargs))
+        def get_candidates(input_ids: Any, *args: Any, **kwargs: Any) -> Any:
+            candidates = propose(input_ids, *args, **kwargs)
+            proposed[0] = candidates[0].shape[1] - input_ids.shape[1]
+            return candidates
 
-        if make is not None:
-            self._target._get_candidate_generator = watch
+        def update_candidate_strategy(input_ids: Any, scores: Any, num_matches: Any) -> Any:
+            if proposed[0]:
+                self._drafts.append((proposed[0], int(num_matches)))
+            return learn(input_ids, scores, num_matches)
+
+        generator.get_candidates = get_candidates
+        generator.update_candidate_strategy = update_candidate_strategy
+        return generator
 
     def describe(self) -> dict[str, Any]:
         """Vocabulary (ids), context (tokens), device, versions, and details under the engine's own names."""
@@ -481,13 +475,12 @@ class TransformersBackend:
             raise NotImplementedError(
                 "requests that arrive while others are decoded are not supported by `generate`: use a closed load"
             )
-        self._decoded = []
         drafter = self._target if self._config["method"] == "early_exit" else self._draft
         if drafter is not None:  # whose schedule would go on from what it came to in the requests before
             drafter.generation_config = drafting_config(self._config)
-        self._planned = [self._plan(index, request) for index, request in enumerate(requests)]
+        self._answers = [self._plan(index, request) for index, request in enumerate(requests)]
 
-    def _plan(self, index: int, request: Mapping[str, Any]) -> Planned:
+    def _plan(self, index: int, request: Mapping[str, Any]) -> Answer:
         self._check(index, request)
         stop_ids = list(request["stop_token_ids"]) + ([] if request["ignore_eos"] else list(self._eos_ids))
         ids = torch.tensor([list(request["prompt_ids"])], device=self._device)
@@ -499,9 +492,7 @@ class TransformersBackend:
             **({"tokenizer": self._tokenizer} if request["stop"] else {}),
             **({"assistant_model": self._draft, **self.tokenizers} if self._draft is not None else {}),
         }
-        prompt_ids, stop = list(request["prompt_ids"]), tuple(request["stop"])
-        seed = request["sampling"].get("seed")
-        return Planned(arguments, prompt_ids, request["max_tokens"], frozenset(stop_ids), stop, seed)
+        return Answer(request, stop_ids, arguments)
 
     def _check(self, index: int, request: Mapping[str, Any]) -> None:
         """What the gate, which knows the target's limits, has not seen to: the drafter's context among it."""
@@ -546,49 +537,23 @@ class TransformersBackend:
 
     def run(self) -> None:
         """Decode everything prepared, request after request. Only this call is timed, and it prints nothing."""
-        self._steps = Steps(self._config["gamma"] or 0)
+        self._drafts = []
         started = time.perf_counter()
-        decoded = [self._decode(planned, started) for planned in self._planned]
+        for answer in self._answers:
+            answer.decode(self._target, started)
         if self._device.startswith("cuda"):
             torch.cuda.synchronize(self._device)
         self._seconds = time.perf_counter() - started
-        self._decoded = decoded
-
-    def _decode(self, planned: Planned, started: float) -> Decoded:
-        """A request's seed restarts torch's own generator, since `generate` takes none."""
-        if planned.seed is not None:
-            torch.manual_seed(planned.seed)
-        arrivals, began = Arrivals(started), time.perf_counter() - started
-        output = self._target.generate(**planned.arguments, streamer=arrivals)
-        return Decoded(output[0, len(planned.prompt_ids) :].tolist(), arrivals.chunks, began)
 
     def collect(self) -> dict[str, Any]:
         """Generations, counters and seconds of the last run. Raises RuntimeError where arrivals do not add up."""
-        if len(self._decoded) != len(self._planned):
+        if any(answer.started_s is None for answer in self._answers):
             raise RuntimeError("nothing was run since prepare: call run first")
-        generations = list(map(self._generation, self._planned, self._decoded))
-        return {"generations": generations, "speculation": self._steps.wire(), "seconds": self._seconds}
-
-    def _generation(self, planned: Planned, decoded: Decoded) -> dict[str, Any]:
-        arrived = sum(int(tokens) for _, tokens in decoded.chunks)
-        if arrived != len(decoded.token_ids):
-            raise RuntimeError(f"{arrived} tokens arrived, but {len(decoded.token_ids)} were returned")
-        text = self._text(planned, decoded.token_ids) if planned.stop else ""
         return {
-            "prompt_ids": planned.prompt_ids,
-            "token_ids": decoded.token_ids,
-            "finish_reason": finish_reason(planned, decoded.token_ids, text),
-            "chunks": decoded.chunks,
-            "text": up_to(text, planned.stop) if planned.stop else None,
-            "started_s": decoded.started_s,
+            "generations": [answer.wire(self._tokenizer) for answer in self._answers],
+            "speculation": counters(self._drafts, self._config["gamma"] or 0),
+            "seconds": self._seconds,
         }
-
-    def _text(self, planned: Planned, token_ids: list[int]) -> str:
-        """The text of an answer's ids, without a token that ended it."""
-        ended = bool(token_ids) and token_ids[-1] in planned.stop_ids
-        ids = token_ids[: len(token_ids) - ended]
-        told = text_after(self._tokenizer, planned.prompt_ids, ids)
-        return self._tokenizer.decode(ids, skip_special_tokens=True) if told is None else told
 
     def decode(self, sequences: Sequence[tuple[list[int], list[int], bool]]) -> list[str | None]:
         """The text of each (prompt, output, whether special tokens are left out) after its prompt; None if not told."""
@@ -622,7 +587,7 @@ class TransformersBackend:
     def rank(self, sequences: Sequence[tuple[Sequence[int], Sequence[int]]], most: int) -> list[list[list[Any]]]:
         """As `score`: [the `most` highest logits, their token ids, the output token's place among them, whether all].
 
-        Logits and ids are 32-bit numbers in base64. A token that is not among them has no place.
+        Logits and ids are arrays of 32-bit numbers. A token that is not among them has no place.
         """
         return [self._rank(list(prompt), list(output), most) if output else [] for prompt, output in sequences]
 
@@ -632,7 +597,7 @@ class TransformersBackend:
         there = ids == tokens.unsqueeze(1)
         places, whole = there.int().argmax(dim=-1).tolist(), most >= rows.shape[1]
         return [
-            [in_base64("f", logits[at].tolist()), in_base64("i", ids[at].tolist()), places[at] if seen else None, whole]
+            [array("f", logits[at].tolist()), array("i", ids[at].tolist()), places[at] if seen else None, whole]
             for at, seen in enumerate(there.any(dim=-1).tolist())
         ]
 
@@ -669,29 +634,21 @@ class TransformersBackend:
 
     def park(self) -> None:
         """Move the weights to the host and give the GPU's memory back; nothing to do on a CPU."""
-        if self._device.startswith("cuda"):
-            self._move("cpu")
+        self._move("cpu")
 
     def wake(self) -> None:
         """Move the weights to the GPU again."""
-        if self._device.startswith("cuda"):
-            self._move(self._device)
+        self._move(self._device)
 
     def _move(self, device: str) -> None:
-        for model in self._models:
-            model.to(device)
-        self._free()
-
-    def _free(self) -> None:
-        gc.collect()
         if self._device.startswith("cuda"):
+            for model in self._models:
+                model.to(device)
+            gc.collect()
             torch.cuda.empty_cache()
 
     def close(self) -> None:
-        """Drop the models and everything decoded; safe to call twice."""
-        self._target = self._draft = None
-        self._planned, self._decoded = [], []
-        self._free()
+        """Nothing to shut down: the process ends after that."""
 
 
 def sampling_fields(sampling: Mapping[str, Any]) -> dict[str, Any]:
@@ -706,11 +663,6 @@ def sampling_fields(sampling: Mapping[str, Any]) -> dict[str, Any]:
     return {"do_sample": "temperature" in fields, **unfiltered, **fields}
 
 
-def in_base64(kind: str, values: Sequence[float]) -> str:
-    """32-bit numbers (`kind` "f" or "i") as text, since only text crosses to the gate."""
-    return b64encode(array(kind, values).tobytes()).decode()
-
-
 def late_stop(prompt_length: int, min_tokens: int, stop_ids: list[int], device: str) -> Any:
     """The processor list that forbids the stop ids before `min_tokens`; None where nothing is to be forbidden.
 
@@ -721,13 +673,6 @@ def late_stop(prompt_length: int, min_tokens: int, stop_ids: list[int], device: 
     processor = transformers.MinNewTokensLengthLogitsProcessor
     placed = {"device": device} if "device" in inspect.signature(processor.__init__).parameters else {}
     return transformers.LogitsProcessorList([processor(prompt_length, min_tokens, stop_ids, **placed)])
-
-
-def finish_reason(planned: Planned, token_ids: Sequence[int], text: str) -> str | None:
-    """Why decoding ended: "stop" by a token or text, "length" at the limit, None where neither explains it."""
-    if (token_ids and token_ids[-1] in planned.stop_ids) or any(stop in text for stop in planned.stop):
-        return "stop"
-    return "length" if len(token_ids) >= planned.max_tokens else None
 
 
 def text_after(tokenizer: Any, prompt: list[int], output: list[int], skip_special_tokens: bool = True) -> str | None:

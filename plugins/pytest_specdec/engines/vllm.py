@@ -13,7 +13,6 @@ import re
 import sys
 import time
 from array import array
-from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -480,7 +479,7 @@ class VllmBackend:
     def rank(self, sequences: list[tuple[list[int], list[int]]], most: int) -> list[list[list[Any]]]:
         """As `score`: [the `most` highest logits, their ids, the emitted token's place among them, whether all].
 
-        Logits and ids are 32-bit numbers in base64. A token that is not among them has no place.
+        Logits and ids are arrays of 32-bit numbers. A token that is not among them has no place.
         """
         size = int(self._engine.model_config.get_vocab_size())
         none_withheld: tuple[int, list[int]] = (0, [])
@@ -693,9 +692,4 @@ class Rating:
     def _ranking(self, at: int, best: list[tuple[int, float]], vocabulary: int) -> list[Any]:
         ids, logits = [token for token, _ in best], [logit for _, logit in best]
         place = ids.index(self.output[at]) if self.output[at] in ids else None
-        return [_in_base64("f", logits), _in_base64("i", ids), place, self._most >= vocabulary]
-
-
-def _in_base64(kind: str, values: Sequence[float]) -> str:
-    """32-bit numbers (`kind` "f" or "i") as text, since only text crosses to the gate."""
-    return b64encode(array(kind, values).tobytes()).decode()
+        return [array("f", logits), array("i", ids), place, self._most >= vocabulary]

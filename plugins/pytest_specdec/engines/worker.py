@@ -20,6 +20,8 @@ import threading
 import time
 import traceback
 import types
+from array import array
+from base64 import b64encode
 from typing import Any
 
 PARENT_CHECK_SECONDS = 1.0
@@ -90,8 +92,15 @@ def is_refusal(error: Exception) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """Values that any interpreter can read: str subclasses, tuples and array scalars become what JSON knows."""
-    return json.loads(json.dumps(value, default=lambda scalar: scalar.item()))
+    """Values that any interpreter can read: str subclasses, tuples and array scalars become what JSON knows.
+
+    An array of numbers becomes base64.
+    """
+    return json.loads(json.dumps(value, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    return b64encode(value.tobytes()).decode() if isinstance(value, array) else value.item()
 
 
 def load(start: dict[str, Any], loaded: list[Any]) -> dict[str, Any]:

@@ -41,8 +41,9 @@ def tiny_tokenizer(template: str | None = TEMPLATE) -> Any:
 def transformers_backend(tokenizer: Any) -> Any:
     preload()
     target = SimpleNamespace(config=SimpleNamespace(max_position_embeddings=64, eos_token_id=2), generation_config=None)
-    config = {"method": "none", "gamma": None, "target": "m", "max_model_len": None}
-    return TransformersBackend(config, "cpu", target, tokenizer, None)
+    target._get_candidate_generator = None
+    config = {"method": "none", "gamma": None, "target": "m", "max_model_len": None, "options": {}}
+    return TransformersBackend(config, "cpu", target, tokenizer)
 
 
 def vllm_backend(tokenizer: Any) -> Any:

@@ -22,6 +22,7 @@ torch = pytest.importorskip("torch")
 hf = pytest.importorskip("transformers")
 
 from pytest_specdec.engines import transformers as backend  # noqa: E402 - only where the engine is installed
+from pytest_specdec.engines.worker import plain  # noqa: E402
 from pytest_specdec.generation import rankings_from_wire  # noqa: E402
 
 VOCABULARY = 64
@@ -226,7 +227,7 @@ class TestArrivals:
 
     def test_that_do_not_add_up_are_refused(self, load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         engine = load("counts")
-        monkeypatch.setattr(backend.Arrivals, "put", lambda arrivals, value: None)
+        monkeypatch.setattr(backend.Answer, "put", lambda answer, value: None)
         with pytest.raises(RuntimeError, match="0 tokens arrived, but 24 were returned"):
             decode(engine, request())
 
@@ -357,8 +358,9 @@ class TestTokenizer:
         self, ids: list[int], text: str, reason: str | None
     ) -> None:
         """That a stop text was asked for is no sign that it came."""
-        planned = backend.Planned({}, [15], 4, frozenset({EOS}), ("w18",), None)
-        assert backend.finish_reason(planned, ids, text) == reason
+        answer = backend.Answer(request([15], max_tokens=4, stop=["w18"]), [EOS], {})
+        answer.token_ids = ids
+        assert answer.finish_reason(text) == reason
 
     def test_reads_an_output_as_it_follows_its_prompt(self, load: Any) -> None:
         """With the space between them; special tokens are left out unless they are asked for."""
@@ -426,7 +428,7 @@ class TestRank:
         ids = tokens(engine)
         replaced = [*ids[:4], (ids[4] + 1) % VOCABULARY]
         logits = engine._target(torch.tensor([PROMPT + ids[:4]])).logits[0, -1].detach()
-        told = rankings_from_wire(engine.rank([(PROMPT, replaced), (PROMPT, [])], VOCABULARY))
+        told = rankings_from_wire(plain(engine.rank([(PROMPT, replaced), (PROMPT, [])], VOCABULARY)))
         assert [each.place for each in told[0][:4]] == [0] * 4
         assert list(told[0][4].ids) == logits.argsort(descending=True).tolist()
         assert list(told[0][4].logits) == pytest.approx(logits.sort(descending=True).values.tolist(), abs=1e-4)
@@ -435,7 +437,7 @@ class TestRank:
     def test_has_no_place_for_a_token_that_is_not_among_them(self, load: Any) -> None:
         engine = load("random")
         ids = tokens(engine)
-        (told,) = rankings_from_wire(engine.rank([(PROMPT, [(ids[0] + 1) % VOCABULARY])], 1))
+        (told,) = rankings_from_wire(plain(engine.rank([(PROMPT, [(ids[0] + 1) % VOCABULARY])], 1)))
         assert (list(told[0].ids), told[0].place, told[0].whole) == ([ids[0]], None, False)
 
 
@@ -543,10 +545,3 @@ class TestLife:
         engine.park()
         engine.wake()
         assert tokens(engine) == words_after(23, 24)
-
-    def test_closing_twice_is_safe_and_lets_the_model_go(self, load: Any) -> None:
-        engine = load("counts", "half")
-        decode(engine, request())
-        engine.close()
-        engine.close()
-        assert engine._models == []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
-from base64 import b64decode
 from types import SimpleNamespace
 from typing import Any
 
@@ -65,7 +63,7 @@ def test_nothing_emitted_has_no_rows() -> None:
 
 def rankings(asked: Rating, answer: SimpleNamespace, vocabulary: int = 9) -> list[list[Any]]:
     told = asked.rankings(answer, vocabulary)
-    return [[list(array("f", b64decode(row[0]))), list(array("i", b64decode(row[1]))), *row[2:]] for row in told]
+    return [[*map(list, row[:2]), *row[2:]] for row in told]
 
 
 def test_each_token_has_its_place_among_the_best() -> None:
