@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pytest_specdec.engines.methods import DRAFT_MODEL, METHODS, Method, method_of
 from pytest_specdec.engines.spec import IN_WORKERS, OTHER_VOCABULARY, EngineSpec
@@ -51,38 +51,24 @@ class ModelFacts:
         )
 
 
-class Tokenizers(NamedTuple):
-    """How two tokenizers compare: "identical", "padded only", "not compared", or what differs first."""
+def refuse_other_tokenizer(target: str, draft: str, asked: bool = False) -> str:
+    """How every token of two checkpoints compares: "identical", "padded only", or "not compared", with the details.
 
-    told: str
-    fatal: bool = False
-
-
-def compare_tokenizers(target: str, draft: str) -> Tokenizers:
-    """Compare every token of two checkpoints' tokenizers, and the sizes of their vocabularies."""
+    Raises EngineError, naming both, where an id has two meanings, unless another vocabulary was `asked` for: then it
+    says how many tokens the two have in common.
+    """
     ours, theirs = _tokens(target), _tokens(draft)
     if not ours or not theirs:
-        return Tokenizers(f"not compared: no tokenizer.json in {draft if ours else target}")
-    for token in sorted(ours.keys() | theirs.keys()):
-        if ours.get(token) != theirs.get(token):
-            named = [repr(each[token]) if token in each else "missing" for each in (ours, theirs)]
-            return Tokenizers(f"token {token} is {named[0]} and {named[1]}", fatal=True)
-    sizes = [read(model, "config.json").get("vocab_size") for model in (target, draft)]
-    return Tokenizers("identical" if sizes[0] == sizes[1] else f"padded only: {sizes[0]} and {sizes[1]} logits")
-
-
-def refuse_other_tokenizer(target: str, draft: str, asked: bool = False) -> str:
-    """What the comparison says. Raises EngineError, naming both, where an id has two meanings.
-
-    Unless another vocabulary was `asked` for: then it says how many tokens the two have in common.
-    """
-    compared = compare_tokenizers(target, draft)
-    if compared.fatal and asked:
-        ours, theirs = (set(_tokens(model).values()) for model in (target, draft))
-        return f"another vocabulary: {len(ours & theirs)} tokens in common, of {len(ours)} and {len(theirs)}"
-    if compared.fatal:
-        raise EngineError(_another_tokenizer(compared.told, target, draft))
-    return compared.told
+        return f"not compared: no tokenizer.json in {draft if ours else target}"
+    other = [token for token in sorted(ours.keys() | theirs.keys()) if ours.get(token) != theirs.get(token)]
+    if not other:
+        sizes = [read(model, "config.json").get("vocab_size") for model in (target, draft)]
+        return "identical" if sizes[0] == sizes[1] else f"padded only: {sizes[0]} and {sizes[1]} logits"
+    if asked:
+        here, there = set(ours.values()), set(theirs.values())
+        return f"another vocabulary: {len(here & there)} tokens in common, of {len(here)} and {len(there)}"
+    named = [repr(each[other[0]]) if other[0] in each else "missing" for each in (ours, theirs)]
+    raise EngineError(_another_tokenizer(f"token {other[0]} is {named[0]} and {named[1]}", target, draft))
 
 
 def _another_tokenizer(told: str, target: str, draft: str) -> str:

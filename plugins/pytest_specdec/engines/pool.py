@@ -79,18 +79,18 @@ def _as_asked(engine: Engine) -> Engine:
     if not spec.speculates:
         wrong = (
             f"the baseline would speculate, by {method!r}: take speculation out of its options or checkpoint, and say "
+            "method, draft and gamma instead"
         )
-        wrong += "method, draft and gamma instead"
     elif method_named(method).name != spec.method:
         wrong = (
             f"the method {spec.method} was asked for, and the engine drafts by {method}: name that method, or a draft "
+            f"whose path and config.json do not tell the engine so; here it is {spec.draft}"
         )
-        wrong += f"whose path and config.json do not tell the engine so; here it is {spec.draft}"
     else:
         wrong = (
             f"γ = {spec.gamma} was asked for, and the engine drafts {gamma} tokens a step by {method}: name that γ, or "
+            "take out what sets it, in speculative_options for example"
         )
-        wrong += "take out what sets it, in speculative_options for example"
     raise EngineError(f"{spec.label}: {wrong}")
 
 

@@ -38,20 +38,7 @@ SET_BY_REQUEST = {
     "num_assistant_tokens": "gamma",
     "prompt_lookup_num_tokens": "gamma",
 }
-SIZES = (
-    "model_type",
-    "num_hidden_layers",
-    "hidden_size",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "intermediate_size",
-    "vocab_size",
-    "quantization_config",
-)
 SET_HERE = ("num_beams", "num_return_sequences", "return_dict_in_generate", "use_cache", "pad_token_id", "is_assistant")
-
-
 REFUSALS = (
     r"not supported by `generate`",
     r"assisted generate is (not|only) supported",
@@ -407,7 +394,6 @@ class TransformersBackend:
         return {**told, **ours}
 
     def _details(self) -> dict[str, Any]:
-        sizes = text_config_of(self._target).to_dict()
         return {
             "model_class": type(self._target).__name__,
             "dtype": str(self._target.dtype).replace("torch.", ""),
@@ -421,7 +407,7 @@ class TransformersBackend:
             "tokenizer": type(self._tokenizer).__name__ if self._tokenizer is not None else None,
             "prefix_caching": False,
             "concurrency": 1,
-            "architecture": {name: sizes[name] for name in SIZES if sizes.get(name) is not None},
+            "architecture": text_config_of(self._target).to_dict(),
             "weights_bytes": sum(each.numel() * each.element_size() for each in self._target.parameters()),
         }
 

@@ -69,17 +69,6 @@ REFUSALS = (
 )
 CHILD_FAILED = "See stack trace"
 REFUSED_IN_CHILD = re.compile(r"pid=\d+\).*\b((?:NotImplemented|Value)Error): (.+)")
-SIZES = (
-    "model_type",
-    "num_hidden_layers",
-    "hidden_size",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "intermediate_size",
-    "vocab_size",
-    "quantization_config",
-)
 
 
 def preload() -> Any:
@@ -262,7 +251,7 @@ class VllmBackend:
         cache, scheduler = config.cache_config, config.scheduler_config
         speculation = config.speculative_config
         drafting = getattr(speculation, "draft_model_config", None)
-        sizes, layout = model.hf_text_config.to_dict(), getattr(self._scheduler(), "kv_cache_config", None)
+        layout = getattr(self._scheduler(), "kv_cache_config", None)
         details = {
             "model_vocabulary": model.get_vocab_size(),
             "dtype": str(model.dtype).removeprefix("torch."),
@@ -279,7 +268,7 @@ class VllmBackend:
             "counting": "vllm",
             ADAPTER: self._adapter_path,
             "speculation": speculation and {"method": speculation.method, "gamma": speculation.num_speculative_tokens},
-            "architecture": {name: sizes[name] for name in SIZES if sizes.get(name) is not None},
+            "architecture": model.hf_text_config.to_dict(),
             "weights_bytes": self._weights_bytes(),
             "kv_cache_bytes": layout and sum(int(tensor.size) for tensor in layout.kv_cache_tensors),  # on one device
         }

@@ -26,6 +26,17 @@ from typing import Any
 
 PARENT_CHECK_SECONDS = 1.0
 BACKEND = "specdec_"  # begins the name of a backend's module
+SIZES = (
+    "model_type",
+    "num_hidden_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "intermediate_size",
+    "vocab_size",
+    "quantization_config",
+)
 REFUSING = {"NotImplementedError", "ValueError", "VLLMValidationError"}  # vLLM's own is no ValueError
 
 
@@ -104,9 +115,12 @@ def _plain(value: Any) -> Any:
 
 
 def load(start: dict[str, Any], loaded: list[Any]) -> dict[str, Any]:
-    """Load the engine into `loaded` and say what it is."""
+    """Load the engine into `loaded` and say what it is; of its model's configuration, the sizes."""
     loaded.append(backend_from(start["source"], start["backend"]).load(start["config"]))
-    return dict(loaded[0].describe())
+    description = dict(loaded[0].describe())
+    if whole := description.get("details", {}).get("architecture"):
+        description["details"]["architecture"] = {name: whole[name] for name in SIZES if whole.get(name) is not None}
+    return description
 
 
 def serve(channel: Any) -> None:

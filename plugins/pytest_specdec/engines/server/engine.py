@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pytest_specdec.engines.engine import Description
+from pytest_specdec.engines.engine import Description, Engine
 from pytest_specdec.engines.model_files import ModelFacts
 from pytest_specdec.engines.server.answers import (
     NO_RATING,
@@ -42,8 +42,8 @@ DYING_SECONDS = 1.0
 RATINGS = {"prompt_logprobs": PromptRating, "input_top_logprobs": NativeRating}
 
 
-class ServedEngine:
-    """A server, as an engine."""
+class ServedEngine(Engine):
+    """A server, as an engine: it keeps what it holds, so two must fit beside each other, and ranks nothing."""
 
     def __init__(self, spec: EngineSpec, load_timeout: float, timeout: float, resolve: Callable[[str], str]) -> None:
         """Start the server or find it. Raises EngineError, ConfigurationError.
@@ -333,15 +333,6 @@ class ServedEngine:
         path = self._plan.dialect.completions.path
         told = iter([each for part in parts for each in self._client.json_of_each(path, part)])
         return tuple(rating.scores(next(told), self._tells_logits) if rating.output else () for rating in asked)
-
-    def rank(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], most: int) -> None:
-        """Not told: servers give the logits of a few tokens at most."""
-
-    def park(self) -> None:
-        """Nothing: a server keeps what it holds, so two must fit beside each other."""
-
-    def wake(self) -> None:
-        """Nothing to take back."""
 
     def close(self) -> None:
         """Close the connections, and end a server that was started here."""
