@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,18 +34,18 @@ class ModelFacts:
     dtype: str | None = None
 
     @classmethod
-    def of(cls, model: str, said: Mapping[str, Any]) -> ModelFacts:
-        """From a checkpoint's files; what the mark or the settings `said` comes first."""
+    def of(cls, model: str) -> ModelFacts:
+        """From a checkpoint's files."""
         config, generation = read(model, "config.json"), read(model, "generation_config.json")
         size, tokens = config.get("vocab_size"), _tokens(model)
         known = [number for number in (size, max(tokens) + 1 if tokens else None) if number]
         named = (generation.get("eos_token_id"), config.get("eos_token_id"))
         ends = {token for each in named for token in (each if isinstance(each, list) else [each]) if token is not None}
         return cls(
-            vocabulary=said.get("vocabulary") or (min(known) if known else None),
+            vocabulary=min(known, default=None),
             model_vocabulary=size,
-            context=said.get("context") or config.get("max_position_embeddings"),
-            eos_token_ids=tuple(said.get("eos_token_ids") or sorted(ends)),
+            context=config.get("max_position_embeddings"),
+            eos_token_ids=tuple(sorted(ends)),
             dtype=config.get("dtype") or config.get("torch_dtype"),
         )
 

@@ -98,12 +98,10 @@ def test_a_model_that_is_no_local_folder_is_not_compared(tmp_path: Path) -> None
 
 
 def test_what_no_endpoint_tells_is_read_from_the_files(tmp_path: Path) -> None:
-    """Ids beyond the tokenizer's are padding; ends are those of either file; what was said comes first."""
+    """Ids beyond the tokenizer's are padding; ends are those of either file."""
     folder = Path(model(tmp_path / "target", WORDS, 64, {"<s>": 2}))
     sizes = {"vocab_size": 64, "max_position_embeddings": 128, "eos_token_id": 2}
     (folder / "config.json").write_text(json.dumps(sizes))
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 1]}))
-    assert ModelFacts.of(str(folder), {}) == ModelFacts(3, 64, 128, (1, 2))
-    said = {"vocabulary": 2, "context": 16, "eos_token_ids": [0]}
-    assert ModelFacts.of(str(folder), said) == ModelFacts(2, 64, 16, (0,))
-    assert ModelFacts.of("org/target", {}) == ModelFacts()
+    assert ModelFacts.of(str(folder)) == ModelFacts(3, 64, 128, (1, 2))
+    assert ModelFacts.of("org/target") == ModelFacts()

@@ -257,8 +257,8 @@ vllm:spec_decode_num_accepted_tokens_per_pos_total{position="0",engine="0"} 8.0
 """
     counted = read_counters(page, VLLM.counters)
     totals = {"drafts": 10, "draft_tokens": 30, "accepted_tokens": 12}
-    assert counted == {**totals, "per_position": {0: 8, 1: 4}}
-    before = {"drafts": 4, "draft_tokens": 12, "accepted_tokens": 6, "per_position": {0: 5, 1: 1}}
+    assert counted == {**totals, 0: 8, 1: 4}
+    before = {"drafts": 4, "draft_tokens": 12, "accepted_tokens": 6, 0: 5, 1: 1}
     assert speculation_of(difference(counted, before)) == Speculation(6, 18, 6, (3, 3))
     assert speculation_of(difference(counted, {})) == Speculation(10, 30, 12, (8, 4))
 

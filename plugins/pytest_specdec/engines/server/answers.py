@@ -289,34 +289,33 @@ NO_RATING = (
 
 
 TOTALS = ("drafts", "draft_tokens", "accepted_tokens", "prefix_cache_hits", "preemptions")
-Counted: TypeAlias = Mapping[str, Any]
+Counted: TypeAlias = Mapping[str | int, int]
+"""Of TOTALS those that a server has, and for each position of drafts how many were accepted there."""
 
 
 def read_counters(page: str, names: Counters) -> Counted:
-    """One reading of a server's page: TOTALS, of those that it has, and `per_position`, a Counter of positions."""
+    """One reading of a server's page."""
     samples = _samples(page)
     found = {name: _find(samples, getattr(names, name)) for name in TOTALS}
-    totals = {name: sum(int(each.value) for each in named) for name, named in found.items() if named}
-    positions: Counter[int] = Counter()
+    counted: Counter[str | int] = Counter()
+    counted.update({name: sum(int(each.value) for each in named) for name, named in found.items() if named})
     for sample in _find(samples, names.per_position):
         if "position" in sample.labels:
-            positions[int(sample.labels["position"])] += int(sample.value)
-    return {**totals, "per_position": positions}
+            counted[int(sample.labels["position"])] += int(sample.value)
+    return counted
 
 
 def difference(after: Counted, before: Counted) -> Counted:
     """What each counter that there is has moved by between two readings."""
-    moved = {name: after[name] - before.get(name, 0) for name in TOTALS if name in after}
-    then = before.get("per_position", {})
-    return {**moved, "per_position": {at: now - then.get(at, 0) for at, now in after["per_position"].items()}}
+    return {each: count - before.get(each, 0) for each, count in after.items()}
 
 
 def speculation_of(moved: Counted) -> Speculation | None:
     """The speculation between two readings; None where the server does not tell drafts and tokens."""
     if not moved.keys() >= {*TOTALS[:3]}:
         return None
-    positions = moved["per_position"]
-    by_position = tuple(positions.get(at, 0) for at in range(max(positions, default=-1) + 1))
+    positions = max((at for at in moved if isinstance(at, int)), default=-1) + 1
+    by_position = tuple(moved.get(at, 0) for at in range(positions))
     return Speculation(moved["drafts"], moved["draft_tokens"], moved["accepted_tokens"], by_position)
 
 

@@ -77,14 +77,6 @@ class Client:
         """The answers to several questions, a few of them at once. Raises EngineError."""
         return self._wait(self._json_of_each(path, bodies))
 
-    def answers(self, path: str, timeout: float, body: Mapping[str, Any] | None = None) -> bool:
-        """Whether this path answers at all, and well."""
-        try:
-            self.text(path, body, timeout)
-        except EngineError:
-            return False
-        return True
-
     def warm(self, path: str, connections: int) -> None:
         """Open what is missing of so many connections, so that no run waits for them; a refusal shows in the run."""
         self._wait(self._warm(path, min(connections, OPENED_BEFOREHAND)))

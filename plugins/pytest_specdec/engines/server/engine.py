@@ -6,6 +6,7 @@ Requests are built before the clock runs, answers are read after. A request that
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections import Counter
@@ -74,8 +75,9 @@ class ServedEngine(Engine):
         self._refuse_unnamed(self.spec.adapter)
         if self._plan.url is None:
             self._start(places, load_timeout)
-        self._model = self._find_model()
-        self.description = self._describe()
+        listed = self._models()
+        self._model = self._find_model([str(each["id"]) for each in listed])
+        self.description = self._describe({each["id"]: each for each in listed})
         self._before = self._read_counters()
 
     @property
@@ -88,28 +90,26 @@ class ServedEngine(Engine):
         command = command_line(self._plan, self.spec, places, on_cpu)
         environment = {**self._plan.dialect.environment, **(CPU_ENVIRONMENT if on_cpu else {}), **self.spec.environment}
         self._process = ServerProcess(command, environment, self.spec.label)
-        self._process.wait_until(
-            lambda: self._client.answers(self._ready, READY_SECONDS) and bool(self._models()), load_timeout
-        )
+        self._process.wait_until(self._refuse_unready, load_timeout)
+
+    def _refuse_unready(self) -> None:
+        self._client.text(self._ready, timeout=READY_SECONDS)
+        self._models()
 
     def _models(self) -> list[dict[str, Any]]:
-        """What /v1/models lists; nothing while it does not answer."""
-        try:
-            listed = json.loads(self._client.text("/v1/models", timeout=READY_SECONDS))
-            return [dict(each) for each in listed.get("data") or ()]
-        except (EngineError, ValueError):
-            return []
+        """What /v1/models lists. Raises EngineError where nothing answers there, or no model is listed."""
+        with contextlib.suppress(EngineError, ValueError):
+            if listed := json.loads(self._client.text("/v1/models", timeout=READY_SECONDS)).get("data"):
+                return [dict(each) for each in listed]
+        raise EngineError(f"no server that lists a model answers at {self._client.url}/v1/models")
 
-    def _find_model(self) -> str:
+    def _find_model(self, served: Sequence[str]) -> str:
         """The model's name at the server. Raises EngineError if it does not serve the one that is wanted."""
-        served = [str(each["id"]) for each in self._models()]
-        if not served:
-            raise EngineError(f"no server that lists a model answers at {self._client.url}/v1/models")
         named = self._plan.model or (ADAPTER if self.spec.adapter else None)
         wanted = [named] if named else [self.folder, self.spec.target, *(served if len(served) == 1 else [])]
         for name in wanted:
             if name in served:
-                return str(name)
+                return name
         raise EngineError(
             f"{self._client.url} serves {', '.join(served)}, not {named or self.spec.target}: "
             "name one of them as server['model']"
@@ -123,24 +123,24 @@ class ServedEngine(Engine):
                 "an adapter has not been run here; name the base model, without options['adapter']"
             )
 
-    def _describe(self) -> Description:
-        models = {each["id"]: each for each in self._models()}
+    def _describe(self, models: Mapping[str, Any]) -> Description:
         listed = models[self._model]
         bases = [each for each in models.values() if not each.get("parent")]
         self._refuse_unnamed(bases != [listed] and listed["id"])
         base = models.get(listed.get("parent"), listed)
         self._adapter = listed.get("root") if base is not listed else None
-        facts = ModelFacts.of(self.folder, self._plan.model_dump())
+        facts = ModelFacts.of(self.folder)
         told = base.get("max_model_len") or found_at(base, ("meta", "n_ctx"))
-        context = self._plan.context or told or self.spec.max_model_len
-        if not self.spec.speculates and facts.vocabulary is None:
+        context = self._plan.context or told or self.spec.max_model_len or facts.context
+        vocabulary = self._plan.vocabulary or facts.vocabulary
+        if not self.spec.speculates and vocabulary is None:
             raise EngineError(
                 f"{self.spec.target} is no folder with a config.json, so the number of its token ids is not known: "
                 "say server['vocabulary'] and server['eos_token_ids']"
             )
         details = {
             "model_vocabulary": facts.model_vocabulary,
-            "eos_token_ids": list(facts.eos_token_ids) or None,
+            "eos_token_ids": list(self._plan.eos_token_ids or facts.eos_token_ids) or None,
             "keeps_ends": self._plan.dialect.keeps_ends if self._plan.keeps_ends is None else self._plan.keeps_ends,
             "dtype": self._dtype(facts),
             "protocol": self._plan.dialect.name,
@@ -152,8 +152,8 @@ class ServedEngine(Engine):
         if dialect.chain is not None and dialect.chain(about, self.spec.gamma or 0):
             details["counting"] = "vllm"
         return Description(
-            vocabulary=facts.vocabulary or 0,
-            context=int(context or facts.context or 0),
+            vocabulary=vocabulary or 0,
+            context=int(context or 0),
             device="served" if self._process is None else visible[0].name if visible else "cpu",
             versions={dialect.name: str(version)} if version else {},
             pid=None if self._process is None else self._process.group,

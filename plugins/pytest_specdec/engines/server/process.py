@@ -37,16 +37,16 @@ def command_line(plan: ServerPlan, spec: EngineSpec, places: Mapping[str, object
     """The command with its placeholders filled: {model}, {draft}, {host}, {port}, {metrics_port}, {method}, {gamma}."""
     parts = list(plan.command) if plan.command is not None else [spec.python or sys.executable, *VLLM_SERVER]
     if plan.dialect is VLLM:
-        parts += flags(_vllm_options(plan, spec, plan.command is None, on_cpu), parts)
+        parts += flags(_vllm_options(plan, spec, on_cpu), parts)
     if spec.speculates:
         parts += _speculation(plan, spec, places)
     return [fill(part, places) for part in parts]
 
 
-def _vllm_options(plan: ServerPlan, spec: EngineSpec, ours: bool, on_cpu: bool) -> dict[str, Any]:
+def _vllm_options(plan: ServerPlan, spec: EngineSpec, on_cpu: bool) -> dict[str, Any]:
     """vLLM's own options: greedy decoding that repeats itself, raw logits where the target alone is rated."""
     options: dict[str, Any] = {} if spec.speculates else {"logprobs_mode": "raw_logits"}
-    if ours:
+    if plan.command is None:
         options |= {"dtype": spec.dtype, "seed": 0, "enable_prefix_caching": False}
         options |= {"enable_prompt_tokens_details": True}  # how many of them were cached
         options |= {"max_model_len": spec.max_model_len} if spec.max_model_len else {}
@@ -113,10 +113,13 @@ class ServerProcess:
         """Its process group, which is its first process's id."""
         return self._process.pid
 
-    def wait_until(self, ready: Callable[[], bool], within_seconds: float) -> None:
-        """Return when it is ready. Raises EngineError if it ends or takes longer."""
+    def wait_until(self, ready: Callable[[], object], within_seconds: float) -> None:
+        """Return when `ready` raises no EngineError. Raises EngineError if it ends or takes longer."""
         deadline = time.monotonic() + within_seconds
-        while not ready():
+        while True:
+            with contextlib.suppress(EngineError):
+                ready()
+                return
             if self._process.poll() is not None:
                 raise EngineError(self.describe("ended before it was ready"))
             if time.monotonic() >= deadline:
