@@ -95,13 +95,14 @@ def test_the_record_says_where_answers_were_asked_for(start: Start) -> None:
 def test_what_is_said_of_a_server_comes_before_its_model_s_files(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Vocabulary, context and ends; what is not said is theirs."""
+    """Vocabulary, context and ends; what is not said is theirs, or of the context what the server tells."""
     monkeypatch.chdir(tmp_path)
     Path("t").mkdir()
     Path("t/config.json").write_text(json.dumps({"vocab_size": 64, "max_position_embeddings": 32, "eos_token_id": 2}))
-    said, left_open = start(eos_token_ids=[7]).description, start(vocabulary=None, context=None).description
-    assert (said.vocabulary, said.context, said.details["eos_token_ids"]) == (103, 512, [7])
-    assert (left_open.vocabulary, left_open.context, left_open.details["eos_token_ids"]) == (64, 32, [2])
+    said = start(eos_token_ids=[7], context=256).description
+    left_open = start(vocabulary=None, context=None).description
+    assert (said.vocabulary, said.context, said.details["eos_token_ids"]) == (103, 256, [7])
+    assert (left_open.vocabulary, left_open.context, left_open.details["eos_token_ids"]) == (64, 512, [2])
 
 
 def test_each_round_begins_with_an_empty_prefix_cache(start: Start) -> None:

@@ -17,7 +17,7 @@ from pytest_specdec.engines.methods import BY_BATCH_SIZE, METHODS, Method, metho
 from pytest_specdec.engines.model_files import is_unknown, method_of_draft, read, refuse_wrong_models
 from pytest_specdec.engines.server.plan import SERVED, reference_of, what_a_server_decides, with_server
 from pytest_specdec.engines.spec import NO_SPECULATION, EngineSpec
-from pytest_specdec.errors import ConfigurationError, did_you_mean
+from pytest_specdec.errors import ConfigurationError, did_you_mean, unknown_key
 from pytest_specdec.hardware import default_dtype
 from pytest_specdec.settings import DTYPES, Settings
 
@@ -83,8 +83,7 @@ def _refuse_wrong_mark(mark: Mapping[str, Any]) -> None:
     """A key that `@pytest.mark.specdec` does not know, or a value of another kind than its key's, is an error."""
     for key in mark:
         if key not in MARK_KEYS:
-            hint = did_you_mean(key, MARK_KEYS, f"known keys: {', '.join(sorted(MARK_KEYS))}")
-            raise ConfigurationError(f"@pytest.mark.specdec: unknown key {key!r}; {hint}")
+            raise ConfigurationError(unknown_key("@pytest.mark.specdec", key, sorted(MARK_KEYS)))
     reference = mark.get("reference")
     said = reference.items() if isinstance(reference, Mapping) else ()
     for key, value in (*mark.items(), *said):

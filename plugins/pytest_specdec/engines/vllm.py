@@ -251,7 +251,7 @@ class VllmBackend:
         cache, scheduler = config.cache_config, config.scheduler_config
         speculation = config.speculative_config
         drafting = getattr(speculation, "draft_model_config", None)
-        layout = getattr(self._scheduler(), "kv_cache_config", None)
+        layout = getattr(getattr(self._core, "scheduler", None), "kv_cache_config", None)
         details = {
             "model_vocabulary": model.get_vocab_size(),
             "dtype": str(model.dtype).removeprefix("torch."),
@@ -288,9 +288,10 @@ class VllmBackend:
         except Exception:
             return None
 
-    def _scheduler(self) -> Any:
-        """None where it lives in another process."""
-        return getattr(getattr(self._engine.engine_core, "engine_core", None), "scheduler", None)
+    @property
+    def _core(self) -> Any:
+        """The engine's core, with its scheduler; None where it lives in another process."""
+        return getattr(getattr(self._engine, "engine_core", None), "engine_core", None)
 
     def _eos_token_ids(self) -> list[int]:
         """EOS of the model's generation settings and of its configuration, as vLLM itself gathers them."""
@@ -356,8 +357,7 @@ class VllmBackend:
 
     def _forget_answers(self) -> None:
         """Empty the tree of suffix decoding, which would find the same answers again; that of another process stays."""
-        core = getattr(getattr(self._engine, "engine_core", None), "engine_core", None)
-        worker = getattr(getattr(core, "model_executor", None), "driver_worker", None)
+        worker = getattr(getattr(self._core, "model_executor", None), "driver_worker", None)
         tree = getattr(getattr(getattr(worker, "model_runner", None), "drafter", None), "suffix_cache", None)
         if tree is not None:
             for each in list(tree.active_requests):
@@ -446,7 +446,7 @@ class VllmBackend:
 
     def _can_step(self, sequences: list[tuple[list[int], list[int], tuple[int, list[int]]]], step: int) -> bool:
         """Whether the scheduler cuts prompts, lets itself be told where, and soon has them behind it."""
-        scheduler = self._scheduler()
+        scheduler = getattr(self._core, "scheduler", None)
         cuts = getattr(getattr(scheduler, "scheduler_config", None), "enable_chunked_prefill", False)
         rules = ("adaptive_long_prefill_threshold", "need_mamba_block_aligned_split")
         prompts, outputs = (sum(len(each[part]) for each in sequences) for part in (0, 1))
@@ -455,7 +455,7 @@ class VllmBackend:
     @contextmanager
     def _in_steps(self, step: int, at_once: int) -> Iterator[None]:
         """Have the scheduler give each sequence `step` tokens in one pass, and none to more than `at_once` of them."""
-        scheduler = self._scheduler()
+        scheduler = self._core.scheduler
         settings = scheduler.scheduler_config
         before = settings.long_prefill_token_threshold, scheduler.max_num_scheduled_tokens
         try:
@@ -611,14 +611,12 @@ def _sampling(request: dict[str, Any]) -> Any:
 
 def _difference(after: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
     """Counters only grow, so the run's share is after minus before; vectors element by element."""
-    moved: dict[str, Any] = {}
-    for name, value in after.items():
-        if isinstance(value, list):
-            earlier = before.get(name) or [0] * len(value)
-            moved[name] = [now - then for now, then in zip(value, earlier, strict=True)]
-        else:
-            moved[name] = value - before.get(name, 0)
-    return moved
+    return {
+        name: [now - then for now, then in zip(value, before[name], strict=True)]
+        if isinstance(value, list)
+        else value - before[name]
+        for name, value in after.items()
+    }
 
 
 class Rating:

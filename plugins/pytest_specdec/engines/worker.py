@@ -115,9 +115,14 @@ def _plain(value: Any) -> Any:
 
 
 def load(start: dict[str, Any], loaded: list[Any]) -> dict[str, Any]:
-    """Load the engine into `loaded` and say what it is; of its model's configuration, the sizes."""
+    """Load the engine into `loaded` and say what it is."""
     loaded.append(backend_from(start["source"], start["backend"]).load(start["config"]))
-    description = dict(loaded[0].describe())
+    return describe(loaded[0])
+
+
+def describe(backend: Any) -> dict[str, Any]:
+    """What the engine says of itself; of its model's configuration, the sizes."""
+    description = dict(backend.describe())
     if whole := description.get("details", {}).get("architecture"):
         description["details"]["architecture"] = {name: whole[name] for name in SIZES if whole.get(name) is not None}
     return description

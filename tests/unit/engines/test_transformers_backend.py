@@ -22,7 +22,7 @@ torch = pytest.importorskip("torch")
 hf = pytest.importorskip("transformers")
 
 from pytest_specdec.engines import transformers as backend  # noqa: E402 - only where the engine is installed
-from pytest_specdec.engines.worker import plain  # noqa: E402
+from pytest_specdec.engines import worker  # noqa: E402
 from pytest_specdec.generation import rankings_from_wire  # noqa: E402
 
 VOCABULARY = 64
@@ -428,7 +428,7 @@ class TestRank:
         ids = tokens(engine)
         replaced = [*ids[:4], (ids[4] + 1) % VOCABULARY]
         logits = engine._target(torch.tensor([PROMPT + ids[:4]])).logits[0, -1].detach()
-        told = rankings_from_wire(plain(engine.rank([(PROMPT, replaced), (PROMPT, [])], VOCABULARY)))
+        told = rankings_from_wire(worker.plain(engine.rank([(PROMPT, replaced), (PROMPT, [])], VOCABULARY)))
         assert [each.place for each in told[0][:4]] == [0] * 4
         assert list(told[0][4].ids) == logits.argsort(descending=True).tolist()
         assert list(told[0][4].logits) == pytest.approx(logits.sort(descending=True).values.tolist(), abs=1e-4)
@@ -437,7 +437,7 @@ class TestRank:
     def test_has_no_place_for_a_token_that_is_not_among_them(self, load: Any) -> None:
         engine = load("random")
         ids = tokens(engine)
-        (told,) = rankings_from_wire(plain(engine.rank([(PROMPT, [(ids[0] + 1) % VOCABULARY])], 1)))
+        (told,) = rankings_from_wire(worker.plain(engine.rank([(PROMPT, [(ids[0] + 1) % VOCABULARY])], 1)))
         assert (list(told[0].ids), told[0].place, told[0].whole) == ([ids[0]], None, False)
 
 
@@ -461,7 +461,8 @@ class TestDescription:
         assert load("counts", "half", max_model_len=40).describe()["context"] == 40
 
     def test_is_plain_data(self, load: Any) -> None:
-        description = load("worded", "worded").describe()
+        description = worker.describe(load("worded", "worded"))
+        assert description["details"]["architecture"]["num_hidden_layers"] == 2
         assert json.loads(json.dumps(description)) == description
 
 

@@ -71,6 +71,11 @@ def _context_model(binades: int, vocabulary: int, *rates: float) -> ContextModel
     return model
 
 
+def _only(choice: int, vocabulary: int) -> Logits:
+    """10 for this token, 2 for every other."""
+    return tuple(MAP_TOP - MAP_GAP * (token != choice) for token in range(vocabulary))
+
+
 class MapModel:
     """The choice is a fixed map of the last token, 8 logits above everything else; no end, no noise."""
 
@@ -85,8 +90,7 @@ class MapModel:
         return self._following(prefix[-1])
 
     def _draw(self, last: int) -> Logits:
-        choice = FIRST_PLAIN_ID + (last * 7 + 11) % (self.vocabulary - FIRST_PLAIN_ID)
-        return tuple(MAP_TOP - MAP_GAP * (token != choice) for token in range(self.vocabulary))
+        return _only(FIRST_PLAIN_ID + (last * 7 + 11) % (self.vocabulary - FIRST_PLAIN_ID), self.vocabulary)
 
     def agrees(self, prefix: tuple[int, ...], alpha: float) -> bool:
         """By the last token alone."""
@@ -115,8 +119,7 @@ class ConstructedModel:
 
     def logits(self, prefix: tuple[int, ...], shape: str | None = None) -> Logits:
         """10 for the known token, 2 for every other id."""
-        choice = self._after(self._target, prefix)
-        return tuple(MAP_TOP - MAP_GAP * (token != choice) for token in range(self.vocabulary))
+        return _only(self._after(self._target, prefix), self.vocabulary)
 
     def agrees(self, prefix: tuple[int, ...], alpha: float) -> bool:
         """By the two models themselves; `alpha` is the reference's own."""

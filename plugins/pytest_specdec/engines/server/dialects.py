@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
-from pytest_specdec.engines.vllm import REFUSALS
+from pytest_specdec.engines.vllm import NEUTRAL_GREEDY, REFUSALS
 
 Path = tuple[str | int, ...]
 CHOICE: Path = ("choices", 0)
@@ -110,7 +110,7 @@ VLLM_COUNTERS = Counters(
 VLLM = Dialect(
     "vllm",
     asks={"return_token_ids": True},
-    neutral={**GREEDY, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0},
+    neutral=NEUTRAL_GREEDY,
     prompt_ids_at=((*CHOICE, "prompt_token_ids"), ("prompt_token_ids",)),
     logprobs_at=(*CHOICE, "logprobs", "token_logprobs"),
     counters=VLLM_COUNTERS,
@@ -203,7 +203,7 @@ DYNAMO = Dialect(
     "dynamo",
     chat=None,
     asks={"nvext": {"extra_fields": ["completion_token_ids", "engine_data"]}},
-    neutral={**GREEDY, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0},
+    neutral=NEUTRAL_GREEDY,
     ids_at=("nvext", "completion_token_ids"),
     prompt_ids_at=(("nvext", "engine_data", "prompt_token_ids"),),
     counters=VLLM_COUNTERS,

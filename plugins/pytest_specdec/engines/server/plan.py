@@ -20,7 +20,7 @@ from pydantic_core import ErrorDetails
 
 from pytest_specdec.engines.server.dialects import DIALECTS, VLLM, Dialect, Route
 from pytest_specdec.engines.spec import EngineSpec
-from pytest_specdec.errors import ConfigurationError, EngineError, did_you_mean
+from pytest_specdec.errors import ConfigurationError, EngineError, unknown_key
 from pytest_specdec.settings import Settings
 from pytest_specdec.workloads.mistakes import invalid
 from pytest_specdec.workloads.workload import Request
@@ -172,9 +172,9 @@ def checked(said: Mapping[str, Any]) -> dict[str, Any]:
 def _mistake(error: ErrorDetails) -> str:
     if not error["loc"]:
         return error["msg"]
-    key, known = str(error["loc"][0]), ServerPlan.model_fields
+    key = str(error["loc"][0])
     if error["type"] == "extra_forbidden":
-        return f"server: unknown key {key!r}; {did_you_mean(key, known, 'known keys: ' + ', '.join(known))}"
+        return unknown_key("server", key, ServerPlan.model_fields)
     return f"server[{key!r}] is {error['input']!r}: {error['msg']}"
 
 
@@ -222,12 +222,8 @@ def reference_of(said: Any, base: EngineSpec) -> EngineSpec:
     if "engine" not in said:
         server = {key: value for key, value in said.items() if key != "target"}
         return _alone(base, SERVED, {"target": said.get("target", base.target), "server": checked(server)})
-    unknown = sorted(set(said) - REFERENCE_KEYS)
-    if unknown:
-        known = f"known keys: {', '.join(sorted(REFERENCE_KEYS))}"
-        raise ConfigurationError(
-            f"reference: unknown key {unknown[0]!r}; {did_you_mean(unknown[0], sorted(REFERENCE_KEYS), known)}"
-        )
+    for unknown in sorted(set(said) - REFERENCE_KEYS):
+        raise ConfigurationError(unknown_key("reference", unknown, sorted(REFERENCE_KEYS)))
     other = {key: value for key, value in said.items() if key != "engine"}
     if said["engine"] == base.backend != SERVED:
         return replace(base.target_only(), **other)
