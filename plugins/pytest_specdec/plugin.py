@@ -59,13 +59,12 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """One option and one ini key for each setting, and for each name that a setting had before."""
+    """One option and one ini key for each setting."""
     group = parser.getgroup("specdec", "speculative decoding, gated and measured")
     for option in OPTIONS:
-        for each in option.names:
-            words = option.words if each is option else f"the old name of {option.flag}"
-            group.addoption(each.flag, dest=each.ini, help=words.replace("%", "%%"), **each.on_command_line)
-            parser.addini(each.ini, words)
+        words = option.words
+        group.addoption(option.flag, dest=option.ini, help=words.replace("%", "%%"), **option.on_command_line)
+        parser.addini(option.ini, words)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -86,9 +85,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _read_settings(config: pytest.Config) -> None:
     """Each from where it is given first. Raises ConfigurationError, also for a baseline or report that cannot be."""
-    names = [each for option in OPTIONS for each in option.names]
-    command_line = {each.name: config.getoption(each.ini) for each in names}
-    ini = {each.name: config.getini(each.ini) for each in names}
+    command_line = {option.name: config.getoption(option.ini) for option in OPTIONS}
+    ini = {option.name: config.getini(option.ini) for option in OPTIONS}
     config.stash[SETTINGS] = settings = Settings.resolve(command_line, os.environ, ini)
     if settings.env:
         from pytest_specdec.exported_names import effective_configuration, settings_with_exported_names
@@ -97,7 +95,6 @@ def _read_settings(config: pytest.Config) -> None:
         config.stash[SETTINGS] = settings
         config.stash[EFFECTIVE] = effective_configuration(settings, exported, os.environ)
         _warn(config, exported.warnings)
-    _warn(config, settings.warnings())
     if settings.baseline is not None:
         _find_the_baseline(config, settings.baseline)
     if settings.report is not None:

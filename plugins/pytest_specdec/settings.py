@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -114,7 +114,7 @@ class Option:
     """One setting: what `pytest --help` says, how its text is read, and what it is when nobody sets it.
 
     `argparse`: what its option on the command line has beyond one value; one that may be repeated is a list by commas.
-    `switch`: on the command line it is given without a value, and means yes. `renamed_from`: a name that still works.
+    `switch`: on the command line it is given without a value, and means yes.
     """
 
     name: str
@@ -124,17 +124,6 @@ class Option:
     default: Any
     argparse: Mapping[str, Any] = field(default_factory=dict)
     switch: bool = False
-    renamed_from: str = ""
-
-    @property
-    def names(self) -> tuple[Option, ...]:
-        """This option, and the same under the name that it had one version ago."""
-        return (self, replace(self, name=self.renamed_from, renamed_from="")) if self.renamed_from else (self,)
-
-    @property
-    def places(self) -> tuple[str, str, str]:
-        """Where it may be set: on the command line, in the environment, in the ini file."""
-        return self.flag, self.variable, f"{self.ini} in the ini file"
 
     @property
     def words(self) -> str:
@@ -161,24 +150,21 @@ class Option:
         """How pytest's parser is to take it."""
         return {"action": "store_const", "const": "yes"} if self.switch else {"metavar": self.metavar, **self.argparse}
 
-    def find(self, sources: Iterable[tuple[str, str | Sequence[str] | None]]) -> Found | None:
-        """What the first source with a text says; a list is an option that was repeated. Raises ConfigurationError."""
-        place, given = next(((place, text) for place, text in sources if text is not None), ("", None))
-        if given is None:
-            return None
+    def read(self, place: str, given: str | Sequence[str]) -> dict[str, Found]:
+        """What a place says, by the setting's name; of a table each of its keys, as "engine_options.seed".
+
+        `given`: a text, or one for each time that the option was repeated. Raises ConfigurationError.
+        """
         text = given if isinstance(given, str) else ",".join(given)
         try:
-            return Found(place, self.parse(text))
+            value = self.parse(text)
         except ValueError as error:
             raise ConfigurationError(
                 f"{place}: cannot read {text!r} as {self.metavar} ({error}); {self.help}"
             ) from None
-
-    def keys(self, found: Found | None) -> dict[str, Found]:
-        """What was found by the setting's name; of a table each of its keys, as "engine_options.seed"."""
-        if found is None or not isinstance(self.default, Mapping):
-            return {self.name: found} if found else {}
-        return {f"{self.name}.{key}": replace(found, value=value) for key, value in found.value.items()}
+        if isinstance(self.default, Mapping):
+            return {f"{self.name}.{key}": Found(place, each) for key, each in value.items()}
+        return {self.name: Found(place, value)}
 
 
 def _option(metavar: str, help: str, parse: Callable[[str], Any] = str, default: Any = None, **more: Any) -> Any:
@@ -206,7 +192,6 @@ class Found:
     value: Any
 
 
-Layer = Mapping[str, Found]
 Texts = Mapping[str, str | None]
 
 
@@ -268,11 +253,7 @@ class Settings:
     )
     series: str = _option("FOLDER", "where those samples are kept", str, ".benchmarks/series")
     calibration: int = _option(
-        "PROMPTS",
-        "prompts that the target also decodes one at a time for the noise floor",
-        _positive,
-        8,
-        renamed_from="control",
+        "PROMPTS", "prompts that the target also decodes one at a time for the noise floor", _positive, 8
     )
     rate: str = _choice(
         "of the target's own output, what it rates: sample, about 2,000 tokens; or all", "sample", "all"
@@ -339,7 +320,7 @@ class Settings:
 
     @classmethod
     def resolve(
-        cls, command_line: Texts, environment: Mapping[str, str], ini: Texts, exported: Layer | None = None
+        cls, command_line: Texts, environment: Mapping[str, str], ini: Texts, exported: Mapping[str, Found] = {}
     ) -> Settings:
         """Read each setting from the first source that has it. Raises ConfigurationError.
 
@@ -350,12 +331,14 @@ class Settings:
         values: dict[str, Any] = {}
         origins: dict[str, str] = {}
         for option in OPTIONS:
-            given = [(each.flag, command_line.get(each.name)) for each in option.names]
-            given += [(each.variable, environment.get(each.variable) or None) for each in option.names]
-            above = option.find(given)
-            below = option.find((each.places[2], ini.get(each.name) or None) for each in option.names)
-            filled = {name: each for name, each in (exported or {}).items() if name.partition(".")[0] == option.name}
-            found = {**filled, **option.keys(above)} if above else {**option.keys(below), **filled}
+            sources = (
+                (option.flag, command_line.get(option.name)),
+                (option.variable, environment.get(option.variable) or None),
+            )
+            above = next((option.read(place, text) for place, text in sources if text is not None), None)
+            below = option.read(f"{option.ini} in the ini file", text) if (text := ini.get(option.name)) else {}
+            filled = {name: each for name, each in exported.items() if name.partition(".")[0] == option.name}
+            found = {**below, **filled} if above is None else {**filled, **above}
             if isinstance(option.default, Mapping):
                 values[option.name] = {name.partition(".")[2]: each.value for name, each in found.items()}
             else:
@@ -380,13 +363,6 @@ class Settings:
         return "; ".join(
             f"{name} = {value} ({place.partition(' in the ')[2] or place})" for name, value, place in differ
         )
-
-    def warnings(self) -> list[str]:
-        """A warning for each setting that was given under its old name."""
-        pairs = [each for option in OPTIONS for each in zip(option.names[-1].places, option.places, strict=True)]
-        new_names = {old: new for old, new in pairs if old != new}
-        given = [place for place in self.origins.values() if place in new_names]
-        return [f"{place}: write {new_names[place]}; the next version does not know the old name" for place in given]
 
     def places(self, table: str) -> dict[str, str]:
         """Of a setting that is a table, the place that each of its keys came from."""
@@ -414,8 +390,7 @@ NO_SETTINGS = ("SPECDEC_WORKLOADS",)
 
 def _refuse_unknown(environment: Mapping[str, str]) -> None:
     known = [option.variable for option in OPTIONS]
-    old = [each.variable for option in OPTIONS for each in option.names[1:]]
     for name in environment:
-        if name.startswith("SPECDEC_") and name not in (*known, *old, *NO_SETTINGS):
+        if name.startswith("SPECDEC_") and name not in (*known, *NO_SETTINGS):
             hint = did_you_mean(name, known, f"known: {', '.join(known)}")
             raise ConfigurationError(f"unknown option {name} in the environment; {hint}")

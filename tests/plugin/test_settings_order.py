@@ -70,25 +70,9 @@ def test_the_header_says_what_differs_from_the_defaults_and_where_it_was_said(pr
     assert "specdec settings" not in project.run().stdout.str()
 
 
-@pytest.mark.parametrize(
-    ("place", "warning"),
-    [
-        ("command line", "--specdec-control: write --specdec-calibration; *"),
-        ("environment", "SPECDEC_CONTROL: write SPECDEC_CALIBRATION; *"),
-        ("ini", "specdec_control in the ini file: write specdec_calibration in the ini file; *"),
-    ],
-)
-def test_an_old_name_works_with_a_warning(
-    project: Project, monkeypatch: pytest.MonkeyPatch, place: str, warning: str
-) -> None:
-    """Calibration was called control: one prompt is decoded at batch 1, where there would be two."""
-    if place == "environment":
-        monkeypatch.setenv("SPECDEC_CONTROL", "1")
-    if place == "ini":
-        project.write("pytest.ini", INI + "specdec_control = 1\n")
+def test_so_many_prompts_are_calibrated_on(project: Project) -> None:
+    """One is decoded at batch 1, where there would be two."""
     project.tests(TARGET_ONLY)
-    options = ["--specdec-control=1"] if place == "command line" else []
-    project.run(*options).stdout.fnmatch_lines([f"*PytestConfigWarning: {warning}"])
-    (record,) = project.records(*options).values()
+    (record,) = project.records("--specdec-calibration=1").values()
     assert record.verdict.calibration is not None
     assert record.verdict.calibration.compared == 1

@@ -42,27 +42,3 @@ def test_every_option_is_a_field_and_every_field_an_option() -> None:
 def test_a_wrong_value_names_its_place(sources: tuple[dict[str, str], ...], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Settings.resolve(*sources)
-
-
-@pytest.mark.parametrize(
-    ("sources", "warning"),
-    [
-        (({"control": "2"}, {}, {}), "--specdec-control: write --specdec-calibration"),
-        (({}, {"SPECDEC_CONTROL": "2"}, {}), "SPECDEC_CONTROL: write SPECDEC_CALIBRATION"),
-        (({}, {}, {"control": "2"}), "specdec_control in the ini file: write specdec_calibration in the ini file"),
-    ],
-    ids=["command line", "environment", "ini"],
-)
-def test_an_old_name_is_read_and_warned_of(sources: tuple[dict[str, str], ...], warning: str) -> None:
-    settings = Settings.resolve(*sources)
-    assert settings.calibration == 2
-    assert settings.warnings() == [f"{warning}; the next version does not know the old name"]
-
-
-def test_the_new_name_over_the_old_one_without_a_warning() -> None:
-    settings = Settings.resolve({"control": "2", "calibration": "3"}, {"SPECDEC_CONTROL": "4"}, {"control": "5"})
-    assert (settings.calibration, settings.warnings()) == (3, [])
-
-
-def test_an_old_name_on_the_command_line_over_the_new_one_in_the_environment() -> None:
-    assert Settings.resolve({"control": "2"}, {"SPECDEC_CALIBRATION": "3"}, {}).calibration == 2
