@@ -67,47 +67,35 @@ def claim(gpus: Sequence[Gpu], wanted: int, run: str, timeout: float, folder: Pa
             "others wait for GPUs, and the time for it is over: use fewer workers, or a later hour"
         ) from None
     with queue:
-        while (held := _try(gpus, wanted, run, place)) is None:
-            told = _refuse_vain_waiting(gpus, wanted, run, place)
+        while len(free := _lock_free(gpus, place)) < wanted:
+            for lock in free.values():
+                lock.release()
+            told = _refuse_vain_waiting(gpus, free, wanted, run, place)
             if time.monotonic() >= deadline:
                 raise EngineError(f"no {wanted} GPUs free within {timeout:g} s: {told}")
             time.sleep(POLL_SECONDS)
-    return held
+        for gpu in list(free)[wanted:]:
+            free.pop(gpu).release()
+        for gpu in free:
+            (place / f"{gpu.uuid}.json").write_text(json.dumps({"run": run, "pid": os.getpid()}), "utf-8")
+    return Claim(tuple(free), tuple(free.values()))
 
 
-def _try(gpus: Sequence[Gpu], wanted: int, run: str, folder: Path) -> Claim | None:
-    """All that are wanted at once, or none."""
-    held: dict[Gpu, FileLock] = {}
+def _lock_free(gpus: Sequence[Gpu], folder: Path) -> dict[Gpu, FileLock]:
+    """The GPUs that nobody has, each with its lock, which is ours now."""
+    free: dict[Gpu, FileLock] = {}
     for gpu in gpus:
-        if len(held) < wanted and (lock := _try_lock(gpu, folder)):
-            held[gpu] = lock
-    claimed = Claim(tuple(held), tuple(held.values()))
-    if len(held) < wanted:
-        claimed.release()
-        return None
-    for gpu in held:
-        (folder / f"{gpu.uuid}.json").write_text(json.dumps({"run": run, "pid": os.getpid()}), "utf-8")
-    return claimed
+        lock = FileLock(folder / f"{gpu.uuid}.lock")
+        with contextlib.suppress(Timeout):
+            lock.acquire(timeout=0)
+            free[gpu] = lock
+    return free
 
 
-def _try_lock(gpu: Gpu, folder: Path) -> FileLock | None:
-    """The GPU's lock, ours now; None if somebody has it."""
-    lock = FileLock(folder / f"{gpu.uuid}.lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        return None
-    return lock
-
-
-def _refuse_vain_waiting(gpus: Sequence[Gpu], wanted: int, run: str, folder: Path) -> str:
+def _refuse_vain_waiting(gpus: Sequence[Gpu], free: Iterable[Gpu], wanted: int, run: str, folder: Path) -> str:
     """Who holds which GPUs. Workers of one run hold theirs until all of them are done, so none can wait for another."""
-    holders: dict[Gpu, dict[str, object]] = {}
-    for gpu in gpus:
-        if lock := _try_lock(gpu, folder):
-            lock.release()
-            continue
-        holders[gpu] = {}
+    holders: dict[Gpu, dict[str, object]] = {gpu: {} for gpu in gpus if gpu not in free}
+    for gpu in holders:
         with contextlib.suppress(OSError, ValueError):  # it is just being written
             holders[gpu] = dict(json.loads((folder / f"{gpu.uuid}.json").read_text("utf-8")))
     if len(gpus) - sum(note.get("run") == run for note in holders.values()) < wanted:
