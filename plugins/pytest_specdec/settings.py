@@ -29,7 +29,9 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def _one_of(*known: str) -> Callable[[str], str]:
+def one_of(*known: str) -> Callable[[str], str]:
+    """How one of these words is read; a reader raises ValueError that says what is wrong."""
+
     def read(text: str) -> str:
         if text not in known:
             hint = did_you_mean(text, known, "none is near")
@@ -40,7 +42,7 @@ def _one_of(*known: str) -> Callable[[str], str]:
 
 
 def _some_of(*known: str) -> Callable[[str], tuple[str, ...]]:
-    return lambda text: tuple(map(_one_of(*known), _names(text)))
+    return lambda text: tuple(map(one_of(*known), _names(text)))
 
 
 def whole(least: int) -> Callable[[str], int]:
@@ -177,7 +179,7 @@ def _list(metavar: str, help: str) -> Any:
 
 
 def _choice(help: str, default: str, *others: str) -> Any:
-    return _option("NAME", help, _one_of(default, *others), default)
+    return _option("NAME", help, one_of(default, *others), default)
 
 
 def _switch(help: str) -> Any:
@@ -219,7 +221,7 @@ class Settings:
     dtype: str | None = _option(
         "NAME",
         "dtype of weights and activations; default bfloat16, or float32 on a processor that only emulates bfloat16",
-        _one_of(*DTYPES),
+        one_of(*DTYPES),
     )
     max_model_len: int | None = _option("TOKENS", "longest prompt plus output; default: the model's own", _positive)
     engine_options: Mapping[str, Any] = _option(
@@ -233,7 +235,7 @@ class Settings:
         {},
     )
     arm: str | None = _option(
-        "NAME", "run the gates of one arm only: speculative, or target; default: both", _one_of(*ARMS)
+        "NAME", "run the gates of one arm only: speculative, or target; default: both", one_of(*ARMS)
     )
     rounds: int | None = _option(
         "N",

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 
 from pytest_specdec.models.maps import NONE, codes, following
-from pytest_specdec.models.memory import Memory, Reader, Shape, count_reserved, kv_head, readings
+from pytest_specdec.models.memory import Memory, Reader, Shape, count_reserved, readings
 from pytest_specdec.models.recipe import (
     EMBEDDING_SIZE,
     LAYERS_SHARE,
@@ -205,7 +205,7 @@ class Circuit:
 
     def _pointing(self, layer: int) -> Iterator[tuple[int, int, int]]:
         """Query heads, their KV heads, and how far back each looks."""
-        yield from ((reader.head, self._kv_head(reader), reader.distance) for reader in self.stream.readers[layer])
+        yield from ((reader.head, reader.kv_head, reader.distance) for reader in self.stream.readers[layer])
 
     def _engrave_queries(self, weight: torch.Tensor, layer: int) -> None:
         for head, _, distance in self._pointing(layer):
@@ -230,7 +230,7 @@ class Circuit:
         for reader in stream.readers[layer]:
             found, size = (stream.copied, stream.slot) if reader.hops else (stream.code, stream.mark)
             for code in range(stream.memory.codes):
-                rows = self._kept(self._kv_head(reader), code)
+                rows = self._kept(reader.kv_head, code)
                 weight[rows] = 0
                 weight[rows, found(code)] = stream.norm_before_attention(layer) / size
 
@@ -276,9 +276,6 @@ class Circuit:
         """The rows of a head's value that keep the bits of a code."""
         first = self._rows(head).start + code * self.stream.memory.bits
         return list(range(first, first + self.stream.memory.bits))
-
-    def _kv_head(self, reader: Reader) -> int:
-        return kv_head(self.stream.recipe.shape, reader.head)
 
 
 def turn_back(shape: Shape, distance: int) -> torch.Tensor:

@@ -24,13 +24,18 @@ from pytest_specdec.models.recipe import (
 )
 
 
+@lru_cache(maxsize=16)
 def cycle(recipe: ConstructedRecipe) -> tuple[int, ...]:
     """The ordinary tokens, 3 to vocab − 1, in the order in which π visits them.
 
     A model of another vocabulary walks the same cycle: it passes over tokens that it lacks, and visits its additional
     ones at the end. So two vocabularies still agree on most tokens that they share.
     """
-    return _cycle(recipe.base_vocab, recipe.vocab, recipe.map_seed)
+    order = list(range(SPECIAL_IDS, recipe.base_vocab))
+    random.Random(f"map:{recipe.map_seed}").shuffle(order)
+    additional = list(range(recipe.base_vocab, recipe.vocab))
+    random.Random(f"additional:{recipe.map_seed}").shuffle(additional)
+    return (*(token for token in order if token < recipe.vocab), *additional)
 
 
 def next_map(recipe: Constructed) -> list[int]:
@@ -66,15 +71,6 @@ def following(recipe: Constructed) -> tuple[tuple[int, ...], ...]:
     if not isinstance(recipe, TargetRecipe):
         successors |= _disagreements(recipe, successors)
     return (_with_special_ids(successors, recipe.vocab),)
-
-
-@lru_cache(maxsize=16)
-def _cycle(base_vocab: int, vocab: int, map_seed: int) -> tuple[int, ...]:
-    order = list(range(SPECIAL_IDS, base_vocab))
-    random.Random(f"map:{map_seed}").shuffle(order)
-    additional = list(range(base_vocab, vocab))
-    random.Random(f"additional:{map_seed}").shuffle(additional)
-    return (*(token for token in order if token < vocab), *additional)
 
 
 def _successors(order: Sequence[int], steps: int) -> dict[int, int]:
@@ -122,11 +118,14 @@ Maps = tuple[tuple[int, ...], ...]
 NONE = -1  # where a draft vocabulary lacks the token: whatever is proposed is wrong
 
 
+@lru_cache(maxsize=64)
 def codes(recipe: Constructed, memory: Memory, number: int = 0) -> tuple[int, ...]:
     """One code of every id below `vocab`: a number whose bits are 0 for +1 and 1 for −1; all are equally frequent."""
-    if number:
-        return _further(recipe.vocab, recipe.map_seed, memory.classes, number)
-    return _draw(recipe.vocab, recipe.map_seed, memory.classes)[0]
+    if number == 0:
+        return _draw(recipe.vocab, recipe.map_seed, memory.classes)[0]
+    order = list(range(SPECIAL_IDS, recipe.vocab))
+    random.Random(f"memory:{recipe.map_seed}:{number}").shuffle(order)
+    return _with_special_ids({token: place % memory.classes for place, token in enumerate(order)}, recipe.vocab)
 
 
 def class_maps(recipe: Constructed, memory: Memory) -> Maps:
@@ -180,13 +179,6 @@ def _draw(vocab: int, map_seed: int, classes: int) -> tuple[tuple[int, ...], Map
         draw.shuffle(order)
         maps.append({token: own[place % len(own)] for place, token in enumerate(order)})
     return _with_special_ids(coded, vocab), tuple(_with_special_ids(each, vocab) for each in maps)
-
-
-@lru_cache(maxsize=16)
-def _further(vocab: int, map_seed: int, classes: int, number: int) -> tuple[int, ...]:
-    order = list(range(SPECIAL_IDS, vocab))
-    random.Random(f"memory:{map_seed}:{number}").shuffle(order)
-    return _with_special_ids({token: place % classes for place, token in enumerate(order)}, vocab)
 
 
 def _with_special_ids(by_token: Mapping[int, int], vocab: int) -> tuple[int, ...]:

@@ -68,20 +68,16 @@ class Memory:
 class Reader:
     """A layer's query head, whether its KV head keeps what was copied before, and which code it reads how far back.
 
-    `place`: its number among the query heads of its KV head.
+    `kv_head`: the KV head that it reads; `place`: its number among the query heads of that.
     """
 
     layer: int
     head: int
+    kv_head: int
     place: int
     hops: bool
     distance: int = 0
     code: int = 0
-
-
-def kv_head(shape: Shape, head: int) -> int:
-    """The KV head of a query head."""
-    return head // (shape.heads // shape.kv_heads)
 
 
 def readings(memory: Memory, shape: Shape) -> list[list[Reader]]:
@@ -120,7 +116,7 @@ def _heads(memory: Memory, shape: Shape) -> tuple[list[Reader], list[Reader]]:
     for number in range(memory.readers):
         place, group = divmod(number, shape.kv_heads)
         head = group * (shape.heads // shape.kv_heads) + place
-        heads += [Reader(layer, head, place, layer > 0 and group % 2 == 1) for layer in range(shape.layers)]
+        heads += [Reader(layer, head, group, place, layer > 0 and group % 2 == 1) for layer in range(shape.layers)]
     return [head for head in heads if not head.hops], [head for head in heads if head.hops]
 
 
@@ -132,16 +128,16 @@ def _take(heads: list[Reader], wanted: Iterable[tuple[int, int]]) -> list[Reader
 def _cancelling(heads: list[Reader], memory: Memory, deciding: Sequence[Reader]) -> Iterator[Reader]:
     """Pairs of heads that read one code of one token, as far back and of a code as is read least where they are."""
     backs = Counter((each.layer, each.hops, each.distance + each.hops * memory.hop) for each in deciding)
-    codes = Counter((each.layer, each.head - each.place, each.code) for each in deciding)
+    codes = Counter((each.layer, each.kv_head, each.code) for each in deciding)
     for number, pair in enumerate(_pairs(heads)):
         nearest, turned = 1 + memory.hop * any(each.hops for each in pair), (pair[0].layer + pair[0].place) % 3
         inwards = range(nearest, memory.reach + 1)[:: -1 if turned else 1]  # from the far end on, or from the near one
         back = min(inwards, key=lambda back: sum(backs[each.layer, each.hops, back] for each in pair))
         others = [(number + step) % memory.codes for step in range(memory.codes)]
-        code = min(others, key=lambda code: sum(codes[each.layer, each.head - each.place, code] for each in pair))
+        code = min(others, key=lambda code: sum(codes[each.layer, each.kv_head, code] for each in pair))
         for each in pair:
             backs[each.layer, each.hops, back] += 1
-            codes[each.layer, each.head - each.place, code] += 1
+            codes[each.layer, each.kv_head, code] += 1
             yield replace(each, distance=back - each.hops * memory.hop, code=code)
 
 

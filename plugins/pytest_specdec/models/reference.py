@@ -26,6 +26,7 @@ from pytest_specdec.models.recipe import (
     SmolLM2Recipe,
     TargetRecipe,
 )
+from pytest_specdec.settings import DTYPES, one_of
 
 CONSTRUCTED = "constructed:"
 SMOLLM2 = "smollm2"
@@ -43,15 +44,16 @@ class Preset:
     memory_draft: Shape | None = None
 
 
+TINY = Preset(
+    target=Shape("llama", 256, 4, 4, 2, 64, 512),
+    draft=Shape("llama", 64, 1, 1, 1, 64, 128),
+    vocab=1024,
+    max_position_embeddings=2048,
+    memory_target=Shape("llama", 256, 4, 8, 2, 64, 512),
+    memory_draft=Shape("llama", 192, 1, 4, 1, 64, 256),
+)
 PRESETS = {
-    "tiny": Preset(
-        target=Shape("llama", 256, 4, 4, 2, 64, 512),
-        draft=Shape("llama", 64, 1, 1, 1, 64, 128),
-        vocab=1024,
-        max_position_embeddings=2048,
-        memory_target=Shape("llama", 256, 4, 8, 2, 64, 512),
-        memory_draft=Shape("llama", 192, 1, 4, 1, 64, 256),
-    ),
+    "tiny": TINY,
     "tiny-qwen3": Preset(
         target=Shape("qwen3", 256, 4, 4, 2, 128, 512, 1_000_000.0),
         draft=Shape("qwen3", 64, 1, 1, 1, 128, 128, 1_000_000.0),
@@ -60,13 +62,7 @@ PRESETS = {
         memory_target=Shape("qwen3", 256, 4, 8, 2, 128, 512, 1_000_000.0),
         memory_draft=Shape("qwen3", 192, 1, 4, 1, 128, 256, 1_000_000.0),
     ),
-    "tiny-mimo": Preset(
-        target=Shape("mimo", 256, 4, 4, 2, 64, 512),
-        draft=Shape("llama", 64, 1, 1, 1, 64, 128),
-        vocab=1024,
-        max_position_embeddings=2048,
-        memory_draft=Shape("llama", 192, 1, 4, 1, 64, 256),
-    ),
+    "tiny-mimo": replace(TINY, target=Shape("mimo", 256, 4, 4, 2, 64, 512), memory_target=None),
     "small": Preset(
         target=Shape("llama", 512, 8, 8, 4, 64, 1536),
         draft=Shape("llama", 128, 2, 2, 1, 64, 384),
@@ -98,12 +94,7 @@ class Parameter:
 
 
 def _one_of(*known: str) -> Parameter:
-    def read(text: str) -> str:
-        if text not in known:
-            raise ValueError(text)
-        return text
-
-    return Parameter(read, f"one of {', '.join(known)}" if known[1:] else known[0])
+    return Parameter(one_of(*known), f"one of {', '.join(known)}" if known[1:] else known[0])
 
 
 def _whole(least: int, most: int | None = None) -> Parameter:
@@ -132,7 +123,7 @@ MEMORY = {
     "codes": _whole(1, 8),
 }
 COMMON = {
-    "dtype": _one_of("bfloat16", "float16", "float32"),
+    "dtype": _one_of(*DTYPES),
     "layers": _whole(1),
     "map_seed": _whole(0),
     "max_position_embeddings": _whole(16),
@@ -177,37 +168,41 @@ def parse(reference: str) -> Recipe | None:
 
     Raises ModelError, naming the reference, the bad piece and the valid ones.
     """
-    body, _, query = reference.partition("?")
-    if body == SMOLLM2:
-        return SmolLM2Recipe(**_values(reference, query, PARAMETERS[SMOLLM2]))
-    if not reference.startswith(CONSTRUCTED):
-        scheme = body.partition(":")[0]  # no path or hub id has a colon or a question mark after a word like ours
-        hint = did_you_mean(scheme, (CONSTRUCTED.rstrip(":"), SMOLLM2)) if scheme != reference else ""
-        if hint and "/" not in scheme:
-            raise ModelError(f"model reference {reference!r}: unknown model {scheme!r}; {hint}")
-        return None
-    return _parse_constructed(reference, body.removeprefix(CONSTRUCTED), query)
-
-
-def _parse_constructed(reference: str, body: str, query: str) -> Constructed:
-    name, colon, part = body.partition(":")
-    preset = PRESETS[_check_known(reference, "preset", name, PRESETS)]
-    part = _check_known(reference, "part", part, PARTS) if colon else "target"
-    values = _values(reference, query, PARAMETERS[part])
-    shape = _shape(preset, part, values)
     try:
-        common = {
-            "name": f"{name}-{part}",
-            "shape": shape,
-            "base_vocab": preset.vocab,
-            "vocab": preset.vocab,
-            "max_position_embeddings": preset.max_position_embeddings,
-            "memory": _memory(shape, values),
-            **values,
-        }
-        return PARTS.get(part, TargetRecipe)(**common)
+        return _parse(reference)
     except ModelError as error:
         raise ModelError(f"model reference {reference!r}: {error}") from None
+
+
+def _parse(reference: str) -> Recipe | None:
+    body, _, query = reference.partition("?")
+    if body == SMOLLM2:
+        return SmolLM2Recipe(**_values(query, PARAMETERS[SMOLLM2]))
+    if reference.startswith(CONSTRUCTED):
+        return _parse_constructed(body.removeprefix(CONSTRUCTED), query)
+    scheme = body.partition(":")[0]  # no path or hub id has a colon or a question mark after a word like ours
+    hint = did_you_mean(scheme, (CONSTRUCTED.rstrip(":"), SMOLLM2)) if scheme != reference else ""
+    if hint and "/" not in scheme:
+        raise ModelError(f"unknown model {scheme!r}; {hint}")
+    return None
+
+
+def _parse_constructed(body: str, query: str) -> Constructed:
+    name, colon, part = body.partition(":")
+    preset = PRESETS[_check_known("preset", name, PRESETS)]
+    part = _check_known("part", part, PARTS) if colon else "target"
+    values = _values(query, PARAMETERS[part])
+    shape = _shape(preset, part, values)
+    common = {
+        "name": f"{name}-{part}",
+        "shape": shape,
+        "base_vocab": preset.vocab,
+        "vocab": preset.vocab,
+        "max_position_embeddings": preset.max_position_embeddings,
+        "memory": _memory(shape, values),
+        **values,
+    }
+    return PARTS.get(part, TargetRecipe)(**common)
 
 
 def _shape(preset: Preset, part: str, values: dict[str, Any]) -> Shape:
@@ -238,24 +233,23 @@ def _memory(shape: Shape, values: dict[str, Any]) -> Memory | None:
     return None if reach is None else Memory(reach, **{"readers": readers, **shaped})
 
 
-def _values(reference: str, query: str, known: Mapping[str, Parameter]) -> dict[str, Any]:
+def _values(query: str, known: Mapping[str, Parameter]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for piece in query.split("&") if query else ():
         name, _, text = piece.partition("=")
-        parameter = known[_check_known(reference, "parameter", name, known)]
+        parameter = known[_check_known("parameter", name, known)]
         if name in values:
-            raise ModelError(f"model reference {reference!r}: parameter {name!r} is given twice; give it once")
+            raise ModelError(f"parameter {name!r} is given twice; give it once")
         try:
             values[name] = parameter.read(text)
         except ValueError:
-            message = f"model reference {reference!r}: {name}={text!r} is no value; expected {parameter.expects}"
-            raise ModelError(message) from None
+            raise ModelError(f"{name}={text!r} is no value; expected {parameter.expects}") from None
     return values
 
 
-def _check_known(reference: str, what: str, piece: str, known: Iterable[str]) -> str:
+def _check_known(what: str, piece: str, known: Iterable[str]) -> str:
     valid = sorted(known)
     if piece in valid:
         return piece
     hint = did_you_mean(piece, valid, "none is near")
-    raise ModelError(f"model reference {reference!r}: unknown {what} {piece!r}; {hint} (valid: {', '.join(valid)})")
+    raise ModelError(f"unknown {what} {piece!r}; {hint} (valid: {', '.join(valid)})")

@@ -8,7 +8,7 @@ from pytest_specdec.engines import transformers as backend
 from pytest_specdec.generation import Speculation
 from pytest_specdec.models import expected_assistance, expected_continuation, parse
 from pytest_specdec.models.maps import NONE, draft_ids, following
-from pytest_specdec.models.memory import kv_head, readings
+from pytest_specdec.models.memory import readings
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -114,7 +114,7 @@ def test_every_entry_is_read_by_each_kv_head_at_its_distances_and_nowhere_else(m
     known = expected_continuation(reference, prompt, 40)
     for layer, readers in enumerate(readings(recipe.memory, recipe.shape)):
         for head in range(recipe.shape.kv_heads):
-            distances = [each.distance for each in readers if kv_head(recipe.shape, each.head) == head]
+            distances = [each.distance for each in readers if each.kv_head == head]
             for entry in (39, 25):
                 later = [entry + distance for distance in distances if entry + distance >= 40]
 

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_specdec.models import ModelError, expected_continuation, expected_speculation, parse
 from pytest_specdec.models.maps import codes, following, next_map
-from pytest_specdec.models.memory import kv_head, readings
+from pytest_specdec.models.memory import readings
 from pytest_specdec.models.recipe import folder_name
 from pytest_specdec.models.reference import PRESETS
 from pytest_specdec.models.truth import reads_of
@@ -39,7 +39,7 @@ def test_the_net_distances_alone_are_read_an_odd_number_of_times(reference):
 def test_every_kv_head_of_every_layer_of_a_target_is_read(preset):
     recipe = parse(f"constructed:{preset}?memory={REACH}")
     for layer in readings(recipe.memory, recipe.shape):
-        assert {kv_head(recipe.shape, reader.head) for reader in layer} == set(range(recipe.shape.kv_heads))
+        assert {reader.kv_head for reader in layer} == set(range(recipe.shape.kv_heads))
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -63,7 +63,7 @@ def test_readers_of_an_entry_read_different_codes():
     """So a foreign token must have several same codes to go unseen in any KV head of any layer."""
     recipe = parse(TINY)
     readers = chain(*readings(recipe.memory, recipe.shape))
-    found = {(each.layer, kv_head(recipe.shape, each.head), each.code) for each in readers}
+    found = {(each.layer, each.kv_head, each.code) for each in readers}
     assert sorted(Counter(each[:2] for each in found).values()) == [3, 3, 4, 4, 4, 4, 4, 4]
 
 
