@@ -13,9 +13,8 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field, PrivateAttr, ValidationInfo
 
-from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.workloads.mistakes import Switch, Text, invalid, key
-from pytest_specdec.workloads.prompts import Drawing, PromptSource, SourceFault, beside_scenario
+from pytest_specdec.workloads.mistakes import Mistake, Switch, Text, key
+from pytest_specdec.workloads.prompts import Drawing, PromptSource, beside_scenario
 from pytest_specdec.workloads.rows import (
     Chosen,
     Item,
@@ -81,33 +80,31 @@ class RowsSource(PromptSource):
         return len(self.choose(count, seed).items)
 
     def choose(self, count: int | None, seed: int) -> Chosen:
-        """The first `count` rows in the wanted order, all for None. Raises SourceFault."""
+        """The first `count` rows in the wanted order, all for None. Raises Mistake."""
         drawn = seed if self.order == "shuffled" else None
         if (count, drawn) not in self._kept:
             try:
                 chosen = choose(self.find_items(), self.data_name, count, drawn, self.skip_malformed)
-            except ConfigurationError as error:
-                raise SourceFault(str(error), getattr(error, "key", self.data_key)) from None
+            except Mistake as mistake:
+                mistake.key = self.data_key
+                raise
             if not chosen.items:
                 raise self.nothing(chosen)
             self._kept[count, drawn] = self._kept[len(chosen.items), drawn] = chosen
         return self._kept[count, drawn]
 
-    def nothing(self, chosen: Chosen) -> SourceFault:
+    def nothing(self, chosen: Chosen) -> Mistake:
         """The error that no row is left to be asked."""
         if chosen.first_skipped is None:
-            return SourceFault(f"{self.data_name} has no rows: name one with data", self.data_key)
+            return Mistake(f"{self.data_name} has no rows: name one with data", self.data_key)
         where = f"{self.data_name}{chosen.first_skipped.at}: {chosen.first_skipped.why}"
-        return SourceFault(f"each of its {chosen.skipped} rows is malformed, the first {where}", self.data_key)
+        return Mistake(f"each of its {chosen.skipped} rows is malformed, the first {where}", self.data_key)
 
 
 def _openable(path: str, info: ValidationInfo) -> str:
     """Look whether data are there, and make the path absolute."""
     whole = beside_scenario(path, info)
-    try:
-        readable(whole)
-    except ConfigurationError as error:
-        raise invalid(str(error)) from None
+    readable(whole)
     return str(whole)
 
 
@@ -200,10 +197,10 @@ class HubSource(Columns):
         return read_each(hub_rows(self.dataset, self.config, self.split, self.revision), self.read)
 
     def choose(self, count: int | None, seed: int) -> Chosen:
-        """The first `count` rows. Raises SourceFault, also where there are fewer."""
+        """The first `count` rows. Raises Mistake, also where there are fewer."""
         chosen = super().choose(count, seed)
         if count is not None and len(chosen.items) < count:
-            raise SourceFault(
+            raise Mistake(
                 f"{count} prompts asked for, {self.dataset} has {len(chosen.items)}: lower count", self.data_key
             )
         return chosen
@@ -242,12 +239,12 @@ class QuestionSource(Conversations, FileRows):
         named = row.values.get("category")
         return Item(row.at, messages, self.chat_template, left_out, category=None if named is None else str(named))
 
-    def nothing(self, chosen: Chosen) -> SourceFault:
+    def nothing(self, chosen: Chosen) -> Mistake:
         """Where no row is of the wanted category, the error lists those that are there."""
         if self.category is None or chosen.first_skipped is not None:
             return super().nothing(chosen)
         known = sorted({repr(row.values.get("category")) for row in self._rows() if isinstance(row, Row)})
-        return SourceFault(
+        return Mistake(
             f"no row of {self.path} is of category {self.category!r}: there are {', '.join(known)}", "category"
         )
 
@@ -297,13 +294,13 @@ class CustomSource(Conversations, FileRows):
         return Item(row.at, (("user", text),), self.chat_template, output_tokens=length, unused=more)
 
     def output_lengths(self, count: int, seed: int) -> tuple[int, ...]:
-        """The rows' `output_tokens`. Raises SourceFault that names rows without."""
+        """The rows' `output_tokens`. Raises Mistake that names rows without."""
         items = self.choose(count, seed).items
         without = [f"{self.path}{item.at}" for item in items if item.output_tokens is None]
         if without:
             more = f" and {len(without) - 1} more rows" if len(without) > 1 else ""
             sentence = f"{without[0]}{more}: no column 'output_tokens': add it, or write output_length = \"max_tokens\""
-            raise SourceFault(sentence, self.data_key)
+            raise Mistake(sentence, self.data_key)
         return tuple(item.output_tokens for item in items if item.output_tokens is not None)
 
 

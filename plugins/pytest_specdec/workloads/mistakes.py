@@ -18,7 +18,7 @@ from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core import ErrorDetails
 
 from pytest_specdec.errors import ConfigurationError, did_you_mean
 
@@ -135,12 +135,15 @@ def key(expected: str, example: str, default: Any = ..., **more: Any) -> Any:
     return Field(default, description=expected, examples=[example], **more)
 
 
-def invalid(sentence: str, at: Place = ()) -> PydanticCustomError:
+class Mistake(ConfigurationError, ValueError):
     """What a validator raises to say its own sentence; file, line and key are put before it.
 
-    `at`: the place in the file that is at fault, where it is not the validated field itself.
+    `key`: the key of the source that is at fault, where it is not the validated field itself.
     """
-    return PydanticCustomError("invalid", "{sentence}", {"sentence": sentence, "at": at})
+
+    def __init__(self, sentence: str, key: str = "") -> None:
+        super().__init__(sentence)
+        self.key = key
 
 
 def refuse_by(**checks: Callable[[Any, ValidationInfo], Iterator[str]]) -> Any:
@@ -148,7 +151,7 @@ def refuse_by(**checks: Callable[[Any, ValidationInfo], Iterator[str]]) -> Any:
 
     def check(cls: type[BaseModel], value: Any, info: ValidationInfo) -> Any:
         for sentence in checks[str(info.field_name)](value, info):
-            raise invalid(sentence)
+            raise Mistake(sentence)
         return value
 
     return field_validator(*checks)(classmethod(check))
@@ -188,8 +191,8 @@ def _mistakes(error: ValidationError, model: type[BaseModel]) -> Iterator[tuple[
 
 def _sentence(spot: _Spot, mistake: ErrorDetails) -> str:
     kind, value = mistake["type"], mistake["input"]
-    if kind == "invalid":
-        return f"{spot.name}: {mistake['ctx']['sentence']}"
+    if kind == "value_error":
+        return f"{spot.name}: {mistake['ctx']['error']}"
     if kind == "extra_forbidden":
         return _unknown_key(spot)
     if kind == "missing" and not spot.wants_item:
@@ -214,7 +217,8 @@ class _Spot:
         self.field: FieldInfo | None = None
         self.wants_item = mistake["type"] == "missing" and isinstance(mistake["loc"][-1], int)
         place = [part for part in mistake["loc"][: -1 if self.wants_item else None] if self._enter(part)]
-        self.place: Place = mistake.get("ctx", {}).get("at") or tuple(place)
+        source_key = getattr(mistake.get("ctx", {}).get("error"), "key", "")
+        self.place: Place = ("source", source_key) if source_key else tuple(place)
         self.name = ".".join(part for part in self.place if isinstance(part, str))
 
     @property

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationInfo
 
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.workloads.mistakes import Natural, Positive, Text, invalid, key
+from pytest_specdec.workloads.mistakes import Mistake, Natural, Positive, Text, key
 from pytest_specdec.workloads.rows import Chosen, Item, Row, Wrong, cell, json_lines, lines, read_each, text_of
 
 Encode = Callable[[Sequence[str]], list[list[int]]]
@@ -26,14 +26,6 @@ EncodeMessages = Callable[[Sequence[Sequence[Mapping[str, str]]]], list[list[int
 def no_chat_template(conversations: Sequence[Sequence[Mapping[str, str]]]) -> list[list[int]]:
     """What stands for a chat template where there is none. Raises ConfigurationError."""
     raise ConfigurationError("this engine applies no chat template: set chat_template = false, or name another engine")
-
-
-class SourceFault(ConfigurationError):
-    """A source's data cannot be used; `key` is the key of the source that names them."""
-
-    def __init__(self, sentence: str, key: str) -> None:
-        super().__init__(sentence)
-        self.key = key
 
 
 @dataclass(frozen=True)
@@ -82,19 +74,19 @@ class PromptSource(BaseModel):
     def available(self, count: int | None, seed: int) -> int | None:
         """How many prompts there are, or `count` of them at once known to be there; None as in `size`.
 
-        Raises SourceFault where they cannot be read.
+        Raises Mistake where they cannot be read.
         """
         return None
 
     def output_lengths(self, count: int, seed: int) -> tuple[int, ...] | None:
         """For each of the first `count` prompts its answer's length in tokens; None where the source tells none.
 
-        Raises SourceFault where it tells some of them only.
+        Raises Mistake where it tells some of them only.
         """
         return None
 
     def choose(self, count: int | None, seed: int) -> Chosen:
-        """The rows that the first `count` prompts are made of; none where they are made of none. Raises SourceFault."""
+        """The rows that the first `count` prompts are made of; none where they are made of none. Raises Mistake."""
         return Chosen()
 
     @property
@@ -198,19 +190,16 @@ class FileSource(Texts):
 def read_prompts(path: Path, column: str | None) -> list[str]:
     """The prompts of `path`, blank lines left out. Raises an error that names the file and, for JSON, the lines."""
     if path.suffix not in (".txt", ".jsonl"):
-        raise invalid(f"{path} is neither .txt (one prompt a line) nor .jsonl (one object a line): name one of these")
+        raise Mistake(f"{path} is neither .txt (one prompt a line) nor .jsonl (one object a line): name one of these")
     in_json = path.suffix == ".jsonl"
-    try:
-        if in_json:
-            prompts = _from_json(path, column or _DEFAULT_COLUMN)
-        else:
-            prompts = [line.rstrip("\r\n") for line in lines(path) if line.strip()]
-    except ConfigurationError as error:
-        raise invalid(str(error)) from None
+    if in_json:
+        prompts = _from_json(path, column or _DEFAULT_COLUMN)
+    else:
+        prompts = [line.rstrip("\r\n") for line in lines(path) if line.strip()]
     if not prompts:
-        raise invalid(f"{path} has no prompts: write one a line")
+        raise Mistake(f"{path} has no prompts: write one a line")
     if column is not None and not in_json:
-        raise invalid(f"a .txt file has no column {column!r}: remove `column`, or name a .jsonl file")
+        raise Mistake(f"a .txt file has no column {column!r}: remove `column`, or name a .jsonl file")
     return prompts
 
 
@@ -223,7 +212,7 @@ def _from_json(path: Path, column: str) -> list[str]:
     wrong = [f"{path}{each.at}: {each.why}" for each in found if isinstance(each, Wrong)]
     if wrong:
         more = [f"and {len(wrong) - _MOST_TOLD} more lines"] * (len(wrong) > _MOST_TOLD)
-        raise invalid("; ".join([*wrong[:_MOST_TOLD], *more]))
+        raise Mistake("; ".join([*wrong[:_MOST_TOLD], *more]))
     return [text for each in found if isinstance(each, Item) for _, text in each.messages]
 
 
@@ -239,7 +228,7 @@ def _as_range(length: object) -> object:
 def _in_order(length: tuple[int, int]) -> tuple[int, int]:
     if length[0] > length[1]:
         low, high = length
-        raise invalid(f"the range [{low}, {high}] is empty: write the smaller length first, [{high}, {low}]")
+        raise Mistake(f"the range [{low}, {high}] is empty: write the smaller length first, [{high}, {low}]")
     return length
 
 

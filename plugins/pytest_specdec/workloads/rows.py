@@ -17,7 +17,7 @@ from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any, Literal
 
-from pytest_specdec.errors import ConfigurationError
+from pytest_specdec.workloads.mistakes import Mistake
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 UNSENT = ("tool_calls", "tool_call_id", "function_call", "tools", "functions", "response_format")
@@ -202,7 +202,7 @@ class Chosen:
 
 
 def choose(found: Iterable[Item | Wrong], name: str, count: int | None, seed: int | None, skip: bool) -> Chosen:
-    """Choose among what is found in `name`. Raises ConfigurationError that names wrong rows, unless `skip`.
+    """Choose among what is found in `name`. Raises Mistake that names wrong rows, unless `skip`.
 
     `count`: how many, None for all. `seed`: draws them, None for the order of the file. Drawn are the items with the
     smallest random keys, smallest first: so a larger count begins with a smaller one.
@@ -227,7 +227,7 @@ def _pass_over(found: Iterator[Item | Wrong], wrong: list[Wrong], name: str, ski
         wrong.append(each)
         if not skip:
             wrong += islice((other for other in found if isinstance(other, Wrong)), _MOST_TOLD)
-            raise ConfigurationError(_describe(wrong, name))
+            raise Mistake(_describe(wrong, name))
 
 
 def _describe(wrong: list[Wrong], name: str) -> str:
@@ -244,29 +244,27 @@ POINTER = b"version https://git-lfs.github.com/spec/v1"
 
 
 def readable(path: Path) -> None:
-    """Raise ConfigurationError unless the file can be opened and holds data."""
+    """Raise Mistake unless the file can be opened and holds data."""
     try:
         with path.open("rb") as file:
             start = file.read(len(POINTER))
     except FileNotFoundError:
-        raise ConfigurationError(
-            f"no such file {path}: the path is relative to the folder of the scenario file"
-        ) from None
+        raise Mistake(f"no such file {path}: the path is relative to the folder of the scenario file") from None
     except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read ({error.strerror}): name a readable file") from None
+        raise Mistake(f"{path} cannot be read ({error.strerror}): name a readable file") from None
     if start == POINTER:
-        raise ConfigurationError(f"{path} is an LFS pointer, not data: git lfs pull")
+        raise Mistake(f"{path} is an LFS pointer, not data: git lfs pull")
 
 
 def lines(path: Path) -> Iterator[str]:
-    """Each line with its end; a byte order mark is left out. Raises ConfigurationError where it is not UTF-8."""
+    """Each line with its end; a byte order mark is left out. Raises Mistake where it is not UTF-8."""
     readable(path)
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
-                raise ConfigurationError(
+                raise Mistake(
                     f"{path}:{number} is not UTF-8 at byte {error.start} of the line: save the file as UTF-8"
                 ) from None
 
@@ -274,13 +272,13 @@ def lines(path: Path) -> Iterator[str]:
 def csv_rows(path: Path) -> Iterator[Row | Wrong]:
     """Each row at the line on which it begins; CRLF and a missing last line end are fine.
 
-    Raises ConfigurationError where column names are missing or double, and where a cell is longer than Python's csv
+    Raises Mistake where column names are missing or double, and where a cell is longer than Python's csv
     allows.
     """
     numbered = _cells(path)
     _, names = next(numbered, (1, []))
     if not names or len(set(names)) < len(names):
-        raise ConfigurationError(f"{path}:1 does not name each column once: write a line of column names")
+        raise Mistake(f"{path}:1 does not name each column once: write a line of column names")
     for number, cells in numbered:
         if len(cells) == len(names):
             yield Row(f":{number}", dict(zip(names, cells, strict=True)))
@@ -298,7 +296,7 @@ def _cells(path: Path) -> Iterator[tuple[int, list[str]]]:
                 yield number, cells
             number = reader.line_num + 1
     except csv.Error as error:
-        raise ConfigurationError(f"{path}:{number} is not CSV ({error}): correct it, or write JSONL") from None
+        raise Mistake(f"{path}:{number} is not CSV ({error}): correct it, or write JSONL") from None
 
 
 _BEGIN = re.compile(r"\s*\[\s*")
@@ -326,7 +324,7 @@ def _row(at: str, value: Any) -> Row | Wrong:
 def json_list(path: Path) -> Iterator[Row | Wrong]:
     """The objects of the list that the file holds, each parsed when it is reached.
 
-    Raises ConfigurationError where the file is no list.
+    Raises Mistake where the file is no list.
     """
     text = "".join(lines(path))
     begin = _BEGIN.match(text)
@@ -341,13 +339,13 @@ def json_list(path: Path) -> Iterator[Row | Wrong]:
             if (between := _BETWEEN.match(text, end)) is None:
                 raise json.JSONDecodeError("Expecting ',' or ']'", text, end)
         except json.JSONDecodeError as error:
-            raise ConfigurationError(f"{path}:{error.lineno} is not JSON ({error.msg}): correct the file") from None
+            raise Mistake(f"{path}:{error.lineno} is not JSON ({error.msg}): correct the file") from None
         line += text.count("\n", at, between.end())
         at = between.end()
 
 
 def _sessions(path: Path, text: str) -> list[Row | Wrong]:
-    """The payloads of AIPerf's inputs.json, session by session. Raises ConfigurationError where the file is none."""
+    """The payloads of AIPerf's inputs.json, session by session. Raises Mistake where the file is none."""
     try:
         return [
             _row(f" session {session['session_id']} payload {number}", payload)
@@ -356,7 +354,7 @@ def _sessions(path: Path, text: str) -> list[Row | Wrong]:
         ]
     except (json.JSONDecodeError, KeyError, TypeError):
         told = f'{path} is not a list of objects: for one object a line write format = "jsonl"'
-        raise ConfigurationError(told) from None
+        raise Mistake(told) from None
 
 
 INSTALL = "pip install 'pytest-specdec[datasets]'"
@@ -364,12 +362,12 @@ _BATCH = 256
 
 
 def parquet_rows(path: Path) -> Iterator[Row | Wrong]:
-    """Each row, counted from 1. Raises ConfigurationError without pyarrow, or where the file is not Parquet."""
+    """Each row, counted from 1. Raises Mistake without pyarrow, or where the file is not Parquet."""
     readable(path)
     try:
         from pyarrow import parquet
     except ImportError:
-        raise ConfigurationError(f"{path} needs pyarrow, which is not installed: {INSTALL}") from None
+        raise Mistake(f"{path} needs pyarrow, which is not installed: {INSTALL}") from None
     try:
         with parquet.ParquetFile(path) as file:
             batches = (batch.to_pylist() for batch in file.iter_batches(batch_size=_BATCH))
@@ -377,25 +375,25 @@ def parquet_rows(path: Path) -> Iterator[Row | Wrong]:
                 yield Row(f" row {number}", values)
     except (ValueError, OSError) as error:
         why = str(error).strip().splitlines()[0]
-        raise ConfigurationError(f"{path} is not Parquet ({why}): name a .parquet file") from None
+        raise Mistake(f"{path} is not Parquet ({why}): name a .parquet file") from None
 
 
 def hub_rows(name: str, config: str | None, split: str, revision: str | None) -> Iterator[Row | Wrong]:
     """Each row of the split, counted from 1.
 
-    Raises ConfigurationError without the library, without a network, and for a name, config or split that is none.
+    Raises Mistake without the library, without a network, and for a name, config or split that is none.
     """
     try:
         from datasets import load_dataset
     except ImportError:
-        raise ConfigurationError(f"{name} needs the library datasets, which is not installed: {INSTALL}") from None
+        raise Mistake(f"{name} needs the library datasets, which is not installed: {INSTALL}") from None
     try:
         rows = load_dataset(name, config, split=split, revision=revision, streaming=True)
         for number, values in enumerate(rows, start=1):
             yield Row(f" row {number}", values)
     except (OSError, ValueError, RuntimeError) as error:
         why = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ConfigurationError(
+        raise Mistake(
             f"{name} cannot be read ({type(error).__name__}: {why}): check name, config, split and network, or fetch it"
             ' once and write format = "parquet" or "jsonl"'
         ) from None

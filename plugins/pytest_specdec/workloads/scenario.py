@@ -22,18 +22,18 @@ from pytest_specdec.errors import ConfigurationError, did_you_mean
 from pytest_specdec.workloads.datasets import FileDataset, HubSource
 from pytest_specdec.workloads.load import Above0, ClosedLoad, Load, Objectives, OpenLoad
 from pytest_specdec.workloads.mistakes import (
+    Mistake,
     Natural,
     Positive,
     Switch,
     Text,
     TomlFile,
     all_mistakes,
-    invalid,
     key,
     read_toml,
     refuse_by,
 )
-from pytest_specdec.workloads.prompts import Drawing, Encode, EncodeMessages, PlainSource, SourceFault, no_chat_template
+from pytest_specdec.workloads.prompts import Drawing, Encode, EncodeMessages, PlainSource, no_chat_template
 from pytest_specdec.workloads.traces import Trace
 from pytest_specdec.workloads.workload import Conversation, Limits, Request, Workload
 
@@ -71,7 +71,7 @@ Demand = Literal[
 
 def _refuse_duplicate(field: str) -> str:
     if field in _SAID_BY_KEYS:
-        raise invalid(f"not a matter of sampling: use the scenario's key {_SAID_BY_KEYS[field]!r}")
+        raise Mistake(f"not a matter of sampling: use the scenario's key {_SAID_BY_KEYS[field]!r}")
     return field
 
 
@@ -79,7 +79,7 @@ def _plain(value: Any) -> Any:
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError):
-        raise invalid(f"no engine samples by {value}: write numbers, texts, true or false, and lists of them") from None
+        raise Mistake(f"no engine samples by {value}: write numbers, texts, true or false, and lists of them") from None
     return value
 
 
@@ -90,16 +90,16 @@ def _readable(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     """Sampling fields that the verdict reads itself are refused where it could not; the others are the engine's."""
     bias, structure, logprobs = (fields.get(name) for name in ("logit_bias", "structured_outputs", "logprobs"))
     if structure is not None and (not isinstance(structure, Mapping) or not set(structure) & set(STRUCTURES)):
-        raise invalid(
+        raise Mistake(
             f"structured_outputs has one of {', '.join(STRUCTURES)}, not {structure!r}: write for example "
             '{ choice = ["yes", "no"] }'
         )
     if logprobs is not None and (isinstance(logprobs, bool) or not isinstance(logprobs, int)):
-        raise invalid(f"logprobs is a whole number, not {logprobs!r}: write for example 1")
+        raise Mistake(f"logprobs is a whole number, not {logprobs!r}: write for example 1")
     if not isinstance(bias, Mapping):
         return fields
     if strange := [token for token in bias if not str(token).isdecimal()]:
-        raise invalid(f"logit_bias is of token ids, not of {strange[0]!r}: write for example {{ 17 = -100.0 }}")
+        raise Mistake(f"logit_bias is of token ids, not of {strange[0]!r}: write for example {{ 17 = -100.0 }}")
     return {**fields, "logit_bias": {int(token): value for token, value in bias.items()}}  # TOML's keys are texts
 
 
@@ -134,7 +134,7 @@ def _enough_prompts(count: int | None, info: ValidationInfo) -> Iterator[str]:
     """Fewer prompts than were asked for are not run."""
     if "source" in info.data:
         source = info.data["source"]
-        size = _from_source(lambda: source.available(count, info.data.get("seed", 0)))
+        size = source.available(count, info.data.get("seed", 0))
         if size is None and count is None:
             yield f"missing, and {source.why_no_size}: add for example count = 8"
         if size is not None and count is not None and count > size:
@@ -144,7 +144,7 @@ def _enough_prompts(count: int | None, info: ValidationInfo) -> Iterator[str]:
 def _source_tells(output_length: str, info: ValidationInfo) -> Iterator[str]:
     if output_length == "source" and {"source", "count"} <= info.data.keys():
         source, count = info.data["source"], info.data["count"] or info.data["source"].size
-        if _from_source(lambda: source.output_lengths(count, info.data.get("seed", 0))) is None:
+        if source.output_lengths(count, info.data.get("seed", 0)) is None:
             yield (
                 f"a source of format {source.format!r} tells no output lengths:"
                 ' remove it, or use a trace or format = "vllm_custom"'
@@ -161,7 +161,7 @@ def _playable(load: Load, info: ValidationInfo) -> Iterator[str]:
     """A trace that the source does not have is not played."""
     if load.needs_times and {"source", "count", "seed"} <= info.data.keys():
         source, count, seed = (info.data[key] for key in ("source", "count", "seed"))
-        times = _from_source(lambda: source.arrivals(count or source.size or 0, seed))
+        times = source.arrivals(count or source.size or 0, seed)
         if times is None:
             yield 'arrivals = "trace" needs a source whose prompts have times: name one, or give a rate'
         falls = [place for place, (one, other) in enumerate(pairwise(times or ()), start=2) if other < one]
@@ -420,8 +420,8 @@ class Scenario(BaseModel):
         """What the source answers for `count` prompts under the seed. Raises ConfigurationError that names the key."""
         try:
             return ask(count, self.seed)
-        except SourceFault as fault:
-            raise ConfigurationError(f"{self.path}: source.{fault.key}: {fault}") from None
+        except Mistake as mistake:
+            raise ConfigurationError(f"{self.path}: source.{mistake.key}: {mistake}") from None
 
     def _faults(self, prompts: list[list[int]], answers: list[int], names: list[str], limits: Limits) -> Iterator[str]:
         if strange := limits.unknown_ids(self.stop_token_ids):
@@ -453,14 +453,6 @@ def _write(
     for talk, ids in zip(talks, map(tuple, prompts), strict=True):
         kept[ids] = Conversation(tuple(talk), template, ids)
     return prompts
-
-
-def _from_source(ask: Callable[[], _T]) -> _T:
-    """What a source answers while a file is checked. Raises an error at the source's own key."""
-    try:
-        return ask()
-    except SourceFault as fault:
-        raise invalid(str(fault), at=("source", fault.key)) from None
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from pytest_specdec.engines.server.dialects import DIALECTS, VLLM, Dialect, Rout
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import ConfigurationError, EngineError, unknown_key
 from pytest_specdec.settings import Settings
-from pytest_specdec.workloads.mistakes import invalid
+from pytest_specdec.workloads.mistakes import Mistake
 from pytest_specdec.workloads.workload import Request
 
 SERVED = "server"
@@ -57,26 +57,26 @@ class ServerPlan(BaseModel):
     @classmethod
     def _of_http(cls, url: str | None) -> str | None:
         if url is not None and urlsplit(url).scheme not in ("http", "https"):
-            raise invalid("it must begin with http:// or https://")
+            raise Mistake("it must begin with http:// or https://")
         return url and url.rstrip("/").removesuffix("/v1")
 
     @field_validator("protocol")
     @classmethod
     def _known(cls, protocol: str) -> str:
         if protocol not in DIALECTS:
-            raise invalid(f"it must be one of {', '.join(DIALECTS)}")
+            raise Mistake(f"it must be one of {', '.join(DIALECTS)}")
         return protocol
 
     @model_validator(mode="after")
     def _agreeing(self) -> ServerPlan:
         if self.url and self.command:
-            raise invalid("a server has a url (it runs) or a command (it is started here), not both")
+            raise Mistake("a server has a url (it runs) or a command (it is started here), not both")
         if self.by_chat and self.dialect.chat is None:
-            raise invalid(f"{self.protocol} streams no token ids by chat: leave server['endpoint'] out")
+            raise Mistake(f"{self.protocol} streams no token ids by chat: leave server['endpoint'] out")
         if self.as_messages and not self.by_chat:
-            raise invalid("messages are written into a prompt by chat alone: say server['endpoint'] = \"chat\" too")
+            raise Mistake("messages are written into a prompt by chat alone: say server['endpoint'] = \"chat\" too")
         if self.by_chat and not self.stream:
-            raise invalid("a server is asked by chat in streams only: leave server['stream'] out")
+            raise Mistake("a server is asked by chat in streams only: leave server['stream'] out")
         return self
 
     @property
@@ -170,12 +170,13 @@ def checked(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _mistake(error: ErrorDetails) -> str:
+    told = str(error["ctx"]["error"]) if error["type"] == "value_error" else error["msg"]
     if not error["loc"]:
-        return error["msg"]
+        return told
     key = str(error["loc"][0])
     if error["type"] == "extra_forbidden":
         return unknown_key("server", key, ServerPlan.model_fields)
-    return f"server[{key!r}] is {error['input']!r}: {error['msg']}"
+    return f"server[{key!r}] is {error['input']!r}: {told}"
 
 
 def with_server(base: EngineSpec, mark: Mapping[str, Any], settings: Settings) -> EngineSpec:
