@@ -241,7 +241,7 @@ def _broken_limits(session: Session, arms: Arms, rounds: Rounds, about: Descript
     text is not that of their ids, or not of the structure that was asked for."""
     with session.pool.using(arms.target) as engine:
         facts = Facts.of(engine.description)
-    nothing_known = Calibration(((),) * len(arms.workload.requests), noise_floor((), arms.spec.dtype, 0, 0), facts)
+    nothing_known = Calibration(((),) * len(arms.workload.requests), noise_floor((), arms.spec.dtype), facts)
     cases = _cases(arms, rounds, nothing_known.beside(Facts.of(about), LEVEL))
     findings = [finding for case in cases if (finding := case.judge_limits()) is not None]
     findings = findings or [*judge_texts(cases, partial(session.decode, arms)).values()]

@@ -9,6 +9,7 @@ at each token's own top logit. Two questions are asked apart: is one token furth
 from __future__ import annotations
 
 import math
+from bisect import bisect
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -127,21 +128,15 @@ class NoiseFloor:
         return None
 
 
-def noise_floor(
-    shapes: Sequence[Sequence[Score]],
-    dtype: str,
-    disagreements: int = 0,
-    compared: int = 0,
-    judged: tuple[str, Sequence[Score]] | None = None,
-) -> NoiseFloor:
-    """The floor of a calibration whose tokens got these scores, a row for each shape in which they were decoded.
+def noise_floor(rated: Sequence[Score], dtype: str, judged: tuple[str, Sequence[Score]] | None = None) -> NoiseFloor:
+    """The floor of a calibration whose tokens got these scores; one that comes twice is one observation.
 
-    An output that two shapes gave has the very same scores in both rows, and is one observation of the floor.
-    `judged`: the shape that is most like the one to be judged, and the scores of its tokens; else the first row's.
+    `judged`: the shape that is most like the one to be judged, and the scores of its tokens; else all of plain
+    decoding.
     """
     name, unknown = resolve_dtype(dtype)
-    shape, row = judged or (PLAIN, shapes[0] if shapes else ())
-    scores = list({id(score): score for each in (*shapes, row) for score in each}.values())
+    shape, row = judged or (PLAIN, rated)
+    scores = list({id(score): score for score in (*rated, *row)}.values())
     tops = [abs(score.top) for score in scores if score.top is not None]
     gaps = [gap_in_ulps(score, name) for score in scores]
     floor = NoiseFloor(
@@ -153,8 +148,6 @@ def noise_floor(
         null=Null(count_near_ties(row), len(row), shape),
         largest_logits=largest_gap(scores),
         top=max(tops) if tops else None,
-        disagreements=disagreements,
-        compared=compared,
         histogram=tuple(sorted(Counter(int(whole(gap)) for gap in gaps if math.isfinite(gap)).items())),
         unknown=unknown if tops or not scores else (*unknown, NO_TOP),
     )
@@ -340,8 +333,6 @@ def least_near_ties(floor: NoiseFloor, judged: int, tokens: int) -> int:
     """How many more near-ties both looks find with 95 %, their number itself being a matter of chance."""
     from scipy.special import pdtri
 
-    low, critical = 0, max(tokens, 1) * 64  # the fewest that a look finds too many
-    while critical - low > 1:
-        middle = (low + critical) // 2
-        low, critical = (low, middle) if compare_near_ties(floor, middle, tokens).suspect else (middle, critical)
+    many = range(max(tokens, 1) * 64)
+    critical = bisect(many, False, key=lambda judged: compare_near_ties(floor, judged, tokens).suspect)
     return max(1, math.ceil(float(pdtri(critical - 1, 1 - math.sqrt(SURELY))) - judged))

@@ -7,18 +7,23 @@ where an engine cannot be asked to, it decodes as many sequences at once as such
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TypeAlias, TypeVar
 
 from pytest_specdec.engines.engine import Engine, one_pass
 from pytest_specdec.generation import Generation, Run, Score
 from pytest_specdec.verdict.equivalence import Calibration, Certified
 from pytest_specdec.verdict.limits import Facts, agreement, reshaping_fields, with_any_end, with_end, without_missed_eos
-from pytest_specdec.verdict.noise import ROWS, VERIFYING, NoiseFloor, noise_floor
+from pytest_specdec.verdict.noise import PLAIN, ROWS, VERIFYING, NoiseFloor, noise_floor
 from pytest_specdec.workloads.workload import Request, Workload
 
 MOST_AT_ONCE = 256
 GOLDEN = 0.6180339887  # its multiples, less their whole parts, lie evenly, however many there are
+Key = TypeVar("Key")
+Kept: TypeAlias = tuple[Request, "Certified | None"]  # a request whose answer was rated, or failed
+Shape: TypeAlias = tuple[str, list[Score]]  # of the steps in which tokens with these scores were chosen
 
 
 @dataclass(frozen=True)
@@ -52,58 +57,55 @@ class Reference:
     """The calibration of target-only output on a workload, and what rescoring cost beside decoding.
 
     `versions`: of the packages that decoded it. `rescoring_seconds`: one pass of the target over the outputs of
-    `decoding_seconds`, by the session's clock. `shapes`: the scores that speak of noise, a row for each batch size.
+    `decoding_seconds`, by the session's clock.
     """
 
     calibration: Calibration
     versions: Mapping[str, str]
     rescoring_seconds: float
     decoding_seconds: float
-    shapes: tuple[tuple[Score, ...], ...] = ()
 
 
 def calibrate(
     engine: Engine, workload: Workload, together: Run, sample: Sample, clock: Callable[[], float]
 ) -> Reference:
     """Decode the first requests one at a time as well, rescore a sample of both outputs, and take the floor."""
-    began, prompts = clock(), sample.prompts
-    drawn = sample.draw(workload.requests, together.generations)
-    made = _certify(engine, workload.requests, together.generations, drawn)
-    certified = [[each] if each else [] for each in made]
+    began, requests = clock(), workload.requests
+    drawn = sample.draw(requests, together.generations)
+    first = _certify(engine, dict(enumerate(zip(requests, together.generations, strict=True))), drawn)
     spent = clock() - began
-    solo = workload.one_at_a_time(prompts)
-    alone = one_pass(engine, solo) if workload.concurrency > 1 else Run(together.generations[:prompts], None, 0.0)
-    for several, other in zip(certified, _certify_differing(engine, solo, together, alone), strict=False):
-        several.extend([_sharing(several, other)] if other is not None else [])
-    shapes = _shapes(engine, workload, certified, alone)
-    floor = _floor(engine, shapes, alone, together)
-    calibration = Calibration(tuple(map(tuple, certified)), floor, Facts.of(engine.description))
-    return Reference(calibration, engine.description.versions, spent, together.engine_seconds, shapes)
+    solo = workload.one_at_a_time(sample.prompts)
+    alone = one_pass(engine, solo) if workload.concurrency > 1 else Run(together.generations[: sample.prompts], None, 0)
+    both = list(zip(together.generations, alone.generations, strict=False))
+    differ = [at for at, (mine, other) in enumerate(both) if mine.failure or mine.token_ids != other.token_ids]
+    others = _certify(engine, {at: (requests[at], alone.generations[at]) for at in differ})
+    certified = tuple(_join(first.get(at), others.get(at)) for at in range(len(requests)))
+    floor = replace(
+        _floor(engine, workload, certified),
+        disagreements=sum(not both[at][0].failure for at in others),
+        compared=sum(not (mine.failure or other.failure) for mine, other in both),
+    )
+    calibration = Calibration(certified, floor, Facts.of(engine.description))
+    return Reference(calibration, engine.description.versions, spent, together.engine_seconds)
 
 
 def verify_itself(reference: Reference, engine: Engine, workload: Workload, gamma: int) -> Reference:
     """The reference whose near-ties are those of verification: the target verifies its own output, γ drafts a step."""
     known, floor = reference.calibration, reference.calibration.floor
-    pairs = zip(workload.requests, known.certified, strict=True)
+    pairs = list(zip(workload.requests, known.certified, strict=True))
     kept = [(request, several[0] if several else None) for request, several in pairs if not several or several[0].rated]
-    workload = replace(workload, requests=tuple(request for request, _ in kept), arrivals_s=())
-    certified = [each for _, each in kept]
-    judged = _in_steps(engine, workload, certified, gamma + 1, known.facts)
-    judged = judged or _in_rows(engine, workload, certified, gamma + 1, known.facts)
-    dtype, notes = dtype_of(engine)
-    measured = noise_floor(reference.shapes, dtype, floor.disagreements, floor.compared, judged)
-    measured = replace(measured, unknown=(*notes, *measured.unknown))
+    judged = _in_steps(engine, workload, kept, gamma + 1) or _in_rows(engine, workload, kept, gamma + 1)
+    measured = _floor(engine, workload, known.certified, judged)
+    measured = replace(measured, disagreements=floor.disagreements, compared=floor.compared)
     return replace(reference, calibration=replace(known, floor=measured))
 
 
-def _in_steps(
-    engine: Engine, workload: Workload, certified: Sequence[Certified | None], step: int, facts: Facts
-) -> tuple[str, list[Score]] | None:
+def _in_steps(engine: Engine, workload: Workload, kept: Sequence[Kept], step: int) -> Shape | None:
     """What steps of verification would choose, as the rating in one pass has it; None where there are no steps."""
-    pairs = [(request, each) for request, each in zip(workload.requests, certified, strict=True) if each is not None]
-    requests, outputs = [request for request, _ in pairs], [each.generation.token_ids for _, each in pairs]
+    rated = [(request, each) for request, each in kept if each is not None]
+    requests, outputs = [request for request, _ in rated], [each.generation.token_ids for _, each in rated]
     rate = getattr(engine, "score_in_steps", None)
-    rows = rate(requests, outputs, step, workload.concurrency) if rate is not None and pairs else None
+    rows = rate(requests, outputs, step, workload.concurrency) if rate is not None and rated else None
     if rows is None:
         return None
 
@@ -111,81 +113,54 @@ def _in_steps(
         """The rating of what a step chooses: where that is not the argmax, it is the runner-up."""
         return replace(rated, gap=0.0 if step.argmax == rated.argmax else rated.runner_up or 0.0)
 
-    told = zip(pairs, rows, strict=True)
-    made = [replace(each, scores=tuple(map(chosen, each.scores, row))) for (_, each), row in told]
-    return VERIFYING, _scores(requests, made, facts)
+    told = zip(rated, rows, strict=True)
+    made = ((request, replace(each, scores=tuple(map(chosen, each.scores, row)))) for (request, each), row in told)
+    return VERIFYING, _scores(engine, made)
 
 
-def _in_rows(
-    engine: Engine, workload: Workload, certified: Sequence[Certified | None], step: int, facts: Facts
-) -> tuple[str, list[Score]]:
+def _in_rows(engine: Engine, workload: Workload, kept: Sequence[Kept], step: int) -> Shape:
     """The target decodes as many sequences at once as a step of verification has rows, some twice if need be."""
-    rows = min(workload.concurrency * step, MOST_AT_ONCE)
-    times = -(-rows // len(workload.requests))
-    requests = workload.requests * times
+    rows, count = min(workload.concurrency * step, MOST_AT_ONCE), len(kept)
+    requests = tuple(request for request, _ in kept) * -(-rows // count)
     run = one_pass(engine, replace(workload, requests=requests, concurrency=rows, arrivals_s=()))
-    count = len(workload.requests)
-    known = {
-        (at, each.generation.token_ids): each
-        for at, each in zip(range(count), certified, strict=True)
-        if each is not None
-    }
-    found = {(at % count, each.token_ids): each for at, each in enumerate(run.generations) if not each.failure}
-    fresh = [key for key in found if key not in known]
-    made = _certify(engine, [workload.requests[at] for at, _ in fresh], [found[key] for key in fresh])
-    rated = {**known, **dict(zip(fresh, made, strict=True))}
-    return ROWS, _scores([workload.requests[at] for at, _ in found], [rated[key] for key in found], facts)
-
-
-def _sharing(several: Sequence[Certified], other: Certified) -> Certified:
-    """The other output with the first one's scores as far as both agree: the same tokens after the same prefix."""
-    if not several or not several[0].rated:
-        return other
-    shared = agreement(several[0].generation.token_ids, other.generation.token_ids)
-    return replace(other, scores=(*several[0].scores[:shared], *other.scores[shared:]))
-
-
-def _certify_differing(engine: Engine, solo: Workload, together: Run, alone: Run) -> list[Certified | None]:
-    """Certificates of batch-1 outputs, scored only where they differ; an equal one has its certificate already."""
-    pairs = list(zip(solo.requests, together.generations, alone.generations, strict=False))
-    differ = [at for at, (_, mine, other) in enumerate(pairs) if mine.failure or mine.token_ids != other.token_ids]
-    made = _certify(engine, [pairs[at][0] for at in differ], [pairs[at][2] for at in differ])
-    by_index = dict(zip(differ, made, strict=True))
-    return [by_index.get(index) for index in range(len(pairs))]
+    known = {(at, each.generation.token_ids): each for at, (_, each) in enumerate(kept) if each is not None}
+    answers = enumerate(zip(requests, run.generations, strict=True))
+    found = {(at % count, answer[1].token_ids): answer for at, answer in answers if not answer[1].failure}
+    made = known | _certify(engine, {key: answer for key, answer in found.items() if key not in known})
+    return ROWS, _scores(engine, ((request, made[key]) for key, (request, _) in found.items()))
 
 
 def _certify(
-    engine: Engine, requests: Sequence[Request], generations: Sequence[Generation], drawn: Container[int] | None = None
-) -> list[Certified | None]:
-    """A certificate for each generation, rated where it is `drawn`; None for a failed one, which shows nothing."""
-    facts, answered = Facts.of(engine.description), [at for at, each in enumerate(generations) if not each.failure]
-    whole = {at: with_end(requests[at], generations[at], facts) for at in answered}
-    asked = [at for at in answered if drawn is None or at in drawn]
-    rows = engine.score([requests[at] for at in asked], [whole[at].token_ids for at in asked]) if asked else ()
-    rated = zip(asked, rows, strict=True)
-    scores = {at: with_any_end(requests[at], whole[at].token_ids, row, facts) for at, row in rated}
-    return [Certified(whole[at], scores.get(at, ())) if at in whole else None for at in range(len(generations))]
-
-
-def _shapes(
-    engine: Engine, workload: Workload, certified: Sequence[Sequence[Certified]], alone: Run
-) -> tuple[tuple[Score, ...], ...]:
-    """Both batch sizes side by side; an output that is the same at both has one certificate and counts at each."""
+    engine: Engine, answers: Mapping[Key, tuple[Request, Generation]], drawn: Container[Key] | None = None
+) -> dict[Key, Certified]:
+    """A certificate for each answer but failed ones, which show nothing; rated where it is `drawn`."""
     facts = Facts.of(engine.description)
-    shapes = [_scores(workload.requests, [several[0] if several else None for several in certified], facts)]
-    if workload.concurrency > 1:
-        solo = [several[-1] if several else None for several in certified[: len(alone.generations)]]
-        shapes.append(_scores(workload.requests, solo, facts))
-    return tuple(map(tuple, shapes))
+    whole = {key: with_end(*answer, facts) for key, answer in answers.items() if not answer[1].failure}
+    asked = [key for key in whole if drawn is None or key in drawn]
+    requests, outputs = [answers[key][0] for key in asked], [whole[key].token_ids for key in asked]
+    rows = engine.score(requests, outputs) if asked else ()
+    told = zip(asked, requests, outputs, rows, strict=True)
+    scores = {key: with_any_end(request, tokens, row, facts) for key, request, tokens, row in told}
+    return {key: Certified(each, scores.get(key, ())) for key, each in whole.items()}
 
 
-def _floor(engine: Engine, shapes: Sequence[Sequence[Score]], alone: Run, together: Run) -> NoiseFloor:
-    """The floor of plain decoding."""
-    both = zip(together.generations, alone.generations, strict=False)
-    pairs = [(mine, other) for mine, other in both if not (mine.failure or other.failure)]
-    disagreements = sum(mine.token_ids != other.token_ids for mine, other in pairs)
+def _join(first: Certified | None, other: Certified | None) -> tuple[Certified, ...]:
+    """Both outputs of a request; as far as they agree their scores are the same, of one token after one prefix."""
+    if first is None or other is None or not first.rated:
+        return tuple(each for each in (first, other) if each is not None)
+    shared = agreement(first.generation.token_ids, other.generation.token_ids)
+    return first, replace(other, scores=(*first.scores[:shared], *other.scores[shared:]))
+
+
+def _floor(
+    engine: Engine, workload: Workload, certified: Sequence[Sequence[Certified]], judged: Shape | None = None
+) -> NoiseFloor:
+    """The floor of both batch sizes. `judged`: the shape of steps that is most like what will be judged."""
+    pairs = list(zip(workload.requests, certified, strict=True))
+    plain = _scores(engine, ((request, several[0]) for request, several in pairs if several))
+    rated = _scores(engine, ((request, each) for request, several in pairs for each in several))
     dtype, notes = dtype_of(engine)
-    floor = noise_floor(shapes, dtype, disagreements, len(pairs))
+    floor = noise_floor(rated, dtype, judged or (PLAIN, plain))
     return replace(floor, unknown=(*notes, *floor.unknown))
 
 
@@ -196,10 +171,9 @@ def dtype_of(engine: Engine) -> tuple[str, tuple[str, ...]]:
     return (str(told), ()) if told else (engine.spec.dtype, (note,))
 
 
-def _scores(requests: Sequence[Request], certified: Sequence[Certified | None], facts: Facts) -> list[Score]:
+def _scores(engine: Engine, pairs: Iterable[tuple[Request, Certified]]) -> list[Score]:
     """The scores that speak of noise: not where an end was due, nor where sampling fields reshape the choice."""
-    found: list[Score] = []
-    for request, each in zip(requests, certified, strict=False):
-        if each is not None and each.rated and not reshaping_fields(request):
-            found += without_missed_eos(request, each.generation.token_ids, each.scores, facts)
-    return found
+    facts = Facts.of(engine.description)
+    told = ((request, each) for request, each in pairs if each.rated and not reshaping_fields(request))
+    kept = (without_missed_eos(request, each.generation.token_ids, each.scores, facts) for request, each in told)
+    return list(chain.from_iterable(kept))

@@ -19,7 +19,7 @@ from pytest_specdec.workloads.workload import Request, Workload
 
 PROMPT = (5, 6, 7)
 Channels = tuple[tuple[str, str], ...] | None
-FLOOR = noise_floor([[Score(0.0625 * (at < 3), 10.0, 1) for at in range(100)]], "bfloat16", 1, 4)
+FLOOR = noise_floor([Score(0.0625 * (at < 3), 10.0, 1) for at in range(100)], "bfloat16")
 
 
 def request_for(tokens: Sequence[int], **limits: object) -> Request:
@@ -269,7 +269,7 @@ def test_an_empty_answer_never_passes() -> None:
 
 
 def test_a_calibration_that_failed_decides_nothing() -> None:
-    broken = noise_floor([[Score(4.0, 10.0, 1)] * 9], "bfloat16", 1, 1)
+    broken = noise_floor([Score(4.0, 10.0, 1)] * 9, "bfloat16")
     same = generation([1, 2])
     verdict = verdict_on(same, same, floor=broken)
     assert (verdict.outcome, verdict.passes) == (Outcome.UNDECIDABLE, False)

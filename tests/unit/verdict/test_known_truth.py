@@ -26,8 +26,8 @@ TRUE = tuple(tuple(expected_continuation(TARGET, prompt, TOKENS)) for prompt in 
 WORKLOAD = Workload("w", tuple(Request(prompt, TOKENS) for prompt in PROMPTS), 2)
 SPEC = EngineSpec(backend="vllm", target=TARGET, draft=DRAFT, method="draft_model", gamma=GAMMA)
 ABOUT = Description(vocabulary=1024, context=512, device="cpu", details={"counting": "vllm"})
-FLOOR = noise_floor([[Score(0.0, 10.0, 1)] * 9], "float32", 0, 2)
-INSANE = noise_floor([[Score(9.0 * (at < 9), 10.0, 1) for at in range(24)]], "float32", 0, 2)
+FLOOR = noise_floor([Score(0.0, 10.0, 1)] * 9, "float32")
+INSANE = noise_floor([Score(9.0 * (at < 9), 10.0, 1) for at in range(24)], "float32")
 Answers = tuple[tuple[int, ...], ...]
 
 

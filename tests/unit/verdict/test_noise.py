@@ -39,7 +39,7 @@ def row(near_ties: int, tokens: int) -> list[Score]:
 
 
 def floor_of(scores: Sequence[Score], dtype: str = "bfloat16") -> NoiseFloor:
-    return noise_floor([scores], dtype)
+    return noise_floor(scores, dtype)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_one_stray_token_of_the_target_does_not_move_the_floor() -> None:
 def test_an_output_that_two_shapes_gave_is_one_observation() -> None:
     """A stray token that both batch sizes give is one still."""
     strayed = [*row(70, 6400), Score(1.0, 20.0, 1)]
-    floor = noise_floor([strayed, strayed], "bfloat16")
+    floor = noise_floor([*strayed, *strayed], "bfloat16")
     assert (floor.tokens, floor.near_ties, floor.bound) == (6401, 71, 4)
 
 
@@ -141,25 +141,26 @@ def test_a_target_that_is_often_not_its_own_argmax_decides_nothing() -> None:
 
 def test_near_ties_are_held_against_the_shape_that_was_judged() -> None:
     """Batch 1 strays on 2 of 256 tokens, batch 8 on none of 6,400: 285 of 6,400 are too many at batch 8."""
-    floor = noise_floor([row(0, 6400), row(2, 256)], "bfloat16")
+    plain = row(0, 6400)
+    floor = noise_floor([*plain, *row(2, 256)], "bfloat16", judged=(PLAIN, plain))
     assert compare_near_ties(floor, 285, 6400).too_many
 
 
 def test_a_shape_that_rounds_twice_as_often_is_no_fault_however_many_tokens() -> None:
     """0.05 % in plain decoding and 0.10 % in verification."""
-    floor = noise_floor([row(50, 100_000)], "bfloat16")
+    floor = noise_floor(row(50, 100_000), "bfloat16")
     assert not compare_near_ties(floor, 100, 100_000).too_many
 
 
 def test_steps_of_verification_are_the_null_where_there_are_any() -> None:
-    floor = noise_floor([row(0, 6400)], "bfloat16", judged=(VERIFYING, row(30, 6400)))
+    floor = noise_floor(row(0, 6400), "bfloat16", judged=(VERIFYING, row(30, 6400)))
     assert floor.null == Null(30, 6400, VERIFYING)
     assert not compare_near_ties(floor, 45, 6400).suspect
     assert compare_near_ties(floor, 90, 6400).suspect
 
 
 def test_a_second_look_that_finds_nothing_clears_the_first() -> None:
-    floor = noise_floor([row(0, 6400)], "bfloat16")
+    floor = noise_floor(row(0, 6400), "bfloat16")
     first, second = compare_near_ties(floor, 60, 6400), compare_near_ties(floor, 1, 6400)
     looks = [first, replace(first, again=second), replace(first, again=first)]
     assert [each.too_many for each in looks] == [True, False, True]
@@ -189,7 +190,7 @@ def sample(tokens: int = TOKENS) -> list[Score]:
 
 def limits_of(scores: Sequence[Score]) -> Sensitivity:
     """Judged against as many tokens of verification, none of them a near-tie."""
-    floor = noise_floor([sample()], "bfloat16", judged=(VERIFYING, sample(len(scores))))
+    floor = noise_floor(sample(), "bfloat16", judged=(VERIFYING, sample(len(scores))))
     return find_limits(scores, floor.for_gate(len(scores), floor.level), len(scores))
 
 

@@ -53,7 +53,7 @@ def test_plain_decoding_that_never_rounds_shows_what_verification_does() -> None
             )
 
     reference = reference_of(NoisySteps(spec(flip_rate=0.0)))
-    assert reference.shapes[0][0].gap == 0.0
+    assert reference.calibration.certified[0][0].scores[0].gap == 0.0
     assert reference.calibration.floor.null == Null(8, 512, VERIFYING)
 
 
