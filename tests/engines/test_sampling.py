@@ -22,7 +22,8 @@ from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.models import resolve
 from pytest_specdec.run.session import Session
 from pytest_specdec.verdict.equivalence import Outcome
-from pytest_specdec.verdict.rated import MOST, rate_rounds
+from pytest_specdec.verdict.limits import Facts
+from pytest_specdec.verdict.rated import MOST, answers_of, look_at
 from pytest_specdec.verdict.sampling import (
     Drawing,
     KnownTarget,
@@ -122,9 +123,9 @@ def of_measured_tokens(
     with enter() as engine:
         run = one_pass(engine, Workload("w", tuple(requests), CONCURRENCY))
     with session.pool.using(target) as alone:
-        rated = rate_rounds(partial(alone.rank, most=MOST), requests, [run], target.dtype)
-    assert rated is not None
-    return RatedVerdict.of(rated, repeats=False)
+        seen = look_at(partial(alone.rank, most=MOST), answers_of(requests, [run]), (), target.dtype, Facts())
+    assert seen is not None
+    return RatedVerdict.of(seen[0], repeats=False)
 
 
 @contextmanager

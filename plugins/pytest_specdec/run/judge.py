@@ -113,7 +113,7 @@ def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Descrip
     untried: tuple[str, ...] = (rating.OTHER_MODE,)
     if not _another_mode(arms):
         rank = partial(session.rank, arms)
-        verdict, untried = rating.judge_logprobs(verdict, workload, rounds.judged, rank, about.vocabulary)
+        verdict, untried = rating.judge_logprobs(verdict, workload, rounds.judged, rank, reference.calibration.facts)
     part = replace(outcome_part(verdict, reference), known_truth=known, foretold=foretold)
     verdict = _renumber_rounds(verdict, rounds)
     ties = verdict.counts.get(Outcome.TIE.value, 0) / sum(verdict.counts.values())
@@ -212,7 +212,7 @@ def _by_what_is_known(
 def _by_distribution(session: Session, arms: Arms, rounds: Rounds, about: Description, detects: Detects) -> Judgement:
     if broken := _broken_limits(session, arms, rounds, about):
         return _with_broken_limits(broken, arms)
-    rated, wrong, untried = _rate(session, arms, rounds, about)
+    rated, wrong, untried = _rate(session, arms, rounds)
     if rated is not None and not rated.outcome.passes:
         part = VerdictPart(outcome=rated.outcome.value, sampling=rated_part(None, rated))
         return _without_truth(part, [rated.in_words()])
@@ -274,46 +274,38 @@ def _with_broken_limits(findings: list[Finding], arms: Arms) -> Judgement:
     return _without_truth(part, ["\n".join(lines)], SAMPLED if arms.spec.unjudged is None else NOT_JUDGED)
 
 
-def _rate(
-    session: Session, arms: Arms, rounds: Rounds, about: Description
-) -> tuple[RatedVerdict | None, list[Finding], tuple[str, ...]]:
+def _rate(session: Session, arms: Arms, rounds: Rounds) -> tuple[RatedVerdict | None, list[Finding], tuple[str, ...]]:
     """What one pass of the target over all answers, warm-up's too, says of their tokens, None where they cannot be
     rated; what is wrong with the log-probabilities that came with them; and a word on what of these was not compared.
     """
-    requests, (ends, dtype) = arms.workload.requests, _ends_and_dtype(session, arms)
+    requests, (facts, dtype) = arms.workload.requests, _facts_and_dtype(session, arms)
     answers = rating.answers_of(requests, rounds.judged, -rounds.warmup.rounds)
     told, untried = ([], (rating.OTHER_MODE,)) if _another_mode(arms) else rating.those_told(answers)
     sampled = all(sampling.is_sampled(request) and rating.can_be_rated(request) for request in requests)
-    compared = {each[:2] for each in told}
-    tokens: list[rating.Rated | rating.Unrated] = []
-    wrong: list[Finding] = []
-    for answer, rankings in rating.rank_answers(partial(session.rank, arms), answers if sampled else told):
-        if rankings is None:
-            return None, [], (*untried, rating.NOT_RATED) if told else untried
-        tokens += rating.rate_answer(answer, rankings, dtype, ends) if sampled else []
-        wrong += rating.compare_logprobs(answer, rankings, dtype, about.vocabulary) if answer[:2] in compared else []
-    return _of_tokens(session, arms, rounds, tokens) if sampled else None, wrong, untried
+    seen = rating.look_at(partial(session.rank, arms), answers if sampled else (), told, dtype, facts)
+    if seen is None:
+        return None, [], (*untried, rating.NOT_RATED) if told else untried
+    return _of_tokens(session, arms, rounds, seen[0]) if sampled else None, seen[1], untried
 
 
 def _of_tokens(
     session: Session, arms: Arms, rounds: Rounds, tokens: Sequence[rating.Rated | rating.Unrated]
 ) -> RatedVerdict:
     """What all tokens say. A conviction is tried on the target."""
-    requests, (ends, dtype) = arms.workload.requests, _ends_and_dtype(session, arms)
+    requests, (facts, dtype) = arms.workload.requests, _facts_and_dtype(session, arms)
     repeats = any("seed" in request.sampling for request in requests)
     verdict = RatedVerdict.of(tokens, repeats, _rejected(rounds.speculation))
     if verdict.outcome.passes or not arms.spec.speculates:
         return verdict
-    own = rating.rate_rounds(
-        partial(session.rank, arms), requests, session.alone_rounds[arms.target_key].runs, dtype, ends
-    )
-    return replace(verdict, target_strays=not RatedVerdict.of(own or [], repeats).outcome.passes)
+    answers = rating.answers_of(requests, session.alone_rounds[arms.target_key].runs)
+    own = rating.look_at(partial(session.rank, arms), answers, (), dtype, facts) or ([], [])
+    return replace(verdict, target_strays=not RatedVerdict.of(own[0], repeats).outcome.passes)
 
 
-def _ends_and_dtype(session: Session, arms: Arms) -> tuple[frozenset[int], str]:
-    """The target's EOS tokens, and the dtype that it computes in, which options of the engine may have set."""
+def _facts_and_dtype(session: Session, arms: Arms) -> tuple[Facts, str]:
+    """The target's facts, and the dtype that it computes in, which options of the engine may have set."""
     with session.pool.using(arms.target) as engine:
-        return Facts.of(engine.description).eos_token_ids, resolve_dtype(dtype_of(engine)[0])[0]
+        return Facts.of(engine.description), resolve_dtype(dtype_of(engine)[0])[0]
 
 
 def _rejected(counted: Speculation | None) -> float | None:
@@ -340,7 +332,8 @@ def _target(session: Session, arms: Arms, request: Request, plan: SamplingPlan) 
     vocabulary = about.details.get("model_vocabulary") or about.vocabulary
     if tells and sampling.knows_exactly(request.sampling, vocabulary):
         return sampling.KnownTarget(sampling.rescore(enter, request, vocabulary))
-    return sampling.SampledTarget(sampling.Drawing(enter, request, plan.tokens, arms.workload.concurrency))
+    draw = sampling.Drawing(enter, request, plan.tokens, arms.workload.concurrency)
+    return sampling.SampledTarget(draw, plan.tokens)
 
 
 def _weigh(

@@ -174,16 +174,14 @@ def judge(
         for round_, run in enumerate(runs)
         for index, generation in enumerate(run.generations)
     ]
-    settled = {id(case): finding for case in cases if (finding := case.judge_limits()) is not None}
-    settled |= judge_texts([case for case in cases if id(case) not in settled], decode)
-    settled |= {id(case): finding for case in cases if id(case) not in settled and (finding := case.judge_channels())}
-    left = [case for case in cases if id(case) not in settled]
+    settled = {case: finding for case in cases if (finding := case.judge_limits()) is not None}
+    settled |= judge_texts([case for case in cases if case not in settled], decode)
+    left = [case for case in cases if case not in settled]
     differing = [case for case in left if case.certificate is None]
     asked = [case.request for case in differing], [case.seen.token_ids for case in differing]
-    rows = rescore(*asked) if differing else []
-    pairs, facts = zip(differing, rows, strict=True), calibration.facts
-    scores = {id(case): with_any_end(case.request, case.seen.token_ids, row, facts) for case, row in pairs}
-    findings = [*settled.values(), *(case.judge_scores(scores[id(case)]) for case in differing)]
+    pairs = zip(differing, rescore(*asked) if differing else [], strict=True)
+    scores = {each: with_any_end(each.request, each.seen.token_ids, row, calibration.facts) for each, row in pairs}
+    findings = [*settled.values(), *(case.judge_scores(row) for case, row in scores.items())]
     rated = _scores_of(left, scores)
     own = (case.certificate for case in _distinct(left))  # of those not drawn no token counts as a near-tie
     tokens = len(rated) + sum(len(each.generation.token_ids) for each in own if each is not None and not each.rated)
@@ -197,20 +195,19 @@ def confirm(verdict: Verdict, again: NearTies) -> Verdict:
     return verdict_of(sum(verdict.counts.values()), verdict.findings, ties, verdict.limits)
 
 
-def judge_texts(cases: Sequence[Case], decode: Decode) -> dict[int, Finding]:
-    """By the case's id, the findings of answers whose text or structure is not that of their ids."""
+def judge_texts(cases: Sequence[Case], decode: Decode) -> dict[Case, Finding]:
+    """The findings of answers whose text or structure is not that of their ids, or that a chat server parts wrongly."""
     texts = decode_answers(((case.request, case.seen) for case in cases), decode)
-    judged = ((case, texts.get((case.request, case.seen.token_ids))) for case in cases)
-    findings = {id(case): case.judge_text(text) for case, text in judged if text is not None}
-    return {case: finding for case, finding in findings.items() if finding is not None}
+    judged = {case: case.judge_text(texts.get((case.request, case.seen.token_ids))) for case in cases}
+    return {case: finding for case, finding in judged.items() if finding is not None}
 
 
-def _scores_of(cases: Sequence[Case], scores: Mapping[int, Sequence[Score]]) -> list[Score]:
+def _scores_of(cases: Sequence[Case], scores: Mapping[Case, Sequence[Score]]) -> list[Score]:
     """The scores of the distinct outputs of each request."""
     found: list[Score] = []
     for case in _distinct(cases):
         own = case.certificate
-        if row := scores.get(id(case)) or (own.scores if own is not None else ()):
+        if row := scores.get(case) or (own.scores if own is not None else ()):
             found += without_missed_eos(case.request, case.seen.token_ids, row, case.calibration.facts)
     return found
 
@@ -240,9 +237,9 @@ def verdict_of(
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
-    """One generation, beside what the target alone gave for the same request."""
+    """One generation, beside what the target alone gave for the same request; each case is a key of its own."""
 
     round: int
     index: int
@@ -285,23 +282,25 @@ class Case:
             return self.finding(Outcome.LENGTH, self._other_length() + self._same_text())
         return None
 
-    def judge_text(self, decoded: Decoded) -> Finding | None:
-        """A stop text passed over or not there, or a text that is not that of the ids."""
-        asked = self.request, self.seen, decoded, self.calibration.facts
-        if (broken := broken_stop(*asked)) is not None:
-            return self.finding(Outcome.LENGTH, broken)
-        wrong = wrong_text(*asked) or broken_structure(*asked)
+    def judge_text(self, decoded: Decoded | None) -> Finding | None:
+        """A stop text passed over or not there, a text that is not that of the ids, or wrong channels."""
+        wrong = None
+        if decoded is not None:
+            asked = self.request, self.seen, decoded, self.calibration.facts
+            if (broken := broken_stop(*asked)) is not None:
+                return self.finding(Outcome.LENGTH, broken)
+            wrong = wrong_text(*asked) or broken_structure(*asked)
+        wrong = wrong or self._wrong_channels()
         return None if wrong is None else self.finding(Outcome.TEXT, wrong)
 
-    def judge_channels(self) -> Finding | None:
+    def _wrong_channels(self) -> str | None:
         """A chat server that parts the same tokens otherwise than for the target alone; only a chat can be compared."""
         alone = self.certificate.generation.channels if self.certificate else None
         if alone is None or self.seen.channels == alone:
             return None
         mine, theirs = dict(self.seen.channels or ()), dict(alone)
         name = next(each for each in sorted({*mine, *theirs}) if mine.get(each) != theirs.get(each))
-        told = f"same tokens, but {name} is {quote(mine.get(name))}, by the target alone {quote(theirs.get(name))}"
-        return self.finding(Outcome.TEXT, told)
+        return f"same tokens, but {name} is {quote(mine.get(name))}, by the target alone {quote(theirs.get(name))}"
 
     def judge_scores(self, rows: Sequence[Score]) -> Finding:
         """Tie, divergent or missed, by the target's rating of every emitted token."""

@@ -53,12 +53,8 @@ class Facts:
 
 def agreement(one: Sequence[object], other: Sequence[object]) -> int:
     """How many leading tokens, or characters, are the same."""
-    shared = 0
-    for mine, theirs in zip(one, other, strict=False):
-        if mine != theirs:
-            break
-        shared += 1
-    return shared
+    differ = (at for at, (mine, theirs) in enumerate(zip(one, other, strict=False)) if mine != theirs)
+    return next(differ, min(len(one), len(other)))
 
 
 def reshaping_fields(request: Request) -> list[str]:
@@ -148,24 +144,27 @@ def without_missed_eos(
     request: Request, tokens: Sequence[int], scores: Sequence[Score], facts: Facts
 ) -> tuple[Score, ...]:
     """The scores without those where the target wanted a permitted end that the engine did not take."""
-    stop_tokens = facts.stop_tokens(request)
-    return tuple(
-        score
-        for at, (token, score) in enumerate(zip(tokens, scores, strict=True))
-        if not (at >= request.min_tokens and score.argmax in stop_tokens and token not in stop_tokens)
-    )
+    missed = _missed_ends(request, tokens, scores, facts)
+    return tuple(score for at, score in enumerate(scores) if at not in missed)
 
 
 def missed_eos(
     request: Request, generation: Generation, scores: Sequence[Score], facts: Facts, is_beyond: Callable[[Score], bool]
 ) -> str | None:
     """Where the target wanted to end, beyond noise, and the engine, though permitted, did not; None if nowhere."""
-    stop_tokens = facts.stop_tokens(request)
-    for at, (token, score) in enumerate(zip(generation.token_ids, scores, strict=True)):
-        if at >= request.min_tokens and score.argmax in stop_tokens and token not in stop_tokens and is_beyond(score):
-            released = f"; min_tokens = {request.min_tokens} permits it there" if request.min_tokens else ""
-            return f"missed {_kind(score.argmax, facts)} at token {at}{released}"
-    return None
+    missed = _missed_ends(request, generation.token_ids, scores, facts)
+    at = next((at for at in missed if is_beyond(scores[at])), None)
+    if at is None:
+        return None
+    released = f"; min_tokens = {request.min_tokens} permits it there" if request.min_tokens else ""
+    return f"missed {_kind(scores[at].argmax, facts)} at token {at}{released}"
+
+
+def _missed_ends(request: Request, tokens: Sequence[int], scores: Sequence[Score], facts: Facts) -> list[int]:
+    """The places at which an end is permitted and the target's choice, and the engine went on."""
+    ends, pairs = facts.stop_tokens(request), enumerate(zip(tokens, scores, strict=True))
+    wanted = ((at, token) for at, (token, score) in pairs if at >= request.min_tokens and score.argmax in ends)
+    return [at for at, token in wanted if token not in ends]
 
 
 @dataclass(frozen=True)

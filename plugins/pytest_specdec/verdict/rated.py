@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pytest_specdec.generation import Generation, Ranking, Run
-from pytest_specdec.verdict.limits import reshaping_fields
+from pytest_specdec.verdict.limits import Facts, reshaping_fields
 from pytest_specdec.verdict.noise import SANE_ULPS, ulp
 from pytest_specdec.workloads.workload import Request
 
@@ -119,16 +119,26 @@ def _batches(outputs: Iterable[Output]) -> Iterator[list[Output]]:
         yield batch
 
 
-def rate_rounds(
-    rank: Rank, requests: Sequence[Request], runs: Sequence[Run], dtype: str, eos_token_ids: Collection[int] = ()
-) -> list[Rated | Unrated] | None:
-    """Rate every token of all rounds; None where the target's engine tells no logits."""
-    found: list[Rated | Unrated] = []
-    for answer, rankings in rank_answers(rank, answers_of(requests, runs)):
+def look_at(
+    rank: Rank, rated: Sequence[Answer], told: Sequence[Answer], dtype: str, facts: Facts
+) -> tuple[list[Rated | Unrated], list[Finding]] | None:
+    """One pass of the target: the tokens of the answers that are to be rated, and what is wrong with log-probabilities.
+
+    `told`: the answers whose log-probabilities are compared, of those or without them. None where the target's engine
+    tells no logits. `facts`: the target's.
+    """
+    tokens: list[Rated | Unrated] = []
+    wrong: list[Finding] = []
+    compared = {answer[:2] for answer in told}
+    for answer, rankings in rank_answers(rank, rated or told):
         if rankings is None:
             return None
-        found += rate_answer(answer, rankings, dtype, eos_token_ids)
-    return found
+        tokens += rate_answer(answer, rankings, dtype, facts.eos_token_ids) if rated else []
+        turn, at, _, seen = answer
+        words = wrong_logprobs(seen, rankings, dtype, facts.vocabulary) if (turn, at) in compared else None
+        if words is not None:
+            wrong.append(Finding(Outcome.LOGPROBS, turn, at, words, seen=seen.token_ids, chunks=seen.chunks))
+    return tokens, wrong
 
 
 def rate_answer(
@@ -219,29 +229,20 @@ UNDER_A_GRAMMAR = "log-probabilities were not compared under structured_outputs:
 
 
 def judge_logprobs(
-    verdict: Verdict, workload: Workload, runs: Sequence[Run], rank: Rank, vocabulary: int
+    verdict: Verdict, workload: Workload, runs: Sequence[Run], rank: Rank, facts: Facts
 ) -> tuple[Verdict, tuple[str, ...]]:
-    """The verdict, *logprobs* where tokens are right and these are not; and a word on what was not compared."""
+    """The verdict, *logprobs* where tokens are right and these are not; and a word on what was not compared.
+
+    `facts`: the target's.
+    """
     if not verdict.passes:
         return verdict, ()
-    wrong, untried = find_wrong(workload, runs, rank, verdict.floor.dtype, vocabulary)
-    if not wrong:
-        return verdict, untried
-    found = {(each.round, each.request): each for each in (*verdict.findings, *wrong)}
-    return verdict_of(sum(verdict.counts.values()), [*found.values()], verdict.near_ties, verdict.limits), untried
-
-
-def find_wrong(
-    workload: Workload, runs: Sequence[Run], rank: Rank, dtype: str, vocabulary: int
-) -> tuple[list[Finding], tuple[str, ...]]:
-    """Answers whose log-probabilities are wrong; and a word on what was not compared."""
     told, untried = those_told(answers_of(workload.requests, runs))
-    found = []
-    for answer, rankings in rank_answers(rank, told):
-        if rankings is None:
-            return [], (*untried, NOT_RATED)
-        found += compare_logprobs(answer, rankings, dtype, vocabulary)
-    return found, untried
+    if (seen := look_at(rank, (), told, verdict.floor.dtype, facts)) is None:
+        return verdict, (*untried, NOT_RATED)
+    found = {(each.round, each.request): each for each in (*verdict.findings, *seen[1])}
+    judged = sum(verdict.counts.values())
+    return verdict_of(judged, [*found.values()], verdict.near_ties, verdict.limits) if seen[1] else verdict, untried
 
 
 def those_told(answers: Sequence[Answer]) -> tuple[list[Answer], tuple[str, ...]]:
@@ -253,14 +254,7 @@ def those_told(answers: Sequence[Answer]) -> tuple[list[Answer], tuple[str, ...]
     return told, (*untried, *([NOT_TOLD] if raw and not told else []))
 
 
-def compare_logprobs(answer: Answer, rankings: Sequence[Ranking], dtype: str, vocabulary: int) -> list[Finding]:
-    """What is wrong with those of one answer."""
-    round_, index, _, seen = answer
-    words = wrong_logprobs(seen, rankings, dtype, vocabulary)
-    return [Finding(Outcome.LOGPROBS, round_, index, words, seen=seen.token_ids, chunks=seen.chunks)] if words else []
-
-
-def wrong_logprobs(generation: Generation, rated: Sequence[Ranking], dtype: str, vocabulary: int) -> str | None:
+def wrong_logprobs(generation: Generation, rated: Sequence[Ranking], dtype: str, vocabulary: int | None) -> str | None:
     """What is wrong with the log-probabilities of an answer; None if they are the target's, as far as rounding goes."""
     told = generation.logprobs or ()
     if len(told) != len(generation.token_ids):
@@ -275,13 +269,13 @@ def wrong_logprobs(generation: Generation, rated: Sequence[Ranking], dtype: str,
     return "all log-probabilities are 0" if some_are_not and not any(told) else None
 
 
-def _bounds(ranking: Ranking, dtype: str, vocabulary: int) -> tuple[float, float]:
+def _bounds(ranking: Ranking, dtype: str, vocabulary: int | None) -> tuple[float, float]:
     """Between which numbers the emitted token's log-probability lies; below the least that is told, if not told."""
     top, last = ranking.logits[0], ranking.logits[-1]
     emitted = last if ranking.place is None else ranking.logits[ranking.place]
     slack = SANE_ULPS[dtype] / 2 * ulp(max(abs(top), abs(emitted)), dtype)  # at a temperature it may be far below
     least = _log_sum(ranking.logits)
-    untold = 0 if ranking.whole else max(vocabulary - len(ranking.logits), 0)
+    untold = 0 if ranking.whole else max((vocabulary or 0) - len(ranking.logits), 0)
     most = _log_sum([least, last + math.log(untold)]) if untold else least
     if ranking.place is None:
         return -math.inf, last - least + slack

@@ -12,11 +12,11 @@ samples run out before, nothing is decided, which is no pass.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import accumulate
 from math import exp, fsum, sqrt
 from typing import Any, TypeAlias
 
@@ -120,7 +120,7 @@ class KnownTarget:
     def __init__(self, next_token: NextToken) -> None:
         self._known = cache(next_token)
 
-    def observe(self, seeds: Sequence[int], tokens: int) -> None:
+    def observe(self, seeds: Sequence[int]) -> None:
         """Nothing needs to be drawn."""
 
     def shares(self, prefix: Prefix) -> Mapping[int, float]:
@@ -139,27 +139,23 @@ class KnownTarget:
 class SampledTarget:
     """A target that can only be sampled: `draw` asks the target alone."""
 
-    def __init__(self, draw: Draw) -> None:
+    def __init__(self, draw: Draw, tokens: int) -> None:
+        """`tokens`: of each sample."""
         self._draw = draw
-        self._tally: Tally | None = None
+        self._tally = Tally(tokens)
 
-    def observe(self, seeds: Sequence[int], tokens: int) -> None:
+    def observe(self, seeds: Sequence[int]) -> None:
         """Draw one sample for each seed."""
-        self._tally = self._tally or Tally(tokens)
         self._tally.draw(self._draw, seeds)
 
     def shares(self, prefix: Prefix) -> Mapping[int, float]:
         """The shares among the samples so far."""
-        following = self._following(prefix)
+        following = self._tally.after(prefix)
         return {token: count / following.total() for token, count in following.items()}
 
     def compare(self, prefix: Prefix, observed: Mapping[int, int]) -> Comparison:
         """Two samples."""
-        return against_sample(prefix, observed, self._following(prefix))
-
-    def _following(self, prefix: Prefix) -> Counter[int]:
-        assert self._tally is not None, "observe() comes first"
-        return self._tally.after(prefix)
+        return against_sample(prefix, observed, self._tally.after(prefix))
 
 
 Target: TypeAlias = KnownTarget | SampledTarget
@@ -313,7 +309,7 @@ def judge_sampling(draw: Draw, target: Target, plan: SamplingPlan) -> SamplingVe
     tally = Tally(plan.tokens)
     positions: list[list[Prefix]] = []
     for look in range(1, plan.looks + 1):
-        target.observe(plan.target_seeds(look), plan.tokens)
+        target.observe(plan.target_seeds(look))
         positions = positions or frequent_prefixes(target, plan.depth, plan.width)
         tally.draw(draw, plan.engine_seeds(look))
         compared = [tuple(target.compare(prefix, tally.after(prefix)) for prefix in prefixes) for prefixes in positions]
@@ -328,12 +324,9 @@ def judge_sampling(draw: Draw, target: Target, plan: SamplingPlan) -> SamplingVe
 def holm(p_values: Sequence[float]) -> list[float]:
     """Holm's step-down correction: for each p-value, the level at which it is rejected with all others in view."""
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
-    corrected = [0.0] * len(p_values)
-    largest = 0.0
-    for rank, index in enumerate(order):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
-        corrected[index] = largest
-    return corrected
+    multiplied = (min(1.0, left * p_values[at]) for left, at in zip(range(len(order), 0, -1), order, strict=True))
+    corrected = dict(zip(order, accumulate(multiplied, max), strict=True))
+    return [corrected[at] for at in range(len(order))]
 
 
 def _findings(compared: Sequence[tuple[Comparison, ...]], plan: SamplingPlan) -> tuple[PositionFinding, ...]:

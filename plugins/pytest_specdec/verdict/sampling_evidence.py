@@ -8,6 +8,7 @@ price is the worst that the stated rounding can make it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -69,10 +70,15 @@ class Evidence:
         self._cells = numpy.array([each.cell for each in rated], dtype=int)
         self._mass = numpy.array([each.mass for each in rated]).reshape(-1, CELLS)
         self._slack = numpy.array([each.slack for each in rated])
-        turns = [each.place.round if repeats else 0 for each in rated]
-        prices = self._prices()
-        labels = {name: [of(each.place) for each in rated] for name, of in FAMILIES.items()}
-        self._families = [_Family(name, turns, each, prices) for name, each in labels.items()]
+        families = FAMILIES.items()
+        groups = [(name, each.place.round if repeats else 0, of(each.place)) for name, of in families for each in rated]
+        numbers = {group: at for at, group in enumerate(dict.fromkeys(groups))}
+        sizes = Counter(name for name, *_ in numbers)
+        self._names = [name.format(label) for name, _, label in numbers]
+        self._log_shares = -numpy.log([len(FAMILIES) * sizes[name] for name, *_ in numbers])
+        self._members = numpy.array([numbers[each] for each in groups], dtype=int).reshape(len(FAMILIES), -1)
+        self._group_prices = numpy.zeros((len(numbers), CELLS - 1, len(ODDS)))
+        numpy.add.at(self._group_prices, self._members, self._prices())
 
     def _prices(self) -> Array:
         """The logarithm of what each bet multiplies a stake by on average, at worst: token, cell, odds."""
@@ -95,18 +101,31 @@ class Evidence:
         return self.log_e >= -log(LEVEL)
 
     def _log_e(self, cells: Array) -> float:
-        return _log_mean([_log_mean(family.log_e(cells)) for family in self._families])
+        """Families count alike, and so do the groups of each."""
+        import numpy
+
+        return float(numpy.logaddexp.reduce(self._stakes(cells) + self._log_shares)) if self.tokens else 0.0
+
+    def _stakes(self, cells: Array) -> Array:
+        """The logarithm of each group's e-value: the average over cells and odds."""
+        import numpy
+
+        counts = numpy.bincount((self._members * CELLS + cells).ravel(), minlength=len(self._names) * CELLS)
+        beyond = counts.reshape(-1, CELLS)[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:, None]
+        stakes = beyond * numpy.log(ODDS) - self._group_prices
+        bets = (CELLS - 1) * len(ODDS)
+        joined = numpy.logaddexp.reduce(stakes.reshape(len(self._names), bets), axis=1)
+        return joined - log(bets)  # type: ignore[no-any-return]
 
     def worst(self) -> Stake:
         """The group that tells most."""
         import numpy
 
-        told = [(family, family.log_e(self._cells)) for family in self._families]
-        family, stakes = max(told, key=lambda each: float(each[1].max()))
+        stakes = self._stakes(self._cells)
         at = int(stakes.argmax())
-        inside = family.members == at
+        inside = (self._members == at).any(axis=0)
         return Stake(
-            group=family.names[at],
+            group=self._names[at],
             tokens=int(inside.sum()),
             likeliest=int(numpy.count_nonzero(self._cells[inside] == 0)),
             expected=float(self._mass[inside, 0].sum()),
@@ -253,35 +272,3 @@ class RatedVerdict:
             alone = "the target alone does not sample as it rates its tokens either"
             return f"undecidable: {alone}; of this engine, {words}"
         return f"different: measured tokens are not distributed as the target's; {words}"
-
-
-class _Family:
-    """Groups of tokens that are told apart by one thing, in each of the turns that are judged by themselves."""
-
-    def __init__(self, name: str, turns: Sequence[int], labels: Sequence[int], prices: Array) -> None:
-        """`prices`: of the bets on each token; a group's is their sum."""
-        import numpy
-
-        keys = list(zip(turns, labels, strict=True))
-        numbers = {key: at for at, key in enumerate(sorted(set(keys)))}
-        self.members = numpy.array([numbers[key] for key in keys], dtype=int)
-        self.names = [name.format(label) for _, label in numbers]
-        self._prices = numpy.zeros((len(self.names), *prices.shape[1:]))
-        numpy.add.at(self._prices, self.members, prices)
-
-    def log_e(self, cells: Array) -> Array:
-        """The logarithm of each group's e-value: the average over cells and odds."""
-        import numpy
-
-        counts = numpy.bincount(self.members * CELLS + cells, minlength=len(self.names) * CELLS)
-        beyond = counts.reshape(-1, CELLS)[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:, None]
-        stakes = beyond * numpy.log(ODDS) - self._prices
-        bets = (CELLS - 1) * len(ODDS)
-        joined = numpy.logaddexp.reduce(stakes.reshape(len(self.names), bets), axis=1)
-        return joined - log(bets)  # type: ignore[no-any-return]
-
-
-def _log_mean(logs: Sequence[float] | Array) -> float:
-    import numpy
-
-    return float(numpy.logaddexp.reduce(logs) - log(len(logs))) if len(logs) else 0.0

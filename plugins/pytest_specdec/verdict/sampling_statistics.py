@@ -195,15 +195,7 @@ def against_known(prefix: Prefix, observed: Mapping[int, int], known: Sequence[f
         return _untestable(prefix, cells, total)
     statistic = likelihood_ratio(counts, [cell.expected for cell in cells])
     correction = 1 + (sum(1 / share for share in shares) - 1) / (6 * total * len(kept))
-    return Comparison(
-        prefix=prefix,
-        cells=cells,
-        statistic=statistic / correction,
-        dof=len(kept),
-        samples=total,
-        effective=total / correction,
-        total_variation=sum(abs(cell.observed - cell.expected) for cell in cells) / (2 * total),
-    )
+    return _corrected(prefix, cells, statistic, correction, total)
 
 
 def against_sample(prefix: Prefix, observed: Mapping[int, int], target: Mapping[int, int]) -> Comparison:
@@ -226,14 +218,21 @@ def against_sample(prefix: Prefix, observed: Mapping[int, int], target: Mapping[
     statistic += likelihood_ratio(rows[1], [each * theirs / ours for each in expected])
     columns = sum(both / (mine + his) for mine, his in zip(*rows, strict=True))
     correction = 1 + (both / ours + both / theirs - 1) * (columns - 1) / (6 * both * len(kept))
+    return _corrected(prefix, cells, statistic, correction, ours * theirs / both)
+
+
+def _corrected(
+    prefix: Prefix, cells: tuple[Cell, ...], statistic: float, correction: float, effective: float
+) -> Comparison:
+    """By Williams' divisor. `effective`: without it."""
     return Comparison(
         prefix=prefix,
         cells=cells,
         statistic=statistic / correction,
-        dof=len(kept),
-        samples=ours,
-        effective=ours * theirs / both / correction,
-        total_variation=sum(abs(mine / ours - his / theirs) for mine, his in zip(*rows, strict=True)) / 2,
+        dof=len(cells) - 1,
+        samples=sum(cell.observed for cell in cells),
+        effective=effective / correction,
+        total_variation=sum(abs(cell.observed - cell.expected) for cell in cells) / (2 * effective),
     )
 
 

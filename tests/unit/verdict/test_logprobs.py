@@ -9,7 +9,18 @@ from dataclasses import replace
 import pytest
 
 from pytest_specdec.generation import Generation, Ranking, Run
-from pytest_specdec.verdict.rated import BATCH, NOT_RATED, NOT_TOLD, UNDER_A_GRAMMAR, find_wrong, wrong_logprobs
+from pytest_specdec.verdict.equivalence import Finding, verdict_of
+from pytest_specdec.verdict.limits import Facts
+from pytest_specdec.verdict.noise import compare_near_ties, find_limits, noise_floor
+from pytest_specdec.verdict.rated import (
+    BATCH,
+    NOT_RATED,
+    NOT_TOLD,
+    UNDER_A_GRAMMAR,
+    Rank,
+    judge_logprobs,
+    wrong_logprobs,
+)
 from pytest_specdec.workloads.workload import Request, Workload
 
 LOGITS = (10.0, 9.0, 2.0)
@@ -78,11 +89,23 @@ def rank(requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> list[
     return [[Ranking(VOCABULARY, range(4), token, True) for token in output] for output in outputs]
 
 
+FLOOR = noise_floor((), "float32")
+PASSES = verdict_of(6, [], compare_near_ties(FLOOR, 0, 6), find_limits((), FLOOR, 6))
+
+
+def find_wrong(
+    workload: Workload, runs: Sequence[Run], rank: Rank = rank
+) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
+    """What is found though all tokens are right, and what was not compared."""
+    verdict, untried = judge_logprobs(PASSES, workload, runs, rank, Facts(vocabulary=4))
+    return verdict.findings, untried
+
+
 def wrong(request: Request, value: float) -> tuple[list[str], tuple[str, ...]]:
     """What is found of an answer that is all token 1, each with this log-probability."""
     tokens = request.max_tokens
     run = Run((Generation((7,), (1,) * tokens, "length", logprobs=(value,) * tokens),), None, 1.0)
-    findings, untried = find_wrong(Workload("w", (request,), 1), [run], rank, "float32", 4)
+    findings, untried = find_wrong(Workload("w", (request,), 1), [run])
     return [each.detail for each in findings], untried
 
 
@@ -106,9 +129,9 @@ def test_what_cannot_be_compared_is_told() -> None:
     silent, wrong_one = (
         [Run((Generation((7,), (1,), "length", logprobs=told),), None, 1.0)] for told in (None, (0.0,))
     )
-    assert find_wrong(workload, silent, rank, "float32", 4) == ([], (NOT_TOLD,))
-    assert find_wrong(workload, wrong_one, lambda *_: None, "float32", 4) == ([], (NOT_RATED,))
-    assert len(find_wrong(workload, wrong_one, rank, "float32", 4)[0]) == 1
+    assert find_wrong(workload, silent) == ((), (NOT_TOLD,))
+    assert find_wrong(workload, wrong_one, lambda *_: None) == ((), (NOT_RATED,))
+    assert len(find_wrong(workload, wrong_one)[0]) == 1
 
 
 def test_answers_are_rated_a_few_at_a_time() -> None:
@@ -121,6 +144,6 @@ def test_answers_are_rated_a_few_at_a_time() -> None:
         asked.append(len(requests))
         return rank(requests, outputs)
 
-    findings, _ = find_wrong(Workload("w", requests, 1), [Run(answers, None, 1.0)] * 2, counted, "float32", 4)
+    findings, _ = find_wrong(Workload("w", requests, 1), [Run(answers, None, 1.0)] * 2, counted)
     assert asked == [1, 1, 1]
     assert sorted((each.round, each.request) for each in findings) == [(at, of) for at in range(2) for of in range(3)]

@@ -19,16 +19,18 @@ from tests.unit.verdict.test_sampling_verdict import FAULTS, GAMMA, PROMPT_END, 
 
 from pytest_specdec.generation import Chunk, Generation, Ranking, Run
 from pytest_specdec.verdict.equivalence import Outcome
+from pytest_specdec.verdict.limits import Facts
 from pytest_specdec.verdict.rated import (
     CELLS,
     Place,
     Rated,
     Unrated,
+    answers_of,
     can_be_rated,
     count_passing,
+    look_at,
     rate,
     rate_answer,
-    rate_rounds,
 )
 from pytest_specdec.verdict.sampling_evidence import FAMILIES, LEVEL, Evidence, RatedVerdict
 from pytest_specdec.workloads.workload import Request
@@ -121,12 +123,12 @@ def test_places_are_settled_before_the_token_is_drawn() -> None:
         asked.append(len(requests))
         return [[ranking(token) for token in output] for output in outputs]
 
-    found = rate_rounds(rank, [request], [Run((answer,), None, 1.0)] * 2, "float32")
-    assert found is not None
+    answers = answers_of([request], [Run((answer,), None, 1.0)] * 2)
+    found, _ = look_at(rank, answers, (), "float32", Facts()) or ([], [])
     assert [each.place.burst for each in found] == [0, 1, 2, 3, 1] * 2
     assert [each.place.round for each in found] == [0] * 5 + [1] * 5
     assert asked == [1]  # equal answers are ranked once
-    assert rate_rounds(lambda requests, outputs: None, [request], [Run((answer,), None, 1.0)], "float32") is None
+    assert look_at(lambda requests, outputs: None, answers, (), "float32", Facts()) is None
 
 
 def test_an_end_that_min_tokens_withholds_has_no_probability() -> None:

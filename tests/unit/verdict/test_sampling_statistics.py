@@ -190,8 +190,8 @@ def test_prefixes_are_the_most_probable_of_each_length() -> None:
 
 
 def test_prefixes_of_a_sampled_target_are_its_own_most_frequent_ones() -> None:
-    target = SampledTarget(lambda seeds: [(1, 2), (1, 2), (1, 3), (4, 4)])
-    target.observe([1, 2, 3, 4], tokens=2)
+    target = SampledTarget(lambda seeds: [(1, 2), (1, 2), (1, 3), (4, 4)], tokens=2)
+    target.observe([1, 2, 3, 4])
     assert frequent_prefixes(target, depth=1, width=2) == [[()], [(1,), (4,)]]
 
 

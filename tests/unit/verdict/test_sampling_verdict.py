@@ -95,7 +95,7 @@ def target_alone(seeds: Sequence[int]) -> list[tuple[int, ...]]:
 
 
 def sampled_target() -> SampledTarget:
-    return SampledTarget(target_alone)
+    return SampledTarget(target_alone, PLAN.tokens)
 
 
 @pytest.mark.parametrize("target", [known_target, sampled_target])
