@@ -55,17 +55,6 @@ class Arm:
     gamma: int
     dtype: str
 
-    @property
-    def step_s(self) -> float | None:
-        """Median seconds from chunk to chunk: a step of the target, or of drafting and verifying."""
-        return median_chunk_gap_s(self.rounds.runs)
-
-    @property
-    def joules_per_step(self) -> float | None:
-        """Energy of a request's share in one step, in joules."""
-        pace, joules = Pace.of(self.rounds), self.rounds.energy.joules_per_token.value
-        return joules * pace.length if pace and joules is not None else None
-
 
 @dataclass(frozen=True)
 class Pace:
@@ -193,12 +182,11 @@ def _setting_differs(arm: Arm, target: Arm) -> str | None:
     return None
 
 
-def speedup_part(arm: Arm, target: Arm | None, sweep: Sequence[Arm] = (), drift: Drift | None = None) -> SpeedupPart:
-    """The record's speed-up and its explanation; every null has a reason.
+def speedup_part(arm: Arm, target: Arm | None, drift: Drift | None = None) -> SpeedupPart:
+    """The record's speed-up and what explains it without other γ; every null has a reason.
 
-    `arm`: the gate's own. `target`: target-only, None if the gate's own is it. `sweep`: arms of the same target, draft,
-    workload and machine at other γ, the gate's own among them or not. `drift`: of the target over its
-    rounds, which took turns with these. Raises Contradiction.
+    `arm`: the gate's own. `target`: target-only, None if the gate's own is it. `drift`: of the target over its rounds,
+    which took turns with these. Raises Contradiction.
     """
     if target is None:
         return missing(SpeedupPart, IS_BASELINE)
@@ -209,13 +197,25 @@ def speedup_part(arm: Arm, target: Arm | None, sweep: Sequence[Arm] = (), drift:
     ratio = Figure(ours / theirs if ours and theirs else None, TARGET_NOT_TIMED if ours else NOT_TIMED)
     known = ratio_interval(arm.rounds.rates, target.rounds.rates, drift)
     before, after = Pace.of(target.rounds), Pace.of(arm.rounds)
-    others = [other for other in sweep if other is not arm and other.gamma != arm.gamma]
-    fitted = [arm, *(other for other in others if speeds_differ(other, target) is None)]
     return SpeedupPart(
         ratio=ratio,
         interval=bounds_of(known, FEW_BESIDE) if ratio.value else Figure(None, ratio.reason),
-        model=_model(arm, target, fitted, ratio.value),
+        model=_model_of_one_gamma(arm, target),
         decomposition=Figure(decompose(before, after) if before and after else None, NO_STEPS),
+    )
+
+
+def _model_of_one_gamma(arm: Arm, target: Arm) -> ModelPart:
+    """What of the model is known without a sweep, and why no more is."""
+    alpha = per_token(arm.rounds.speculation)
+    step, whole = (median_chunk_gap_s(each.rounds.runs) for each in (target, arm))
+    why = NO_STEP if not step or not whole else NO_ALPHA if alpha is None else ONE_GAMMA
+    return replace(
+        missing(ModelPart, why),
+        acceptance_per_token=Figure(alpha, NO_ALPHA),
+        expected_tokens_per_step=Figure(None if alpha is None else expected_tokens(alpha, arm.gamma), NO_ALPHA),
+        target_step_s=Figure(step, NO_STEP),
+        step_s=Figure(whole, NO_STEP),
     )
 
 
@@ -240,65 +240,6 @@ def best_for(purpose: str, gamma: int) -> str:
     return f"best for {purpose} is γ = {gamma}" if gamma else f"best for {purpose} is not to speculate"
 
 
-def _model(arm: Arm, target: Arm, arms: Sequence[Arm], speedup: float | None) -> ModelPart:
-    """The model's figures, as far as they go; `arms` are fitted together."""
-    alpha, step, whole = per_token(arm.rounds.speculation), target.step_s, arm.step_s
-    before = Pace.of(target.rounds)
-    paces = [(each.gamma, Pace.of(each.rounds)) for each in arms]
-    times = StepCost.fit([(gamma, pace.step_s / before.step_s) for gamma, pace in paces if pace and before])
-    why = _unpredictable(alpha, step, whole, times)
-    known = replace(
-        missing(ModelPart, why or NO_BREAK_EVEN),
-        acceptance_per_token=Figure(alpha, NO_ALPHA),
-        expected_tokens_per_step=Figure(None if alpha is None else expected_tokens(alpha, arm.gamma), NO_ALPHA),
-        target_step_s=Figure(step, NO_STEP),
-        step_s=Figure(whole, NO_STEP),
-    )
-    if why is not None or alpha is None or not step or times is None:
-        return known
-    joules = [(each.gamma, each.joules_per_step) for each in arms]
-    return replace(
-        _by_time(known, arm.gamma, times, speedup),
-        best_gamma_energy=_by_energy(alpha, target.joules_per_step, joules),
-    )
-
-
-def _unpredictable(alpha: float | None, step: float | None, whole: float | None, times: StepCost | None) -> str | None:
-    if not step or not whole:
-        return NO_STEP
-    if alpha is None:
-        return NO_ALPHA
-    if times is None:
-        return ONE_GAMMA
-    return None if times.sound else NOISY_FIT
-
-
-def _by_time(known: ModelPart, gamma: int, times: StepCost, speedup: float | None) -> ModelPart:
-    """What the line through the sweep tells, beside what is `known` of this γ. `times`: in target steps."""
-    alpha, step = known.acceptance_per_token.value or 0.0, known.target_step_s.value or 0.0
-    predicted = 1 / times.per_token(gamma, alpha)
-    return replace(
-        known,
-        draft_step_s=Figure(times.draft * step),
-        verify_step_s=Figure(times.verify * step),
-        draft_cost_ratio=Figure(times.draft),
-        verify_cost_ratio=Figure(times.verify),
-        predicted=Figure(expected_speedup(alpha, gamma, times.draft)),
-        predicted_with_verify_cost=Figure(predicted),
-        residual=Figure(None if speedup is None else speedup - predicted, NOT_TIMED),
-        best_gamma_latency=Figure(times.best_gamma(alpha, 1.0)),
-        break_even_acceptance=Figure(break_even_alpha(gamma, times.step(gamma)), NO_BREAK_EVEN),
-    )
-
-
-def _by_energy(alpha: float, step: float | None, steps: Sequence[tuple[int, float | None]]) -> Figure[int]:
-    """`step`: joules of a target step; `steps`: γ and joules of a step; None where they were not measured."""
-    joules = StepCost.fit([(gamma, cost) for gamma, cost in steps if cost is not None])
-    if step is None or joules is None:
-        return Figure(None, NO_ENERGY)
-    return Figure(joules.best_gamma(alpha, step) if joules.sound else None, NOISY_FIT)
-
-
 def explain_in_hindsight(records: Sequence[Record]) -> list[Record]:
     """The same records; what one could not yet predict, when it was the first γ of a sweep, all γ of it tell.
 
@@ -308,24 +249,47 @@ def explain_in_hindsight(records: Sequence[Record]) -> list[Record]:
     for record in records:
         if record.speedup.ratio.value is not None:
             sweeps.setdefault(_sweep_of(record), []).append(record)
-    return [_in_hindsight(record, sweeps.get(_sweep_of(record), []), records) for record in records]
+    return [_in_hindsight(record, sweeps.get(_sweep_of(record), [])) for record in records]
 
 
-def _in_hindsight(record: Record, sweep: Sequence[Record], records: Sequence[Record]) -> Record:
+def _in_hindsight(record: Record, sweep: Sequence[Record]) -> Record:
     changes = [(each.asked.gamma or 0, each.speedup.decomposition.value) for each in sweep]
     times = StepCost.fit([(gamma, change.step_time) for gamma, change in changes if change is not None])
-    model, gamma, gone = record.speedup.model, record.asked.gamma or 0, record.speedup.ratio.value is None
-    alpha = model.acceptance_per_token.value
-    if gone or times is None:
+    model, alpha = record.speedup.model, record.speedup.model.acceptance_per_token.value
+    if record.speedup.ratio.value is None or times is None or alpha is None:
         return record
-    if not times.sound or alpha is None:
-        told = replace(missing(ModelPart, NOISY_FIT), **{name: getattr(model, name) for name in OF_ONE_GAMMA})
-        return replace(record, speedup=replace(record.speedup, model=told))
-    same = (each for each in records if _target_identity(each) == _target_identity(record))
-    target = next((_joules_per_step(each) for each in same if not each.asked.speculates), None)
-    best = _by_energy(alpha, target, [(each.asked.gamma or 0, _joules_per_step(each)) for each in sweep])
-    told = replace(_by_time(model, gamma, times, record.speedup.ratio.value), best_gamma_energy=best)
+    told = replace(missing(ModelPart, NOISY_FIT), **{name: getattr(model, name) for name in OF_ONE_GAMMA})
+    if times.sound:
+        told = replace(_by_time(record, alpha, times), best_gamma_energy=_by_energy(record, alpha, sweep))
     return replace(record, speedup=replace(record.speedup, model=told))
+
+
+def _by_time(record: Record, alpha: float, times: StepCost) -> ModelPart:
+    """What the line through the sweep tells, beside what is known of this γ. `times`: in target steps."""
+    gamma, ratio, known = record.asked.gamma or 0, record.speedup.ratio.value, record.speedup.model
+    predicted, step = 1 / times.per_token(gamma, alpha), known.target_step_s.value
+    return replace(
+        known,
+        draft_step_s=Figure(times.draft * step if step else None, NO_STEP),
+        verify_step_s=Figure(times.verify * step if step else None, NO_STEP),
+        draft_cost_ratio=Figure(times.draft),
+        verify_cost_ratio=Figure(times.verify),
+        predicted=Figure(expected_speedup(alpha, gamma, times.draft)),
+        predicted_with_verify_cost=Figure(predicted),
+        residual=Figure(ratio - predicted if ratio is not None else None, NOT_TIMED),
+        best_gamma_latency=Figure(times.best_gamma(alpha, 1.0)),
+        break_even_acceptance=Figure(break_even_alpha(gamma, times.step(gamma)), NO_BREAK_EVEN),
+    )
+
+
+def _by_energy(record: Record, alpha: float, sweep: Sequence[Record]) -> Figure[int]:
+    """By the joules of a step at each γ; a step of the target alone gives one token."""
+    told = [(each.asked.gamma or 0, _joules_per_step(each)) for each in sweep]
+    joules = StepCost.fit([(gamma, cost) for gamma, cost in told if cost is not None])
+    step = record.target_alone.joules_per_token.value
+    if step is None or joules is None:
+        return Figure(None, NO_ENERGY)
+    return Figure(joules.best_gamma(alpha, step) if joules.sound else None, NOISY_FIT)
 
 
 def _target_identity(record: Record) -> tuple[Any, ...]:

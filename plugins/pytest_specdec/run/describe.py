@@ -32,7 +32,7 @@ from pytest_specdec.metrics.speed import (
     throughput_part,
     with_steady_ratio,
 )
-from pytest_specdec.metrics.speedup import Arm, over_target, speedup_part
+from pytest_specdec.metrics.speedup import Arm, explain_in_hindsight, over_target, speedup_part
 from pytest_specdec.record import Figure, Record, missing, parts, to_json
 from pytest_specdec.run.judge import Judgement
 from pytest_specdec.run.measure import Measured, Sweep
@@ -45,11 +45,14 @@ from pytest_specdec.workloads.workload import Workload
 Part = TypeVar("Part")
 
 
-def describe(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: Sweep, arms: Sequence[Arm]) -> Record:
-    """The record, not yet concluded. `sweep`: of rates; `arms`: of other γ. Raises Contradiction."""
+def describe(
+    measured: Measured, judgement: Judgement, scenario: Scenario, sweep: Sweep, passed: Sequence[Record]
+) -> Record:
+    """The record, not yet concluded. `sweep`: of rates; `passed`: before it, at other γ too. Raises Contradiction."""
     if judgement.passes:
         refuse_contradictions(measured.rounds, measured.arms.workload.concurrency)
-    record = _whole(measured, judgement, scenario, sweep, arms)
+    record = explain_in_hindsight([*passed, _whole(measured, judgement, scenario, sweep)])[-1]
+    record = replace(record, roofline=_roofline(measured, record.speedup))
     if not judgement.passes:
         return withhold_speed(record)
     if measured.rounds.measured:
@@ -58,12 +61,13 @@ def describe(measured: Measured, judgement: Judgement, scenario: Scenario, sweep
     return replace(withhold_speed(record, NOT_TIMED), target_alone=target)
 
 
-def _whole(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: Sweep, arms: Sequence[Arm]) -> Record:
+def _whole(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: Sweep) -> Record:
+    """Without the roofline, for which the costs of a step must be known."""
     spec, rounds, base = measured.arms.spec, measured.rounds, measured.base
     arm = Arm(rounds, spec.gamma or 0, spec.dtype)
     target = Arm(base.rounds, 0, measured.arms.target.dtype) if base is not None else None
     settings = differing_settings(measured.about, measured.target) if base is not None else {}
-    speedup = speedup_part(arm, target, arms, base.drift if base is not None else None)
+    speedup = speedup_part(arm, target, base.drift if base is not None else None)
     workload, about = measured.arms.workload, measured.about
     places = None if workload.arrivals_s else workload.concurrency
     told = {"details": to_json(about.details), "differences": to_json(settings)}
@@ -81,7 +85,6 @@ def _whole(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: 
         answers=answers,
         target_alone=target_alone_part(base),
         speedup=with_steady_ratio(speedup, rounds, base.rounds, places) if base is not None else speedup,
-        roofline=_roofline(measured, speedup),
         energy=replace(over_target(arm, target), series=measured.series),
         memory=measured.memory,
         load=replace(load_part(sweep.main, rounds, base.rounds if base is not None else None), sweep=sweep.part),

@@ -67,7 +67,7 @@ class Gate:
         asking = with_question(plan, session, arms, scenario, self._benchmark.fullname)
         trial = measure(session, self._benchmark, arms, asking)
         judgement = judge_rounds(session, arms, trial.rounds, trial.about, scenario)
-        record = describe(trial, judgement, scenario, sweep, session.sweep(arms))
+        record = describe(trial, judgement, scenario, sweep, session.passed)
         asked = replace(record.asked, settings_digest=settings_digest(session.settings, scenario, spec))
         record = replace(record, asked=asked)
         doubts = doubtful_goodput(record.load.goodput, scenario.min_goodput, scenario.path)
@@ -75,7 +75,7 @@ class Gate:
         record = replace(record, warnings=(*record.warnings, *doubts, *trial.drafting.warnings, *judgement.warnings))
         record, undecided = _hold_demands(record, scenario)
         if record.passes and spec.speculates:
-            session.keep_arm(arms, trial.rounds)
+            session.passed.append(record)
         failures = undecided + sweep.words + failures_of(record, judgement, scenario, trial.drafting)
         failures += check_invariance(record, spec)
         of_target = (trial.first, trial.base.rounds if trial.base else None)

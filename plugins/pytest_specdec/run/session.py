@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -19,8 +19,8 @@ from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Generation, Ranking, Run, Score
 from pytest_specdec.history.history import RegressionGate
 from pytest_specdec.metrics.rounds import Plan, Rounds
-from pytest_specdec.metrics.speedup import Arm
 from pytest_specdec.progress import Progress
+from pytest_specdec.record import Record
 from pytest_specdec.settings import Settings
 from pytest_specdec.telemetry.energy import meter_for
 from pytest_specdec.telemetry.meter import Clock
@@ -56,11 +56,6 @@ class Arms:
         """Which target on which workload."""
         return self.target.key, self.workload.digest
 
-    @property
-    def sweep_key(self) -> tuple[str, str]:
-        """What arms have in common that differ in γ alone."""
-        return replace(self.spec, gamma=None).key, self.workload.digest
-
 
 class Session:
     """Engines, workloads and references of one pytest session."""
@@ -80,7 +75,7 @@ class Session:
         self._accepted: dict[tuple[str, str], float] = {}
         self._verified: dict[tuple[tuple[str, str], int], Reference] = {}
         self._gates = 0
-        self._sweeps: dict[tuple[str, str], list[Arm]] = {}
+        self.passed: list[Record] = []
 
     def workload(self, spec: EngineSpec, scenario: Scenario) -> Workload:
         """The scenario as token ids of this target; encoded by the target-only engine."""
@@ -195,14 +190,6 @@ class Session:
         if counted is not None and counted.draft_tokens:
             self._accepted[key] = counted.accepted_tokens / counted.draft_tokens
         return before
-
-    def keep_arm(self, arms: Arms, rounds: Rounds) -> None:
-        """Keep a speculative engine's rounds, whose verdict passes, for the other γ of its sweep."""
-        self._sweeps.setdefault(arms.sweep_key, []).append(Arm(rounds, arms.spec.gamma or 0, arms.spec.dtype))
-
-    def sweep(self, arms: Arms) -> list[Arm]:
-        """The arms kept so far that differ from this one in γ alone."""
-        return self._sweeps.get(arms.sweep_key, [])
 
     def alone(self, arms: Arms, request: int) -> Generation:
         """One request once more, by itself at batch 1: does what went wrong depend on its neighbours?"""

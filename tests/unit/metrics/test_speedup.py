@@ -9,6 +9,7 @@ import pytest
 from pytest_specdec.engines.fake import FakeEngine, clock
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.generation import Chunk, Generation, Run, Speculation
+from pytest_specdec.metrics.acceptance import acceptance_part
 from pytest_specdec.metrics.base import TARGET_NOT_TIMED
 from pytest_specdec.metrics.rounds import IS_BASELINE, NO_STEPS, NOT_TIMED, Contradiction, Plan, Rounds
 from pytest_specdec.metrics.speed import latency_part
@@ -29,11 +30,12 @@ from pytest_specdec.metrics.speedup import (
     decompose,
     expected_speedup,
     expected_tokens,
+    explain_in_hindsight,
     over_target,
     speedup_part,
 )
-from pytest_specdec.record import Figure, missing
-from pytest_specdec.record.parts import EnergyPart, SpeedupPart
+from pytest_specdec.record import Figure, Record, missing
+from pytest_specdec.record.parts import AskedPart, EnergyPart, SpeedupPart, TargetAlonePart
 from pytest_specdec.telemetry.timing import Timed, time_rounds
 from pytest_specdec.workloads.workload import Request, Workload
 
@@ -64,6 +66,22 @@ def with_energy(arm: Arm, joules_per_token: float, *gpus: str) -> Arm:
     return replace(arm, rounds=replace(arm.rounds, energy=energy))
 
 
+def record(arm: Arm, target: Arm) -> Record:
+    """Of a gate that has measured these."""
+    return Record(
+        asked=AskedPart(method="draft_model", gamma=arm.gamma),
+        speedup=speedup_part(arm, target),
+        acceptance=acceptance_part(arm.rounds, arm.gamma),
+        energy=arm.rounds.energy,
+        target_alone=TargetAlonePart(joules_per_token=target.rounds.energy.joules_per_token),
+    )
+
+
+def explained(ours: Arm, target: Arm, *others: Arm) -> SpeedupPart:
+    """The first one's, where a session has measured the others too."""
+    return explain_in_hindsight([record(each, target) for each in (ours, *others)])[0].speedup
+
+
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 0.8, 0.999])
 def test_expected_tokens_are_the_geometric_sum(alpha: float) -> None:
     assert expected_tokens(alpha, 4) == pytest.approx((1 - alpha**5) / (1 - alpha))
@@ -75,7 +93,7 @@ def test_drafts_that_are_always_accepted_give_all_of_them_and_a_bonus() -> None:
 
 def test_the_model_recovers_what_the_fake_engine_was_told() -> None:
     """A draft costs a quarter of a step, verifying one step: the line through γ = 2 and 4 must say so."""
-    part = speedup_part(fake(4), fake(0), [fake(2)])
+    part = explained(fake(4), fake(0), fake(2))
     assert (
         part.model.draft_step_s.value,
         part.model.verify_step_s.value,
@@ -89,13 +107,13 @@ def test_the_model_recovers_what_the_fake_engine_was_told() -> None:
 
 def test_what_a_step_costs_is_its_mean_over_the_rounds() -> None:
     """Chunks come a second apart in all arms; what takes a round two and three times as long lies between them."""
-    part = speedup_part(arm(8, gamma=4, seconds=24.0), arm(8, seconds=8.0), [arm(8, gamma=2, seconds=16.0)])
+    part = explained(arm(8, gamma=4, seconds=24.0), arm(8, seconds=8.0), arm(8, gamma=2, seconds=16.0))
     assert (part.model.draft_cost_ratio, part.model.verify_cost_ratio) == (Figure(0.5), Figure(1.0))
 
 
 def test_the_residual_is_over_the_measured_cost_of_verifying() -> None:
     """Steps of 2.5 and 3.5 target steps: verifying costs 1.5 of them, and not the paper's one."""
-    part = speedup_part(arm(8, gamma=4, seconds=28.0), arm(8, seconds=8.0), [arm(8, gamma=2, seconds=20.0)])
+    part = explained(arm(8, gamma=4, seconds=28.0), arm(8, seconds=8.0), arm(8, gamma=2, seconds=20.0))
     ratio, model = part.ratio.value, part.model
     assert model.verify_cost_ratio == Figure(1.5)
     assert model.residual.value == pytest.approx(ratio - model.predicted_with_verify_cost.value)
@@ -111,7 +129,7 @@ def test_the_fake_engine_tells_when_each_request_began() -> None:
 @pytest.mark.parametrize(("draft_seconds", "best"), [(0.01, 14), (2.0, 0)])
 def test_the_best_gamma_follows_the_draft_cost(draft_seconds: float, best: int) -> None:
     """Nearly free drafts ask for many; drafts that cost two steps of the target for none."""
-    part = speedup_part(fake(4, draft_seconds), fake(0), [fake(2, draft_seconds)])
+    part = explained(fake(4, draft_seconds), fake(0), fake(2, draft_seconds))
     assert part.model.best_gamma_latency.value == pytest.approx(best, abs=2)
 
 
@@ -130,14 +148,14 @@ def test_energy_has_a_best_gamma_of_its_own() -> None:
         pace = Pace.of(each.rounds)
         assert pace is not None
         told[gamma] = with_energy(each, joules[gamma] / pace.length)
-    part = speedup_part(told[4], told[0], [told[2]])
+    part = explained(told[4], told[0], told[2])
     assert part.model.best_gamma_energy == Figure(0)
     assert part.model.best_gamma_latency.value > 4
     assert "best for energy is not to speculate" in advice(part.model)
 
 
 def test_energy_that_was_not_measured_gives_no_gamma() -> None:
-    part = speedup_part(fake(4), fake(0), [fake(2)])
+    part = explained(fake(4), fake(0), fake(2))
     assert part.model.best_gamma_energy == Figure(None, NO_ENERGY)
 
 
@@ -249,7 +267,7 @@ UNPREDICTED: dict[str, tuple[Arm, Arm, list[Arm], str]] = {
 def test_what_cannot_be_predicted_says_why(case: tuple[Arm, Arm, list[Arm], str]) -> None:
     """The measured speed-up stands all the same, and the advice says what is missing."""
     ours, target, sweep, reason = case
-    part = speedup_part(ours, target, sweep)
+    part = explained(ours, target, *sweep)
     assert part.model.predicted == Figure(None, reason)
     assert part.ratio.value == 1.0
     assert advice(part.model).endswith(reason)
@@ -262,7 +280,7 @@ def test_an_engine_that_does_not_stream_has_no_decomposition() -> None:
 
 
 def test_advice_names_the_gammas_that_would_be_better() -> None:
-    said = advice(speedup_part(fake(4, 1.0), fake(0), [fake(2, 1.0)]).model)
+    said = advice(explained(fake(4, 1.0), fake(0), fake(2, 1.0)).model)
     assert "a draft step of c = 1 target steps the model predicts" in said
     assert said.endswith("best for latency is not to speculate; this γ pays from acceptance 1.00 on")
 
