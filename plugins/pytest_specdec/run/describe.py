@@ -168,8 +168,7 @@ def asked_part(spec: EngineSpec, scenario: Scenario) -> parts.AskedPart:
 
 def engine_error(spec: EngineSpec, scenario: Scenario, message: str) -> Record:
     """The record of a gate that an engine's fault kept from a verdict."""
-    concurrency = scenario.load.max_concurrency(scenario.concurrency, scenario.prompt_count)
-    workload = parts.WorkloadPart(concurrency=concurrency)
+    workload = parts.WorkloadPart(concurrency=scenario.max_concurrency)
     verdict = parts.VerdictPart(outcome="engine error", detail=message)
     return Record(asked=asked_part(spec, scenario), workload=workload, verdict=verdict)
 

@@ -56,10 +56,6 @@ class _Load(BaseModel):
         """When the first requests are due, at most `count`; none where each is due as soon as a place is free."""
         return ()
 
-    def max_concurrency(self, concurrency: int, requests: int) -> int:
-        """How many of `requests` may be under way at once: all, unless the scenario's `concurrency` counts."""
-        return requests
-
 
 class OfflineLoad(_Load):
     """Everything at once: all requests are there from the beginning, and the engine is left to batch them."""
@@ -71,9 +67,6 @@ class ClosedLoad(_Load):
     """A closed loop: the next request is sent when one is done, so that `concurrency` of them are always under way."""
 
     kind: Literal["closed"] = key('"closed"', 'load = { kind = "closed" }')
-
-    def max_concurrency(self, concurrency: int, requests: int) -> int:
-        return concurrency
 
 
 def _rising(rates: tuple[float, ...] | None, info: ValidationInfo) -> Iterator[str]:

@@ -103,20 +103,17 @@ def beside_scenario(path: str, info: ValidationInfo) -> Path:
 class Texts(PromptSource):
     """Texts, encoded with the target's tokenizer."""
 
-    @property
-    @abstractmethod
-    def texts(self) -> tuple[str, ...]:
-        """All of them."""
+    _texts: tuple[str, ...] = PrivateAttr(default=())
 
     def available(self, count: int | None, seed: int) -> int:
-        return len(self.texts)
+        return len(self._texts)
 
     def draw(self, drawing: Drawing) -> list[list[int]]:
-        return drawing.encode(self.texts[: drawing.count])
+        return drawing.encode(self._texts[: drawing.count])
 
     def definition(self, count: int, seed: int) -> Any:
         """The texts themselves, so that an edited file is another workload, and a moved one is not."""
-        return {"texts": self.texts[:count]}
+        return {"texts": self._texts[:count]}
 
 
 class TextSource(Texts):
@@ -129,9 +126,9 @@ class TextSource(Texts):
         min_length=1,
     )
 
-    @property
-    def texts(self) -> tuple[str, ...]:
-        return self.prompts
+    def model_post_init(self, context: Any, /) -> None:
+        """They are given."""
+        self._texts = self.prompts
 
 
 class IdsSource(PromptSource):
@@ -159,7 +156,7 @@ _MOST_TOLD = 5
 
 
 def _readable(path: str, info: ValidationInfo) -> str:
-    """Read the file once to judge it, and make the path absolute."""
+    """Read the file to judge it, and make the path absolute."""
     whole = beside_scenario(path, info)
     if "column" in info.data:
         read_prompts(whole, info.data["column"])
@@ -167,7 +164,7 @@ def _readable(path: str, info: ValidationInfo) -> str:
 
 
 class FileSource(Texts):
-    """The prompts of a UTF-8 file, encoded with the target's tokenizer. The file is read once, with the scenario."""
+    """The prompts of a UTF-8 file, encoded with the target's tokenizer. The file is read with the scenario."""
 
     format: Literal["file"]
     column: Text | None = key(
@@ -176,29 +173,23 @@ class FileSource(Texts):
     path: Annotated[Text, AfterValidator(_readable)] = key(
         "a .txt or .jsonl file, relative to the folder of the scenario file", 'path = "prompts.jsonl"'
     )
-    _texts: tuple[str, ...] = PrivateAttr(default=())
 
     def model_post_init(self, context: Any, /) -> None:
         """Keep the texts."""
         self._texts = tuple(read_prompts(Path(self.path), self.column))
 
-    @property
-    def texts(self) -> tuple[str, ...]:
-        return self._texts
-
 
 def read_prompts(path: Path, column: str | None) -> list[str]:
     """The prompts of `path`, blank lines left out. Raises an error that names the file and, for JSON, the lines."""
-    if path.suffix not in (".txt", ".jsonl"):
-        raise Mistake(f"{path} is neither .txt (one prompt a line) nor .jsonl (one object a line): name one of these")
-    in_json = path.suffix == ".jsonl"
-    if in_json:
+    if path.suffix == ".jsonl":
         prompts = _from_json(path, column or _DEFAULT_COLUMN)
-    else:
+    elif path.suffix == ".txt":
         prompts = [line.rstrip("\r\n") for line in lines(path) if line.strip()]
+    else:
+        raise Mistake(f"{path} is neither .txt (one prompt a line) nor .jsonl (one object a line): name one of these")
     if not prompts:
         raise Mistake(f"{path} has no prompts: write one a line")
-    if column is not None and not in_json:
+    if column is not None and path.suffix == ".txt":
         raise Mistake(f"a .txt file has no column {column!r}: remove `column`, or name a .jsonl file")
     return prompts
 

@@ -336,6 +336,11 @@ class Scenario(BaseModel):
         """When each request of the workload is due, in seconds after the run began; empty where no moment is set."""
         return self.load.due_s(self.prompt_count, self.seed, self._times)
 
+    @property
+    def max_concurrency(self) -> int:
+        """How many requests may be under way at once: all, unless the load is closed and `concurrency` counts."""
+        return self.concurrency if self.load.kind == "closed" else len(self.due_s) or self.prompt_count
+
     def by_rate(self) -> dict[float, Scenario]:
         """For each rate of the load's sweep, from low to high, this scenario at that rate; empty without a sweep."""
         loads = {rate: self.load.model_copy(update={"rate": rate, "rates": None}) for rate in self.load.sweep}
@@ -390,7 +395,7 @@ class Scenario(BaseModel):
         return Workload(
             self.name,
             requests,
-            self.load.max_concurrency(self.concurrency, len(requests)),
+            self.max_concurrency,
             due,
             keeps_prefix_cache=self.prefix_cache == "keep",
             skipped_rows=chosen.skipped,

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from tests.unit.workloads.conftest import refusal_of
 
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.run.describe import engine_error
 from pytest_specdec.workloads.prompts import IdsSource
 from pytest_specdec.workloads.scenario import Scenario, load_scenario
 from pytest_specdec.workloads.workload import Workload
@@ -46,9 +48,11 @@ def set_times(monkeypatch: pytest.MonkeyPatch, *times: float) -> None:
     ],
 )
 def test_each_kind_says_its_max_concurrency_and_when(load: str, concurrency: int, due: tuple[float, ...]) -> None:
-    """What lies beyond max_seconds is no part of the workload; a sweep begins at its lowest rate."""
+    """What lies beyond max_seconds is no part of the workload, nor of its record; a sweep begins at its lowest rate."""
     made = workload(f"{RANDOM}load = {load}")
     assert (made.concurrency, made.arrivals_s, len(made.requests)) == (concurrency, due, len(due) or 5)
+    failed = engine_error(EngineSpec(backend="fake", target="t"), scenario(f"{RANDOM}load = {load}"), "it died")
+    assert failed.workload.concurrency == concurrency
 
 
 def test_a_closed_load_keeps_to_the_concurrency() -> None:
