@@ -22,7 +22,7 @@ import torch
 from safetensors.torch import save_file
 
 from pytest_specdec.errors import ModelError
-from pytest_specdec.models.circuit import Circuit, Eagle3Circuit, Stream, engrave_block
+from pytest_specdec.models.circuit import Circuit, Eagle3Circuit, engrave_block
 from pytest_specdec.models.maps import draft_ids, further_map, next_map, runner_up_map, stand_ins
 from pytest_specdec.models.recipe import (
     EMBEDDING_SIZE,
@@ -177,7 +177,7 @@ class Foundry:
             circuit = self._circuit
             if "mtp_layers" in weight.name:  # the layer by which a model drafts for itself
                 alone = replace(self.recipe, shape=replace(self.recipe.shape, layers=1))
-                circuit = Circuit(Stream(alone, circuit.stream.memory), self.device)
+                circuit = Circuit(alone, circuit.memory, self.device)
             tensor = circuit.engrave(weight.name, tensor)
         if isinstance(self.recipe, DFlashRecipe):
             tensor = engrave_block(self.recipe, weight.name, tensor)
@@ -188,7 +188,7 @@ class Foundry:
     def _circuit(self) -> Circuit | None:
         memory = self.recipe.memory
         kind = Eagle3Circuit if isinstance(self.recipe, Eagle3Recipe) else Circuit
-        return None if memory is None else kind(Stream(self.recipe, memory), self.device)
+        return None if memory is None else kind(self.recipe, memory, self.device)
 
     def _normal(self, weight: Weight) -> torch.Tensor:
         generator = torch.Generator(self.device).manual_seed(tensor_seed(self.recipe.seed, weight.name))
@@ -220,7 +220,7 @@ class Foundry:
 
     def _pass_normed_embedding(self, weight: Weight) -> torch.Tensor:
         """The second half, as large as it was before its norm."""
-        size = EMBEDDING_SIZE if self._circuit is None else self._circuit.stream.norm_before_attention(0)
+        size = EMBEDDING_SIZE if self._circuit is None else self._circuit.norm_before_attention(0)
         return torch.eye(*weight.shape, device=self.device).roll(weight.shape[0], dims=1) * size
 
     @cached_property
@@ -231,7 +231,7 @@ class Foundry:
         generator = torch.Generator().manual_seed(tensor_seed(seed, "embedding"))
         vectors = torch.randn((recipe.vocab, recipe.shape.hidden), generator=generator).to(self.device)
         if self._circuit is not None:
-            vectors[:, self._circuit.stream.room :] = 0
+            vectors[:, self._circuit.room :] = 0
         vectors /= vectors.norm(dim=1, keepdim=True)
         vectors[:SPECIAL_IDS] = vectors[SPECIAL_IDS : 2 * SPECIAL_IDS]
         return vectors

@@ -11,7 +11,7 @@ emits it. Heads and neurons that memory leaves over stay random.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
@@ -140,142 +140,122 @@ class Neuron(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Circuit:
+class Circuit(Stream):
     """What memory puts into the tensors of one model, on one device."""
 
-    stream: Stream
     device: str
 
     def engrave(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor of that name, drawn at random, with what memory needs in it."""
+        """The tensor of that name, drawn at random, with what memory needs in it; by its module's own method."""
         parts = name.split(".")
         layer = int(parts[parts.index("layers") + 1]) if "layers" in parts else 0
-        changes = self._changes()
-        if parts[-1] == "weight" and parts[-2] in changes:
-            changes[parts[-2]](tensor, layer)
+        if parts[-1] == "weight" and (engrave := getattr(self, f"_engrave_{parts[-2]}", None)):
+            engrave(tensor, layer)
         return tensor
-
-    def _changes(self) -> dict[str, Callable[[torch.Tensor, int], None]]:
-        """What is engraved, by the module's name."""
-        return {
-            "embed_tokens": self._engrave_embedding,
-            "q_proj": self._engrave_queries,
-            "q_norm": self._engrave_query_norm,
-            "k_proj": self._engrave_keys,
-            "v_proj": self._engrave_values,
-            "o_proj": self._engrave_readings,
-            "gate_proj": self._engrave_gates,
-            "up_proj": self._engrave_ups,
-            "down_proj": self._engrave_products,
-        }
 
     def head(self, vectors: torch.Tensor) -> torch.Tensor:
         """The output head for these vectors of the tokens, in units of the top logit over √hidden."""
-        recipe, norm = self.stream.recipe, self.stream.last_norm()
+        norm = self.last_norm()
         classes, before = self._emissions()
         rows = torch.empty_like(vectors)
-        for some in (slice(begin, begin + MAX_ROWS) for begin in range(0, recipe.vocab, MAX_ROWS)):
+        for some in (slice(begin, begin + MAX_ROWS) for begin in range(0, self.recipe.vocab, MAX_ROWS)):
             rows[some] = _solve_exactly(vectors, before[some]) * (norm / EMBEDDING_SIZE)
-        size = CLASS_SHARE * sqrt(recipe.shape.hidden) * norm / self.stream.slot
-        rows[:, self.stream.product(recipe.shape.layers - 1)] = self._signs(classes) * size
+        size = CLASS_SHARE * sqrt(self.recipe.shape.hidden) * norm / self.slot
+        rows[:, self.product(self.recipe.shape.layers - 1)] = self._signs(classes) * size
         return rows
 
     def _emissions(self) -> tuple[list[int], list[list[int]]]:
         """For each token, the class that emits it, and the ordinary tokens that it may follow."""
-        recipe = self.stream.recipe
-        classes, before = [0] * recipe.vocab, [[] for _ in range(recipe.vocab)]  # type: list[int], list[list[int]]
-        for number, leads in enumerate(following(recipe)):
-            for token in (each for each in range(SPECIAL_IDS, recipe.vocab) if leads[each] != NONE):
+        vocab = self.recipe.vocab
+        classes, before = [0] * vocab, [[] for _ in range(vocab)]  # type: list[int], list[list[int]]
+        for number, leads in enumerate(following(self.recipe)):
+            for token in (each for each in range(SPECIAL_IDS, vocab) if leads[each] != NONE):
                 classes[leads[token]] = number
                 before[leads[token]].append(token)
         return classes, before
 
     def _signs(self, numbers: Sequence[int]) -> torch.Tensor:
         """The bits of each number as +1 for 0 and −1 for 1; shape (numbers, bits)."""
-        bits = range(self.stream.memory.bits)
+        bits = range(self.memory.bits)
         return torch.tensor([[1.0 - 2 * (number >> bit & 1) for bit in bits] for number in numbers], device=self.device)
 
-    def _engrave_embedding(self, table: torch.Tensor, _: int) -> None:
-        recipe, stream = self.stream.recipe, self.stream
-        unscaled = stream.mark / stream.scale
-        table[: recipe.vocab, stream.constant] = unscaled
-        for number in range(stream.memory.codes):
-            signs = self._signs(codes(recipe, stream.memory, number))
-            table[: recipe.vocab, stream.code(number)] = signs * unscaled
+    def _engrave_embed_tokens(self, table: torch.Tensor, _: int) -> None:
+        unscaled = self.mark / self.scale
+        table[: self.recipe.vocab, self.constant] = unscaled
+        for number in range(self.memory.codes):
+            signs = self._signs(codes(self.recipe, self.memory, number))
+            table[: self.recipe.vocab, self.code(number)] = signs * unscaled
 
     def _pointing(self, layer: int) -> Iterator[tuple[int, int, int]]:
         """Query heads, their KV heads, and how far back each looks."""
-        yield from ((reader.head, reader.kv_head, reader.distance) for reader in self.stream.readers[layer])
+        yield from ((reader.head, reader.kv_head, reader.distance) for reader in self.readers[layer])
 
-    def _engrave_queries(self, weight: torch.Tensor, layer: int) -> None:
+    def _engrave_q_proj(self, weight: torch.Tensor, layer: int) -> None:
         for head, _, distance in self._pointing(layer):
             self._from_constant(weight, head, distance, layer)
 
-    def _engrave_keys(self, weight: torch.Tensor, layer: int) -> None:
+    def _engrave_k_proj(self, weight: torch.Tensor, layer: int) -> None:
         for _, head, _ in self._pointing(layer):
             self._from_constant(weight, head, 0, layer)
 
     def _from_constant(self, weight: torch.Tensor, head: int, distance: int, layer: int) -> None:
         """Let a head's projection be the same vector for every token."""
-        rows, vector = self._rows(head), turn_back(self.stream.recipe.shape, distance).to(self.device)
+        rows, vector = self._rows(head), turn_back(self.recipe.shape, distance).to(self.device)
         weight[rows] = 0
-        weight[rows, self.stream.constant] = vector * (self.stream.norm_before_attention(layer) / self.stream.mark)
+        weight[rows, self.constant] = vector * (self.norm_before_attention(layer) / self.mark)
 
-    def _engrave_query_norm(self, weight: torch.Tensor, _: int) -> None:
-        weight *= size_of_queries(self.stream.recipe.shape)
+    def _engrave_q_norm(self, weight: torch.Tensor, _: int) -> None:
+        weight *= size_of_queries(self.recipe.shape)
 
-    def _engrave_values(self, weight: torch.Tensor, layer: int) -> None:
+    def _engrave_v_proj(self, weight: torch.Tensor, layer: int) -> None:
         """All own codes, or those that the first reader of the first layer has copied here."""
-        stream = self.stream
-        for reader in stream.readers[layer]:
-            found, size = (stream.copied, stream.slot) if reader.hops else (stream.code, stream.mark)
-            for code in range(stream.memory.codes):
+        for reader in self.readers[layer]:
+            found, size = (self.copied, self.slot) if reader.hops else (self.code, self.mark)
+            for code in range(self.memory.codes):
                 rows = self._kept(reader.kv_head, code)
                 weight[rows] = 0
-                weight[rows, found(code)] = stream.norm_before_attention(layer) / size
+                weight[rows, found(code)] = self.norm_before_attention(layer) / size
 
-    def _engrave_readings(self, weight: torch.Tensor, layer: int) -> None:
-        stream = self.stream
-        weight[stream.room :] = 0
-        for number, reader in enumerate(stream.readers[layer]):
-            weight[stream.reading(layer, number), self._kept(reader.head, reader.code)] = stream.slot
-        for code in range(stream.memory.codes if layer == 0 else 0):
-            weight[stream.copied(code), self._kept(stream.readers[0][0].head, code)] = stream.slot
+    def _engrave_o_proj(self, weight: torch.Tensor, layer: int) -> None:
+        weight[self.room :] = 0
+        for number, reader in enumerate(self.readers[layer]):
+            weight[self.reading(layer, number), self._kept(reader.head, reader.code)] = self.slot
+        for code in range(self.memory.codes if layer == 0 else 0):
+            weight[self.copied(code), self._kept(self.readers[0][0].head, code)] = self.slot
 
-    def _engrave_gates(self, weight: torch.Tensor, layer: int) -> None:
-        stream, norm = self.stream, self.stream.norm_before_mlp(layer)
+    def _engrave_gate_proj(self, weight: torch.Tensor, layer: int) -> None:
+        norm = self.norm_before_mlp(layer)
         for row, neuron in enumerate(self._neurons(layer)):
             weight[row] = 0
-            weight[row, neuron.terms] = neuron.sign * STEEPNESS * norm / stream.slot
-            weight[row, stream.constant] = -neuron.offset * STEEPNESS * norm / stream.mark
+            weight[row, neuron.terms] = neuron.sign * STEEPNESS * norm / self.slot
+            weight[row, self.constant] = -neuron.offset * STEEPNESS * norm / self.mark
 
-    def _engrave_ups(self, weight: torch.Tensor, layer: int) -> None:
+    def _engrave_up_proj(self, weight: torch.Tensor, layer: int) -> None:
         for row, _ in enumerate(self._neurons(layer)):
             weight[row] = 0
-            weight[row, self.stream.constant] = self.stream.norm_before_mlp(layer) / self.stream.mark
+            weight[row, self.constant] = self.norm_before_mlp(layer) / self.mark
 
-    def _engrave_products(self, weight: torch.Tensor, layer: int) -> None:
-        weight[self.stream.room :] = 0
+    def _engrave_down_proj(self, weight: torch.Tensor, layer: int) -> None:
+        weight[self.room :] = 0
         for column, neuron in enumerate(self._neurons(layer)):
             weight[:, column] = 0
-            weight[neuron.into, column] = neuron.amount * self.stream.slot / STEEPNESS
+            weight[neuron.into, column] = neuron.amount * self.slot / STEEPNESS
 
     def _neurons(self, layer: int) -> Iterator[Neuron]:
         """For each bit, the product of what the layer's readers copied and of the product before."""
-        stream = self.stream
-        for bit, into in enumerate(stream.product(layer)):
-            terms = [stream.reading(layer, number)[bit] for number in range(len(stream.readers[layer]))]
-            terms += [stream.product(layer - 1)[bit]] if layer else []
+        for bit, into in enumerate(self.product(layer)):
+            terms = [self.reading(layer, number)[bit] for number in range(len(self.readers[layer]))]
+            terms += [self.product(layer - 1)[bit]] if layer else []
             yield from _zigzag(terms, into)
 
     def _rows(self, head: int) -> slice:
-        size = self.stream.recipe.shape.head_dim
+        size = self.recipe.shape.head_dim
         return slice(head * size, (head + 1) * size)
 
     def _kept(self, head: int, code: int) -> list[int]:
         """The rows of a head's value that keep the bits of a code."""
-        first = self._rows(head).start + code * self.stream.memory.bits
-        return list(range(first, first + self.stream.memory.bits))
+        first = self._rows(head).start + code * self.memory.bits
+        return list(range(first, first + self.memory.bits))
 
 
 def turn_back(shape: Shape, distance: int) -> torch.Tensor:
@@ -339,32 +319,29 @@ class Eagle3Circuit(Circuit):
     @property
     def _near(self) -> Reader:
         """The reader of the token before, which reads it in the hidden state."""
-        return next(each for each in self.stream.readers[0] if each.distance == 1)
+        return next(each for each in self.readers[0] if each.distance == 1)
 
     @property
     def _last_code(self) -> list[int]:
         """The elements that keep the code of the last token."""
-        return self.stream.copied(1)
+        return self.copied(1)
 
     def _slices(self) -> Iterator[tuple[int, slice]]:
         """The heads that copy, and which elements of the embedding."""
-        size = self.stream.recipe.shape.head_dim
-        for number, begin in enumerate(range(0, self.stream.recipe.shape.hidden, size)):
-            yield self.stream.memory.readers + number, slice(begin, begin + size)
+        size = self.recipe.shape.head_dim
+        for number, begin in enumerate(range(0, self.recipe.shape.hidden, size)):
+            yield self.memory.readers + number, slice(begin, begin + size)
 
-    def _changes(self) -> dict[str, Callable[[torch.Tensor, int], None]]:
-        return {**super()._changes(), "fc": self._engrave_states, "hidden_norm": self._engrave_norm_of_states}
-
-    def _engrave_states(self, weight: torch.Tensor, _: int) -> None:
-        stream, hidden = self.stream, self.stream.recipe.shape.hidden
+    def _engrave_fc(self, weight: torch.Tensor, _: int) -> None:
+        hidden = self.recipe.shape.hidden
         first, second, third = 0, hidden, 2 * hidden
-        kept = stream.mark**2 + stream.memory.bits * stream.slot**2
-        weight[stream.constant, first + stream.constant] = 1
-        weight[self._last_code, [second + at for at in stream.code(self._near.code)]] = stream.slot / stream.mark
-        weight[0, third + stream.constant] = sqrt(hidden * stream.last_norm() ** 2 - kept) / stream.mark
+        kept = self.mark**2 + self.memory.bits * self.slot**2
+        weight[self.constant, first + self.constant] = 1
+        weight[self._last_code, [second + at for at in self.code(self._near.code)]] = self.slot / self.mark
+        weight[0, third + self.constant] = sqrt(hidden * self.last_norm() ** 2 - kept) / self.mark
 
-    def _engrave_norm_of_states(self, weight: torch.Tensor, _: int) -> None:
-        weight[self.stream.constant] = self.stream.last_norm()
+    def _engrave_hidden_norm(self, weight: torch.Tensor, _: int) -> None:
+        weight[self.constant] = self.last_norm()
         weight[self._last_code] = 1
 
     def _pointing(self, layer: int) -> Iterator[tuple[int, int, int]]:
@@ -372,27 +349,27 @@ class Eagle3Circuit(Circuit):
             yield head, keys, 0 if head == self._near.head else distance
         yield from ((head, head, 0) for head, _ in self._slices())
 
-    def _engrave_values(self, weight: torch.Tensor, layer: int) -> None:
-        super()._engrave_values(weight, layer)
-        stream, near, norm = self.stream, self._near, self.stream.norm_before_attention(layer)
-        before, own = self._kept(near.head, near.code), self._kept(near.head, stream.memory.codes)
+    def _engrave_v_proj(self, weight: torch.Tensor, layer: int) -> None:
+        super()._engrave_v_proj(weight, layer)
+        near, norm = self._near, self.norm_before_attention(layer)
+        before, own = self._kept(near.head, near.code), self._kept(near.head, self.memory.codes)
         weight[[*before, *own]] = 0
-        weight[before, [stream.recipe.shape.hidden + at for at in self._last_code]] = stream.last_norm() / stream.slot
-        weight[own, stream.code(near.code)] = norm / stream.mark
+        weight[before, [self.recipe.shape.hidden + at for at in self._last_code]] = self.last_norm() / self.slot
+        weight[own, self.code(near.code)] = norm / self.mark
         for head, elements in self._slices():
             weight[self._rows(head)] = 0
             weight[self._rows(head), elements].fill_diagonal_(norm)
 
-    def _engrave_readings(self, weight: torch.Tensor, layer: int) -> None:
-        super()._engrave_readings(weight, layer)
-        stream, near = self.stream, self._near
+    def _engrave_o_proj(self, weight: torch.Tensor, layer: int) -> None:
+        super()._engrave_o_proj(weight, layer)
+        near = self._near
         weight[self._last_code] = 0
-        weight[self._last_code, self._kept(near.head, stream.memory.codes)] = stream.slot
-        weight[self._last_code, self._kept(near.head, near.code)] = -stream.slot / stream.last_norm()
+        weight[self._last_code, self._kept(near.head, self.memory.codes)] = self.slot
+        weight[self._last_code, self._kept(near.head, near.code)] = -self.slot / self.last_norm()
         for head, elements in self._slices():
             weight[:, self._rows(head)] = 0
             weight[elements, self._rows(head)].fill_diagonal_(1)
-        weight[stream.constant] = 0  # which the hidden states bring
+        weight[self.constant] = 0  # which the hidden states bring
 
 
 def _zigzag(terms: list[int], into: int) -> Iterator[Neuron]:
