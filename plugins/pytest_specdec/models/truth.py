@@ -20,7 +20,7 @@ from pytest_specdec.errors import ModelError
 from pytest_specdec.generation import Speculation
 from pytest_specdec.models.maps import codes, following, further_map
 from pytest_specdec.models.memory import Reader, readings
-from pytest_specdec.models.recipe import Constructed, ConstructedRecipe, DFlashRecipe, Recipe, TargetRecipe
+from pytest_specdec.models.recipe import Constructed, ConstructedRecipe, DFlashRecipe, TargetRecipe
 from pytest_specdec.models.reference import parse
 
 Next: TypeAlias = Callable[[Sequence[int], int], int]
@@ -86,23 +86,21 @@ def ends_of(model: str) -> frozenset[int]:
     return frozenset(recipe.end_ids) if isinstance(recipe, TargetRecipe) else frozenset()
 
 
-def expected_continuation(model: Recipe | str, prompt_ids: Sequence[int], n: int) -> list[int]:
+def expected_continuation(model: str, prompt_ids: Sequence[int], n: int) -> list[int]:
     """The `n` token ids that the model greedily emits after `prompt_ids` (ids below its vocab).
 
     Raises ModelError where the model is not a constructed one, the prompt is empty or not longer than what the model
     reads back, or an id lies outside the vocabulary.
     """
     recipe = _require_constructed(model)
-    _check_prompt(_label(model), recipe, prompt_ids)
+    _check_prompt(model, recipe, prompt_ids)
     after, ids = follower(recipe), list(prompt_ids)
     for _ in range(n):
         ids.append(after(ids, len(ids)))
     return ids[len(prompt_ids) :]
 
 
-def expected_speculation(
-    target: Constructed | str, draft: Constructed | str, prompts: Sequence[Sequence[int]], n: int, gamma: int
-) -> Speculation:
+def expected_speculation(target: str, draft: str, prompts: Sequence[Sequence[int]], n: int, gamma: int) -> Speculation:
     """What vLLM counts when it emits `n` tokens after each prompt, `gamma` tokens drafted a step.
 
     A step keeps the drafts before the first disagreement and emits one token of the target's. A target as its own
@@ -111,16 +109,12 @@ def expected_speculation(
     return expected_counters(COUNTINGS["vllm"], (target, draft), [(prompt, n) for prompt in prompts], gamma)
 
 
-def expected_assistance(
-    target: Constructed | str, draft: Constructed | str, prompts: Sequence[Sequence[int]], n: int, gamma: int
-) -> Speculation:
+def expected_assistance(target: str, draft: str, prompts: Sequence[Sequence[int]], n: int, gamma: int) -> Speculation:
     """The same, as Transformers' assisted generation counts it."""
     return expected_counters(COUNTINGS["transformers"], (target, draft), [(prompt, n) for prompt in prompts], gamma)
 
 
-def expected_counters(
-    counting: Counting, pair: tuple[Constructed | str, Constructed | str], asked: Sequence[Asked], gamma: int
-) -> Speculation:
+def expected_counters(counting: Counting, pair: tuple[str, str], asked: Sequence[Asked], gamma: int) -> Speculation:
     """What an engine of this counting has counted after these answers of a target and its drafter.
 
     Raises ModelError as `expected_continuation` does, where the drafter lacks tokens of the target, and where its
@@ -136,7 +130,7 @@ def expected_counters(
     drafting = follower(drafter)
     steps: list[Step] = []
     for prompt, n in asked:
-        _check_prompt(_label(draft), drafter, prompt)
+        _check_prompt(draft, drafter, prompt)
         ids = [*prompt, *expected_continuation(target, prompt, n + gamma)]
         agrees = [drafting(ids, at) == ids[at] for at in range(len(prompt), len(ids))]
         steps += counting.steps(agrees, n, gamma)
@@ -144,7 +138,7 @@ def expected_counters(
     return Speculation(len(steps), sum(drafted for drafted, _ in steps), sum(positions), positions)
 
 
-def reads_of(model: Recipe | str, prompt_tokens: int, output_tokens: int) -> Reads:
+def reads_of(model: str, prompt_tokens: int, output_tokens: int) -> Reads:
     """How often each entry of the model's KV cache is read; never, in a model without memory, with any effect.
 
     A foreign token's entry whose readings are of n different codes goes unseen with a chance of 2^(−n·bits).
@@ -182,25 +176,23 @@ def follower(recipe: Constructed) -> Next:
     return next_of_class
 
 
-def _check_prompt(label: str, recipe: Constructed, prompt: Sequence[int]) -> None:
+def _check_prompt(model: str, recipe: Constructed, prompt: Sequence[int]) -> None:
     outside = [token for token in prompt if not 0 <= token < recipe.vocab]
     reach = recipe.block - 1 if isinstance(recipe, DFlashRecipe) else recipe.memory.reach if recipe.memory else 0
+    wrong = None
     if not prompt:
-        raise ModelError(f"no expected continuation for {label}: the prompt is empty")
-    if outside:
+        wrong = "the prompt is empty"
+    elif outside:
         wrong = f"token id {outside[0]} lies outside its {recipe.vocab} tokens"
-        raise ModelError(f"no expected continuation for {label}: {wrong}")
-    if len(prompt) <= reach:
+    elif len(prompt) <= reach:
         short = f"the prompt has {len(prompt)} tokens, and the model reads {reach} tokens back"
-        raise ModelError(f"no expected continuation for {label}: {short}; give prompts of {reach + 1} tokens or more")
+        wrong = f"{short}; give prompts of {reach + 1} tokens or more"
+    if wrong:
+        raise ModelError(f"no expected continuation for {model!r}: {wrong}")
 
 
-def _require_constructed(model: Recipe | str) -> Constructed:
-    recipe = parse(model) if isinstance(model, str) else model
+def _require_constructed(model: str) -> Constructed:
+    recipe = parse(model)
     if not isinstance(recipe, ConstructedRecipe):
-        raise ModelError(f"{_label(model)} has no known continuation; only constructed models have one")
+        raise ModelError(f"{model!r} has no known continuation; only constructed models have one")
     return recipe
-
-
-def _label(model: Recipe | str) -> str:
-    return repr(model) if isinstance(model, str) else model.name

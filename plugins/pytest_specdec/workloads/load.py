@@ -12,17 +12,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo
+from pydantic import Field, ValidationInfo
 
-from pytest_specdec.workloads.mistakes import key, refuse_by
+from pytest_specdec.workloads.mistakes import Table, key, refuse_by
 
 Above0 = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 
 
-class Objectives(BaseModel):
+class Objectives(Table):
     """Longest times that a request may take; those that are None are not asked. See docs/measurements.md for each."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     ttft_ms: Above0 | None = key("a number of milliseconds above 0", "ttft_ms = 200", None)
     tpot_ms: Above0 | None = key("a number of milliseconds above 0", "tpot_ms = 30", None)
@@ -37,10 +35,8 @@ class Objectives(BaseModel):
 Times = Sequence[float] | None
 
 
-class _Load(BaseModel):
+class _Load(Table):
     """The base of all kinds."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     @property
     def sweep(self) -> tuple[float, ...]:

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
@@ -128,6 +128,12 @@ Text = Annotated[str, Field(strict=True, min_length=1)]
 Switch = Annotated[bool, Field(strict=True)]
 Natural = Annotated[int, Field(strict=True, ge=0)]
 Positive = Annotated[int, Field(strict=True, ge=1)]
+
+
+class Table(BaseModel):
+    """A table of the file. It is immutable, and refuses keys that it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
 
 def key(expected: str, example: str, default: Any = ..., **more: Any) -> Any:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationInfo
 
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.workloads.mistakes import Mistake, Natural, Positive, Text, key
+from pytest_specdec.workloads.mistakes import Mistake, Natural, Positive, Table, Text, key
 from pytest_specdec.workloads.rows import Chosen, Item, Row, Wrong, cell, json_lines, lines, read_each, text_of
 
 Encode = Callable[[Sequence[str]], list[list[int]]]
@@ -44,10 +44,8 @@ class Drawing:
     encode_messages: EncodeMessages = no_chat_template
 
 
-class PromptSource(BaseModel):
-    """The base of all sources. A source is immutable, and refuses keys that it does not know."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class PromptSource(Table):
+    """The base of all sources."""
 
     why_no_size: ClassVar[str] = "this source has no number of prompts of its own"
 

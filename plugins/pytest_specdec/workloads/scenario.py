@@ -16,7 +16,7 @@ from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, ValidationInfo
+from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, ValidationInfo
 
 from pytest_specdec.errors import ConfigurationError, did_you_mean
 from pytest_specdec.workloads.datasets import FileDataset, HubSource
@@ -26,6 +26,7 @@ from pytest_specdec.workloads.mistakes import (
     Natural,
     Positive,
     Switch,
+    Table,
     Text,
     TomlFile,
     all_mistakes,
@@ -109,13 +110,11 @@ _Fields = Annotated[
 ]
 
 
-class Detects(BaseModel):
+class Detects(Table):
     """The least faults that the verdict must be able to see, with 95 %; those that are None are not asked.
 
     `near_ties`, `lossy`: shares of wrong tokens, runner-ups within the noise floor, and wherever they are.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     near_ties: _SomeShare | None = key("a number above 0, at most 1", "near_ties = 0.01", None)
     lossy: _SomeShare | None = key("a number above 0, at most 1", "lossy = 0.001", None)
@@ -218,10 +217,8 @@ def _of_objectives(min_goodput: float | None, info: ValidationInfo) -> Iterator[
         yield "no objective is given that requests could meet: add for example slo = { ttft_ms = 200 }"
 
 
-class Scenario(BaseModel):
+class Scenario(Table):
     """One scenario file, checked. Immutable; see docs/scenarios.md for each key's type, unit and default."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     name: str = key(
         "letters, digits, dots, dashes and underscores, beginning with a letter or digit",

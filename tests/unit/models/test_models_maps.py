@@ -76,7 +76,7 @@ def test_a_smaller_vocabulary_walks_the_same_cycle():
 
 def test_the_continuation_starts_at_the_last_prompt_token():
     following = next_map(TINY)
-    assert expected_continuation(TINY, [900, 3], 2) == [following[3], following[following[3]]]
+    assert expected_continuation("constructed:tiny", [900, 3], 2) == [following[3], following[following[3]]]
     assert expected_continuation("constructed:tiny", [3], 0) == []
 
 
