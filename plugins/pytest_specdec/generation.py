@@ -78,8 +78,10 @@ class Generation:
 
 
 def count_steps(generations: Iterable[Generation]) -> int:
-    """The steps in which their tokens came: chunks."""
-    return sum(len(each.chunks) for each in generations)
+    """The steps in which their tokens came, chunks; 0 where those of an answer are not told."""
+    answers = list(generations)
+    told = all(each.chunks or not each.token_ids for each in answers)
+    return sum(len(each.chunks) for each in answers) if told else 0
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,12 @@ class Speculation:
             _add(self.drafted_per_position, other.drafted_per_position),
             _add(self.tried_per_position, other.tried_per_position),
         )
+
+    @classmethod
+    def over(cls, runs: Iterable[Run]) -> Speculation | None:
+        """Summed over those that have counters; None where none has."""
+        counted = [run.speculation for run in runs if run.speculation is not None]
+        return sum(counted[1:], counted[0]) if counted else None
 
 
 def _add(mine: Sequence[int], theirs: Sequence[int]) -> tuple[int, ...]:

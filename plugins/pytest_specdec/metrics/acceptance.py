@@ -100,12 +100,11 @@ def _by_category(rounds: Rounds, categories: Sequence[str | None], reason: str) 
 def _category(kind: str, answers: Sequence[Generation], rounds: int, reason: str) -> CategoryPart:
     """One answer that is not counted, or whose steps are not told, is enough: the figure would have a hole."""
     counted = not any(None in (each.draft_tokens, each.accepted_tokens) for each in answers)
-    told = all(each.chunks or not each.token_ids for each in answers)
     return CategoryPart(
         name=kind,
         requests=len(answers) // rounds,
         rate=Figure(_acceptance_of(answers) if counted else None, NOTHING_DRAFTED if counted else reason),
-        delivered_tokens_per_step=Figure(_tokens_per_step(answers) if told else None, NO_STEPS),
+        delivered_tokens_per_step=Figure(_tokens_per_step(answers), NO_STEPS),
     )
 
 
@@ -117,7 +116,7 @@ def _acceptance_of(answers: Sequence[Generation]) -> float | None:
 def _delivery_part(rounds: Rounds, drafted: Speculation | None, why: str) -> AcceptancePart:
     """Delivered tokens a step (a chunk). Each gives one token of the target's own beside the accepted ones."""
     steps = count_steps(rounds.answers)
-    if not steps or any(answer.token_ids and not answer.chunks for answer in rounds.answers):
+    if not steps:
         return missing(AcceptancePart, NO_STEPS)
     per_step, by_request = rounds.tokens / steps, zip(*(run.generations for run in rounds.runs), strict=True)
     part = AcceptancePart(

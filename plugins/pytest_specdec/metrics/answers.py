@@ -48,7 +48,7 @@ def answers_part(requests: Sequence[Request], runs: Sequence[Run], ends: Collect
 
 def _why_no_steps(runs: Sequence[Run], went_on: Sequence[Generation]) -> str | None:
     """Why the steps of these answers are not known; a step gives one token of the target's own, and accepted ones."""
-    if not all(answer.chunks for answer in went_on):
+    if went_on and not count_steps(went_on):
         return NO_STEPS
     accepted = sum(run.speculation.accepted_tokens for run in runs if run.speculation is not None)
     steps = sum(count_steps(run.generations) for run in runs)

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pytest_specdec.engines.engine import Description
-from pytest_specdec.metrics.rounds import IS_BASELINE, STEADY_SHARE, Drift, Interval, Rounds, bounds_of, ratio_interval
+from pytest_specdec.metrics.rounds import IS_BASELINE, STEADY_SHARE, Drift, Interval, Rounds, ratio_interval
 from pytest_specdec.metrics.speed import latency_part
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import EnergyPart, TargetAlonePart
@@ -143,26 +143,16 @@ def _word(value: Any) -> str:
     return told if len(told) <= LONGEST_TOLD else f"{told[:LONGEST_TOLD]}…"
 
 
-def with_ratio(ours: Rounds, base: Rounds) -> EnergyPart:
-    """The energy of `ours`, with joules a token over those of `base` (below 1 saves energy), or why there is none."""
+def why_no_ratio(ours: Rounds, base: Rounds) -> str | None:
+    """Why joules a token of `ours` are not told over those of `base`, or None."""
     drift = Drift.of(_each_round(base))
-    reason = incomparable(ours.energy, base.energy) or (drift.too_far if drift is not None else None)
-    mine, its = ours.energy.joules_per_token.value, base.energy.joules_per_token.value
-    if reason is not None or mine is None or not its:
-        return without_ratio(ours.energy, reason)
-    known = ratio_over(ours, base)
-    return replace(ours.energy, over_target=Figure(mine / its), over_target_interval=bounds_of(known, FEW_ROUNDS))
+    return incomparable(ours.energy, base.energy) or (drift.too_far if drift is not None else None)
 
 
 def ratio_over(ours: Rounds, base: Rounds) -> Interval | None:
     """The interval of the ratio, also while the meters run; None for too few rounds, or where none is measured."""
     theirs = _each_round(base)
     return ratio_interval(_each_round(ours), theirs, Drift.of(theirs))
-
-
-def without_ratio(energy: EnergyPart, reason: str | None) -> EnergyPart:
-    """The energy, and why it is not compared."""
-    return replace(energy, over_target=Figure(None, reason), over_target_interval=Figure(None, reason))
 
 
 def _each_round(rounds: Rounds) -> tuple[float, ...]:

@@ -79,27 +79,21 @@ def _why_none(objectives: Mapping[str, float], rounds: Rounds) -> str | None:
     return speed.NO_START if unknown and set(objectives) - {"tpot_ms"} else None
 
 
-def too_little_goodput(goodput: GoodputPart, asked: float | None, path: Path) -> list[str]:
-    """The failure that fewer requests than `asked`, a share, met the objectives, or that nobody can tell."""
-    share, reason = goodput.share.value, goodput.share.reason
-    at_best = goodput.at_best.value or 0.0
-    if asked is None or reason in (speed.WITHHELD, NOT_TIMED) or (share is not None and max(share, at_best) >= asked):
-        return []
+def hold_goodput(goodput: GoodputPart, asked: float | None, path: Path) -> tuple[list[str], list[str]]:
+    """The failure that fewer requests than `asked`, a share, met the objectives, or that nobody can tell; and the
+    warning where the machine, which sent requests late, may be why."""
+    share, reason, at_best = goodput.share.value, goodput.share.reason, goodput.at_best.value or 0.0
+    if asked is None or reason in (speed.WITHHELD, NOT_TIMED) or (share is not None and share >= asked):
+        return [], []
     limit = f"min_goodput = {asked:g} of {path}"
     if share is None:
-        return [f"goodput is not known, so {limit} cannot be asked: {reason}"]
+        return [f"goodput is not known, so {limit} cannot be asked: {reason}"], []
+    below = f"goodput {share:.3g} is below {limit}"
+    if at_best >= asked:
+        return [], [f"inconclusive: {below}, and up to {at_best:.3g} had this machine sent requests when they were due"]
     limits = {**{key: f"{key} = {ms:g}" for key, ms in goodput.slo.items()}, FAILED: FAILED}
     told = ", ".join(f"{limits[key]}: {count}" for key, count in (goodput.missed.value or {}).items() if count)
-    return [f"goodput {share:.3g} is below {limit}; requests that missed each objective: {told}"]
-
-
-def doubtful_goodput(goodput: GoodputPart, asked: float | None, path: Path) -> list[str]:
-    """The warning that too few met the objectives, and that the machine, which sent requests late, may be why."""
-    share, at_best = goodput.share.value, goodput.at_best.value or 0.0
-    if asked is None or share is None or not share < asked <= at_best:
-        return []
-    told = f"goodput {share:.3g} is below min_goodput = {asked:g} of {path}"
-    return [f"inconclusive: {told}, and up to {at_best:.3g} had this machine sent requests when they were due"]
+    return [f"{below}; requests that missed each objective: {told}"], []
 
 
 def failed_part(rounds: Rounds) -> FailedPart:

@@ -288,8 +288,7 @@ class Rounds:
     @property
     def speculation(self) -> Speculation | None:
         """The engine's counters, summed over the rounds; None when it does not speculate."""
-        counted = [run.speculation for run in self.runs if run.speculation is not None]
-        return sum(counted[1:], counted[0]) if counted else None
+        return Speculation.over(self.runs)
 
     @property
     def prefix_cache_hits(self) -> int | None:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
+from statistics import median
 from typing import Any
 
 from pytest_specdec.generation import Generation, Run
@@ -91,21 +92,11 @@ def itl_s(answer: Generation) -> list[float]:
     return [gap / chunk.tokens for chunk, gap in chunks for _ in range(chunk.tokens)]
 
 
-def percentile(ordered: Sequence[float], percent: float) -> float:
-    """By linear interpolation between the two nearest of the sorted values. Raises ValueError for none."""
-    if not ordered:
-        raise ValueError("nothing has no percentile")
-    place = (len(ordered) - 1) * percent / 100
-    below = math.floor(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+def percentile(values: Sequence[float], percent: float) -> float:
+    """By linear interpolation between the two nearest of one or more values."""
+    import numpy
 
-
-def spread(values: Iterable[float], missing: int, why_none: str) -> Spread:
-    """p50, p90, p95, p99 in the values' unit, `n` of them, requests that have none, and a reason if all are missing."""
-    ordered = sorted(values)
-    shown = {f"p{percent}": percentile(ordered, percent) for percent in PERCENTILES} if ordered else {}
-    return Spread(**shown, n=len(ordered), missing=missing, reason=why_none)
+    return float(numpy.percentile(values, percent))
 
 
 def latency_part(rounds: Rounds) -> LatencyPart:
@@ -136,8 +127,8 @@ def completed_answers(run: Run) -> list[Generation]:
 
 def median_chunk_gap_s(runs: Iterable[Run]) -> float | None:
     """The median time from chunk to chunk, which is the engine's step as a request sees it; None without a gap."""
-    gaps = sorted(gap for run in runs for answer in run.generations for gap in chunk_gaps_s(answer))
-    return percentile(gaps, 50) if gaps else None
+    gaps = [gap for run in runs for answer in run.generations for gap in chunk_gaps_s(answer)]
+    return median(gaps) if gaps else None
 
 
 def _pool(
@@ -146,7 +137,9 @@ def _pool(
     """Over all answers, of which each has one value, several, or none."""
     told = map(figure, answers)
     values = [each if isinstance(each, list) else [] if each is None else [each] for each in told]
-    return spread(chain.from_iterable(values), values.count([]), why)
+    pooled = list(chain.from_iterable(values))
+    shown = {f"p{percent}": percentile(pooled, percent) for percent in PERCENTILES} if pooled else {}
+    return Spread(**shown, n=len(pooled), missing=values.count([]), reason=why)
 
 
 def refuse_contradictions(rounds: Rounds, concurrency: int) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from pytest_specdec.generation import count_steps
 from pytest_specdec.metrics.acceptance import per_token
-from pytest_specdec.metrics.base import TARGET_NOT_TIMED, with_ratio, without_ratio
+from pytest_specdec.metrics.base import FEW_ROUNDS, TARGET_NOT_TIMED, ratio_over, why_no_ratio
 from pytest_specdec.metrics.load import rate_bound
 from pytest_specdec.metrics.rounds import (
     FEW_BESIDE,
@@ -70,8 +70,7 @@ class Pace:
         """None where no chunk times are told, or no token came, or no seconds are known."""
         steps = count_steps(rounds.answers)
         seconds = sum(rounds.seconds) if rounds.measured else sum(run.engine_seconds for run in rounds.runs)
-        told = steps and seconds > 0 and all(answer.chunks or not answer.token_ids for answer in rounds.answers)
-        return cls(len(rounds.answers), rounds.tokens, steps, seconds) if told else None
+        return cls(len(rounds.answers), rounds.tokens, steps, seconds) if steps and seconds > 0 else None
 
     @property
     def length(self) -> float:
@@ -315,11 +314,19 @@ def _joules_per_step(record: Record) -> float | None:
 
 
 def over_target(arm: Arm, target: Arm | None) -> EnergyPart:
-    """Energy, with joules a token over the target alone's where both were measured alike. Raises Contradiction."""
-    differ = IS_BASELINE if target is None else arms_differ(arm, target)
-    if target is None or differ is not None:
-        return without_ratio(arm.rounds.energy, differ)
-    return with_ratio(arm.rounds, target.rounds)
+    """Energy, with joules a token over the target alone's where both were measured alike; below 1 saves energy.
+
+    Raises Contradiction.
+    """
+    energy, why = arm.rounds.energy, IS_BASELINE if target is None else arms_differ(arm, target)
+    if target is None or (why := why or why_no_ratio(arm.rounds, target.rounds)) is not None:
+        return replace(energy, over_target=Figure(None, why), over_target_interval=Figure(None, why))
+    mine, its = energy.joules_per_token.value, target.rounds.energy.joules_per_token.value
+    return replace(
+        energy,
+        over_target=Figure(mine / its if mine is not None and its else None),
+        over_target_interval=bounds_of(ratio_over(arm.rounds, target.rounds), FEW_ROUNDS),
+    )
 
 
 NO_GAIN = 1.02

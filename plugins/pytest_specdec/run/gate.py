@@ -15,7 +15,7 @@ from typing import Any
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError, SpecdecError, Unsupported
 from pytest_specdec.metrics.base import ratio_over
-from pytest_specdec.metrics.load import doubtful_goodput, too_little_goodput
+from pytest_specdec.metrics.load import hold_goodput
 from pytest_specdec.metrics.rounds import MOST_ROUNDS, Drift, Plan, Rounds, ratio_interval, rounds_to_decide
 from pytest_specdec.metrics.speed import WITHHELD
 from pytest_specdec.metrics.speedup import advice, best_for
@@ -70,7 +70,7 @@ class Gate:
         record = describe(trial, judgement, scenario, sweep, session.passed)
         asked = replace(record.asked, settings_digest=settings_digest(session.settings, scenario, spec))
         record = replace(record, asked=asked)
-        doubts = doubtful_goodput(record.load.goodput, scenario.min_goodput, scenario.path)
+        _, doubts = hold_goodput(record.load.goodput, scenario.min_goodput, scenario.path)
         doubts += warn_of_not_held(spec, scenario)
         record = replace(record, warnings=(*record.warnings, *doubts, *trial.drafting.warnings, *judgement.warnings))
         record, undecided = _hold_demands(record, scenario)
@@ -109,8 +109,8 @@ def _hold_demands(record: Record, scenario: Scenario) -> tuple[Record, list[str]
 
 def failures_of(record: Record, judgement: Judgement, scenario: Scenario, drafting: Drafting) -> list[str]:
     """Everything that makes this gate red, in words."""
-    words = too_little_goodput(record.load.goodput, scenario.min_goodput, scenario.path) + judgement.words
-    words += drafting.failures + check_limits(record, scenario)
+    words, _ = hold_goodput(record.load.goodput, scenario.min_goodput, scenario.path)
+    words += judgement.words + drafting.failures + check_limits(record, scenario)
     most = scenario.max_tie_rate
     if most is None or judgement.tie_rate <= most:
         return words

@@ -98,12 +98,11 @@ def _cached_answers(run: Run) -> int | None:
 
 def _steps(runs: Sequence[Run], gamma: int | None) -> dict[str, Figure[Any]]:
     """Steps by how many of their drafts were accepted, and the share of steps that drafted."""
-    counted = [run.speculation for run in runs if run.speculation is not None]
-    total = sum(counted[1:], counted[0]) if counted else None
+    total = Speculation.over(runs)
     if total is None or not total.accepted_per_position or not gamma:
         return dict.fromkeys(("none_accepted", "some_accepted", "all_accepted", "drafted_share"), Figure(None, UNTOLD))
     first, last = total.accepted_per_position[0], (*total.accepted_per_position, *(0,) * gamma)[gamma - 1]
-    steps = sum(count_steps(run.generations) for run in runs)
+    steps = count_steps(answer for run in runs for answer in run.generations)
     return {
         "none_accepted": Figure(total.drafts - first),
         "some_accepted": Figure(first - last),
@@ -338,10 +337,10 @@ class Drafting:
 
     def _short(self) -> list[str]:
         """Fewer tokens in each draft than were asked for; the last drafts of an answer may be cut short."""
-        counted = self._counted
-        if not counted or self.spec.gamma is None or any(name in self.spec.speculative_options for name in VARY_LENGTH):
+        total = Speculation.over(self.runs)
+        varies = self.spec.gamma is None or any(name in self.spec.speculative_options for name in VARY_LENGTH)
+        if total is None or varies:
             return []
-        total = sum(counted[1:], counted[0])
         answers = sum(len(run.generations) for run in self.runs)
         lacking = total.drafts * self._gamma - total.draft_tokens
         if total.draft_tokens > total.drafts * (self._gamma - 1) or lacking <= 2 * self._gamma * answers:

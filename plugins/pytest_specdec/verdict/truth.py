@@ -135,27 +135,20 @@ def _wrong_tokens(known: tuple[int, ...], answer: Generation) -> int:
     return sum(got != wanted for got, wanted in zip(answer.token_ids, known, strict=False))
 
 
-@dataclass(frozen=True)
-class Foretold:
-    """The counters of one round of a workload. `gamma`: drafts a step, if all count that many."""
-
-    counters: Speculation
-    gamma: int | None = None
-
-
 def foretell(
     spec: EngineSpec, about: Description, workload: Workload, truth: Truth, runs: Sequence[Run]
-) -> Foretold | Reason:
+) -> Speculation | Reason:
     """What the engine must count in each of these rounds, or why nothing is claimed of them."""
     if (why := truth.unknown or _why_not(spec, about, workload)) is not None:
         return why
     counting, pair = COUNTINGS[about.details["counting"]], (spec.target, spec.draft or spec.target)
     asked, gamma = [(each.prompt_ids, each.max_tokens) for each in workload.requests], spec.gamma or 0
     try:
-        made = Foretold(expected_counters(counting, pair, asked, gamma), gamma if counting.whole else None)
+        foretold = expected_counters(counting, pair, asked, gamma)
     except ModelError as error:
         return str(error)
-    return next((why for run in runs if (why := _fewer_drafts(made, run)) is not None), made)
+    of_one_length = gamma if counting.whole else None
+    return next((why for run in runs if (why := _fewer_drafts(run, of_one_length)) is not None), foretold)
 
 
 def _why_not(spec: EngineSpec, about: Description, workload: Workload) -> Reason | None:
@@ -175,7 +168,7 @@ def _why_not(spec: EngineSpec, about: Description, workload: Workload) -> Reason
     return f"{longest} tokens come within two steps of the end of the context of {context}, where fewer are drafted"
 
 
-def judge_drafts(verdict: Verdict, foretold: Foretold | Reason, runs: Sequence[Run], warmups: int = 0) -> Verdict:
+def judge_drafts(verdict: Verdict, foretold: Speculation | Reason, runs: Sequence[Run], warmups: int = 0) -> Verdict:
     """The verdict, *draft state* where tokens are right and a round's counters are not the foretold ones.
 
     `warmups`: how many of `runs`, the first, are warm-up rounds.
@@ -184,37 +177,40 @@ def judge_drafts(verdict: Verdict, foretold: Foretold | Reason, runs: Sequence[R
         return verdict
     lines: tuple[str, ...] = ()
     for number, run in enumerate(runs, start=-warmups):
-        counted, wanted = run.speculation, foretold.counters
+        counted, wanted = run.speculation, foretold
         if counted and not counted.accepted_per_position:  # the engine tells none
             wanted = replace(wanted, accepted_per_position=())
         if counted and counted != wanted:
-            told = f"foretold {_in_words(foretold.counters)}; counted {_in_words(counted)}"
+            told = f"foretold {_in_words(foretold)}; counted {_in_words(counted)}"
             lines += (f"{round_name(number)}: {told}",)
     return replace(verdict, outcome=Outcome.DRAFT_STATE, drafts=lines[:SHOWN]) if lines else verdict
 
 
-def foretold_part(foretold: Foretold | Reason, runs: Sequence[Run]) -> ForetoldPart:
+def foretold_part(foretold: Speculation | Reason, runs: Sequence[Run]) -> ForetoldPart:
     """The foretold counters over all rounds, or why nothing is claimed."""
     if isinstance(foretold, str):
         return missing(ForetoldPart, foretold)
-    counters, rounds = foretold.counters, len(runs)
+    rounds = len(runs)
     return ForetoldPart(
-        drafts=Figure(rounds * counters.drafts),
-        draft_tokens=Figure(rounds * counters.draft_tokens),
-        accepted_tokens=Figure(rounds * counters.accepted_tokens),
-        accepted_per_position=Figure(tuple(rounds * each for each in counters.accepted_per_position)),
+        drafts=Figure(rounds * foretold.drafts),
+        draft_tokens=Figure(rounds * foretold.draft_tokens),
+        accepted_tokens=Figure(rounds * foretold.accepted_tokens),
+        accepted_per_position=Figure(tuple(rounds * each for each in foretold.accepted_per_position)),
     )
 
 
-def _fewer_drafts(foretold: Foretold, run: Run) -> Reason | None:
-    """What the engine drafted less than it was asked for, by a full cache or a full batch."""
+def _fewer_drafts(run: Run, gamma: int | None) -> Reason | None:
+    """What the engine drafted less than it was asked for, by a full cache or a full batch.
+
+    `gamma`: tokens of each draft, if all count that many.
+    """
     counted, steps = run.speculation, count_steps(run.generations)
     if counted is None:
         return "the engine gave no counters"
     undrafted = steps - counted.drafts
     if not 0 <= undrafted <= len(run.generations):
         return f"{steps} steps were told and {counted.drafts} drafts counted: steps without a draft are not foretold"
-    if foretold.gamma is not None and counted.draft_tokens != counted.drafts * foretold.gamma:
+    if gamma is not None and counted.draft_tokens != counted.drafts * gamma:
         return f"{counted.draft_tokens} tokens in {counted.drafts} drafts: some drafts were cut short"
     return None
 

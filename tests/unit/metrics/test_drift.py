@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from pytest_specdec.generation import Generation, Run
-from pytest_specdec.metrics.base import base_of, warnings_of, with_ratio
+from pytest_specdec.metrics.base import base_of, warnings_of
 from pytest_specdec.metrics.rounds import Drift, Rounds
-from pytest_specdec.metrics.speedup import Arm, speedup_part
+from pytest_specdec.metrics.speedup import Arm, over_target, speedup_part
 from pytest_specdec.record import Figure
 from pytest_specdec.record.parts import EnergyPart
 
@@ -68,14 +68,18 @@ def test_past_the_limit_there_is_no_speedup_and_it_is_said_why() -> None:
 def test_energy_over_the_target_is_paired_as_the_speedup_is() -> None:
     """Joules a token round by round: an interval of pairs, and none over a target that drifted too far."""
     ours, steady, drifts = (
-        replace(
-            rounds(1.0, 1.0, 1.0, 1.0),
-            energy=EnergyPart(joules_per_token=Figure(sum(joules) / 40), joules_each_round=joules),
+        Arm(
+            replace(
+                rounds(1.0, 1.0, 1.0, 1.0),
+                energy=EnergyPart(joules_per_token=Figure(sum(joules) / 40), joules_each_round=joules),
+            ),
+            3,
+            "b",
         )
         for joules in ((5.0, 5.1, 4.9, 5.0), (10.0, 10.2, 9.8, 10.0), (10.0, 20.0, 40.0, 80.0))
     )
-    part = with_ratio(ours, steady)
+    part = over_target(ours, steady)
     assert part.over_target == Figure(0.5)
     assert part.over_target_interval.value == pytest.approx((0.5, 0.5))
-    assert with_ratio(ours, drifts).over_target.value is None
-    assert "drifted by +700.0%" in str(with_ratio(ours, drifts).over_target.reason)
+    assert over_target(ours, drifts).over_target.value is None
+    assert "drifted by +700.0%" in str(over_target(ours, drifts).over_target.reason)

@@ -10,11 +10,10 @@ import pytest
 from pytest_specdec.generation import Chunk, Generation, Run
 from pytest_specdec.metrics.load import (
     NO_OBJECTIVES,
-    doubtful_goodput,
     failed_part,
     goodput_part,
+    hold_goodput,
     missed_objectives,
-    too_little_goodput,
 )
 from pytest_specdec.metrics.rounds import NOT_TIMED, Rounds
 from pytest_specdec.metrics.speed import NO_START, NO_TIMES, WITHHELD
@@ -96,7 +95,7 @@ def test_time_per_token_needs_no_start() -> None:
 
 
 def failure(asked: float | None, *answers: Generation) -> list[str]:
-    return too_little_goodput(goodput_part(ALL, rounds(*answers)), asked, FILE)
+    return hold_goodput(goodput_part(ALL, rounds(*answers)), asked, FILE)[0]
 
 
 def test_too_little_is_told_with_what_was_missed() -> None:
@@ -123,19 +122,19 @@ def test_what_the_machine_sent_late_makes_no_gate_red() -> None:
     objectives = {"ttft_ms": 200.0}
     late, slow = (goodput_part(objectives, send_late(apart)) for apart in (True, False))
     assert [(part.share.value, part.at_best.value) for part in (late, slow)] == [(0.5, 1.0), (0.5, 0.5)]
-    assert too_little_goodput(late, 0.9, FILE) == doubtful_goodput(slow, 0.9, FILE) == []
-    assert doubtful_goodput(late, 0.9, FILE) == [
+    doubt = (
         "inconclusive: goodput 0.5 is below min_goodput = 0.9 of x.toml, "
         "and up to 1 had this machine sent requests when they were due"
-    ]
-    assert len(too_little_goodput(slow, 0.9, FILE)) == 1
+    )
+    assert hold_goodput(late, 0.9, FILE) == ([], [doubt])
+    assert list(map(len, hold_goodput(slow, 0.9, FILE))) == [1, 0]
 
 
 def test_a_limit_on_what_cannot_be_known_is_no_green_gate() -> None:
     """Or it could never fail; a red verdict has words of its own."""
     silent = Generation((7,), (1, 2), "length")
     assert failure(0.9, silent) == [f"goodput is not known, so min_goodput = 0.9 of x.toml cannot be asked: {NO_TIMES}"]
-    assert too_little_goodput(missing(GoodputPart, WITHHELD), 0.9, FILE) == []
+    assert hold_goodput(missing(GoodputPart, WITHHELD), 0.9, FILE) == ([], [])
 
 
 def test_failures_are_counted_by_what_was_said() -> None:
