@@ -10,7 +10,7 @@ from array import array
 from base64 import b64decode
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
 from operator import index
 from typing import Any
 
@@ -75,6 +75,12 @@ class Generation:
         chunks = tuple(Chunk(float(at), int(tokens)) for at, tokens in wire.get("chunks", ()))
         logprobs = None if wire.get("logprobs") is None else tuple(wire["logprobs"])
         return cls(**{**known, "chunks": chunks, "logprobs": logprobs})
+
+
+def steps_of(chunks: Sequence[Chunk]) -> list[range]:
+    """For each chunk the places of its tokens in the answer."""
+    ends = accumulate(chunk.tokens for chunk in chunks)
+    return [range(end - chunk.tokens, end) for chunk, end in zip(chunks, ends, strict=True)]
 
 
 def count_steps(generations: Iterable[Generation]) -> int:

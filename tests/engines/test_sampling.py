@@ -21,9 +21,9 @@ from pytest_specdec.engines.host import WorkerEngine, backend_source
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.models import resolve
 from pytest_specdec.run.session import Session
-from pytest_specdec.verdict.equivalence import Outcome
+from pytest_specdec.verdict.equivalence import Outcome, answers_of
 from pytest_specdec.verdict.limits import Facts
-from pytest_specdec.verdict.rated import MOST, answers_of, look_at
+from pytest_specdec.verdict.rated import MOST, look_at
 from pytest_specdec.verdict.sampling import (
     Drawing,
     KnownTarget,

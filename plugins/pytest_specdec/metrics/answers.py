@@ -6,11 +6,10 @@ Both are easy to draft. Such figures are right and say nothing of a user's answe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Collection, Sequence
 from statistics import mean
 
-from pytest_specdec.generation import Chunk, Generation, Run, count_steps
+from pytest_specdec.generation import Generation, Run, count_steps, steps_of
 from pytest_specdec.metrics.rounds import NO_STEPS, SEVERAL_STEPS
 from pytest_specdec.record import Figure
 from pytest_specdec.record.parts import AnswersPart
@@ -35,7 +34,7 @@ def answers_part(requests: Sequence[Request], runs: Sequence[Run], ends: Collect
     found = ((answer, [at for at, token in enumerate(answer.token_ids[:-1]) if token in ends]) for answer in forced)
     went_on = [(answer, at[0]) for answer, at in found if at]
     untold = _why_no_steps(runs, [answer for answer, _ in went_on])
-    steps = [(chunk.tokens, began > end) for answer, end in went_on for chunk, began in _steps(answer)]
+    steps = [(len(step), step.start > end) for answer, end in went_on for step in steps_of(answer.chunks)]
     to_end, past = ([tokens for tokens, late in steps if not untold and late == each] for each in (False, True))
     why = untold or NONE_PAST
     return AnswersPart(
@@ -62,12 +61,6 @@ def _repeated_share(answers: Sequence[Generation]) -> Figure[float]:
         runs = [tokens[at : at + RUN_LENGTH] for at in range(len(tokens) - RUN_LENGTH + 1)]
         of, repeated = of + times * len(runs), repeated + times * (len(runs) - len(set(runs)))
     return Figure(repeated / of if of else None, TOO_SHORT)
-
-
-def _steps(answer: Generation) -> Iterator[tuple[Chunk, int]]:
-    """Its chunks, and the place of the first token of each."""
-    begins = accumulate((chunk.tokens for chunk in answer.chunks), initial=0)
-    return zip(answer.chunks, begins, strict=False)
 
 
 def warn_of_answers(part: AnswersPart, tokens: int) -> list[str]:

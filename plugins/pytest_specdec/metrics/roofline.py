@@ -39,6 +39,22 @@ PEAKS = {
 
 
 @dataclass(frozen=True)
+class Step:
+    """One forward pass: `sequences` of `context` tokens each, of which `tokens` are computed now (γ+1 to verify)."""
+
+    dtype: str
+    sequences: int
+    context: float
+    tokens: int = 1
+
+    @classmethod
+    def of(cls, rounds: Rounds, dtype: str, sequences: int, gamma: int) -> Step:
+        """A step of these rounds in the middle of an answer; `sequences` at once."""
+        lengths = [len(answer.prompt_ids) + len(answer.token_ids) / 2 for answer in rounds.answers]
+        return cls(dtype, min(sequences, len(lengths)), sum(lengths) / max(1, len(lengths)), gamma + 1)
+
+
+@dataclass(frozen=True)
 class Shape:
     """A dense decoder's sizes, under the names of a Hugging Face `config.json`."""
 
@@ -62,9 +78,9 @@ class Shape:
             "head_dim": config["hidden_size"] // heads if heads and config.get("hidden_size") else None,
         }
         sizes = {name: config.get(name) or derived.get(name) for name in cls.__dataclass_fields__}
-        missing = [name for name, size in sizes.items() if not size]
-        if missing:
-            raise ValueError(f"the model's config.json lacks {', '.join(missing)}")
+        lacking = [name for name, size in sizes.items() if not size]
+        if lacking:
+            raise ValueError(f"the model's config.json lacks {', '.join(lacking)}")
         return cls(**{name: int(size) for name, size in sizes.items() if size})
 
     @property
@@ -81,59 +97,36 @@ class Shape:
         """Numbers in the cache for one token: a key and a value of each layer."""
         return self.num_hidden_layers * 2 * self.num_key_value_heads * self.head_dim
 
-
-@dataclass(frozen=True)
-class Step:
-    """One forward pass: `sequences` of `context` tokens each, of which `tokens` are computed now (γ+1 to verify)."""
-
-    shape: Shape
-    dtype: str
-    sequences: int
-    context: float
-    tokens: int = 1
-
-    @property
-    def bytes(self) -> float:
+    def bytes_of(self, step: Step) -> float:
         """Weights once, and every sequence's cache."""
-        cached = self.sequences * self.context * self.shape.cached_per_token
-        return (self.shape.weights + cached) * DTYPE_BYTES[self.dtype]
+        return (self.weights + step.sequences * step.context * self.cached_per_token) * DTYPE_BYTES[step.dtype]
 
-    @property
-    def flops(self) -> float:
+    def flops_of(self, step: Step) -> float:
         """Two for each weight and token, and two for each query's product with every key, and with every value."""
-        queries = self.shape.num_hidden_layers * self.shape.num_attention_heads * self.shape.head_dim
-        return self.sequences * self.tokens * (2 * self.shape.weights + 4 * queries * self.context)
+        queries = self.num_hidden_layers * self.num_attention_heads * self.head_dim
+        return step.sequences * step.tokens * (2 * self.weights + 4 * queries * step.context)
 
 
-def step_of(rounds: Rounds, dtype: str, sequences: int, gamma: int) -> dict[str, Any]:
-    """A step of these rounds in the middle of an answer; `sequences` at once, γ + 1 tokens of each computed."""
-    lengths = [len(answer.prompt_ids) + len(answer.token_ids) / 2 for answer in rounds.answers]
-    context = sum(lengths) / max(1, len(lengths))
-    return {"dtype": dtype, "sequences": min(sequences, len(lengths)), "context": context, "tokens": gamma + 1}
-
-
-def roofline_part(
-    config: Mapping[str, Any] | None, step: Mapping[str, Any], device: str, step_s: float | None
-) -> RooflinePart:
+def roofline_part(config: Mapping[str, Any] | None, step: Step, device: str, step_s: float | None) -> RooflinePart:
     """The record's hint for one step of the target.
 
-    `config`: the target's config.json, None where it cannot be read. `step`: dtype, sequences, context and tokens of
-    `Step`. `device`: its name as torch has it. `step_s`: the measured step in seconds. `roof_share`: the time that the
-    nearer roof asks for over `step_s`; far below 1, launches and the processor bound decoding, not the roofs.
+    `config`: the target's config.json, None where it cannot be read. `device`: its name as torch has it. `step_s`: the
+    measured step in seconds. `roof_share`: the time that the nearer roof asks for over `step_s`; far below 1, launches
+    and the processor bound decoding, not the roofs.
     """
     try:
-        shaped = _step(config, step)
+        shape = _shape(config, step.dtype)
     except ValueError as error:
         return missing(RooflinePart, str(error))
-    read, done = shaped.bytes, shaped.flops
+    read, done = shape.bytes_of(step), shape.flops_of(step)
     known = replace(
-        missing(RooflinePart, f"peak FLOPs and bandwidth of {device} in {shaped.dtype} are not known here"),
+        missing(RooflinePart, f"peak FLOPs and bandwidth of {device} in {step.dtype} are not known here"),
         bytes_per_step=Figure(read),
         flops_per_step=Figure(done),
         flops_per_byte=Figure(done / read),
         bytes_per_second=Figure(read / step_s if step_s else None, NO_STEP),
     )
-    peak = PEAKS.get(device) if DTYPE_BYTES[shaped.dtype] == 2 else None
+    peak = PEAKS.get(device) if DTYPE_BYTES[step.dtype] == 2 else None
     if peak is None:
         return known
     roof_s, ridge = max(read / peak.bandwidth, done / peak.flops), peak.flops / peak.bandwidth
@@ -145,11 +138,12 @@ def roofline_part(
     )
 
 
-def _step(config: Mapping[str, Any] | None, step: Mapping[str, Any]) -> Step:
+def _shape(config: Mapping[str, Any] | None, dtype: str) -> Shape:
+    """Raises ValueError where what a step reads is not known."""
     if config is None:
         raise ValueError("the target's config.json cannot be read here")
-    if step["dtype"] not in DTYPE_BYTES:
-        raise ValueError(f"the width of dtype {step['dtype']!r} is not known here; known: {', '.join(DTYPE_BYTES)}")
+    if dtype not in DTYPE_BYTES:
+        raise ValueError(f"the width of dtype {dtype!r} is not known here; known: {', '.join(DTYPE_BYTES)}")
     if config.get("quantization_config"):
         raise ValueError("the weights are quantised, so their bytes do not follow from the dtype")
-    return Step(Shape.of(config), **step)
+    return Shape.of(config)

@@ -21,7 +21,7 @@ from pytest_specdec.metrics.base import (
     warnings_of,
 )
 from pytest_specdec.metrics.load import load_part
-from pytest_specdec.metrics.roofline import roofline_part, step_of
+from pytest_specdec.metrics.roofline import Step, roofline_part
 from pytest_specdec.metrics.rounds import NOT_TIMED, Rounds
 from pytest_specdec.metrics.speed import (
     WITHHELD,
@@ -209,5 +209,5 @@ def _roofline(measured: Measured, speedup: parts.SpeedupPart) -> parts.RooflineP
     details, spec, rounds = measured.about.details, measured.arms.spec, measured.rounds
     step_s = speedup.model.verify_step_s.value if spec.speculates else median_chunk_gap_s(rounds.runs)
     concurrency = int(details.get("concurrency", measured.arms.workload.concurrency))
-    step = step_of(rounds, str(details.get("dtype", spec.dtype)), concurrency, spec.gamma or 0)
+    step = Step.of(rounds, str(details.get("dtype", spec.dtype)), concurrency, spec.gamma or 0)
     return roofline_part(details.get("architecture"), step, measured.about.device, step_s)

@@ -21,7 +21,17 @@ from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.telemetry.timing import LOOK_AGAIN
 from pytest_specdec.verdict import rated as rating
 from pytest_specdec.verdict import sampling
-from pytest_specdec.verdict.equivalence import Calibration, Case, Finding, Outcome, Verdict, confirm, judge, judge_texts
+from pytest_specdec.verdict.equivalence import (
+    Calibration,
+    Case,
+    Finding,
+    Outcome,
+    Verdict,
+    answers_of,
+    confirm,
+    judge,
+    judge_texts,
+)
 from pytest_specdec.verdict.limits import Facts, reshaping_fields
 from pytest_specdec.verdict.noise import Sensitivity, noise_floor, resolve_dtype, too_few_tokens
 from pytest_specdec.verdict.reference import Reference, dtype_of
@@ -250,11 +260,8 @@ def _broken_limits(session: Session, arms: Arms, rounds: Rounds, about: Descript
 
 def _cases(arms: Arms, rounds: Rounds, calibration: Calibration) -> list[Case]:
     """One for each answer, warm-up rounds below 0."""
-    return [
-        Case.of(turn, at, request, calibration, seen)
-        for turn, run in enumerate(rounds.judged, -rounds.warmup.rounds)
-        for at, (request, seen) in enumerate(zip(arms.workload.requests, run.generations, strict=True))
-    ]
+    answers = answers_of(arms.workload.requests, rounds.judged, -rounds.warmup.rounds)
+    return [Case.of(answer, calibration) for answer in answers]
 
 
 def _another_mode(arms: Arms) -> bool:
@@ -279,9 +286,9 @@ def _rate(session: Session, arms: Arms, rounds: Rounds) -> tuple[RatedVerdict | 
     rated; what is wrong with the log-probabilities that came with them; and a word on what of these was not compared.
     """
     requests, (facts, dtype) = arms.workload.requests, _facts_and_dtype(session, arms)
-    answers = rating.answers_of(requests, rounds.judged, -rounds.warmup.rounds)
+    answers = answers_of(requests, rounds.judged, -rounds.warmup.rounds)
     told, untried = ([], (rating.OTHER_MODE,)) if _another_mode(arms) else rating.those_told(answers)
-    sampled = all(sampling.is_sampled(request) and rating.can_be_rated(request) for request in requests)
+    sampled = all(sampling.is_sampled(request) and not reshaping_fields(request) for request in requests)
     seen = rating.look_at(partial(session.rank, arms), answers if sampled else (), told, dtype, facts)
     if seen is None:
         return None, [], (*untried, rating.NOT_RATED) if told else untried
@@ -297,7 +304,7 @@ def _of_tokens(
     verdict = RatedVerdict.of(tokens, repeats, _rejected(rounds.speculation))
     if verdict.outcome.passes or not arms.spec.speculates:
         return verdict
-    answers = rating.answers_of(requests, session.alone_rounds[arms.target_key].runs)
+    answers = answers_of(requests, session.alone_rounds[arms.target_key].runs)
     own = rating.look_at(partial(session.rank, arms), answers, (), dtype, facts) or ([], [])
     return replace(verdict, target_strays=not RatedVerdict.of(own[0], repeats).outcome.passes)
 

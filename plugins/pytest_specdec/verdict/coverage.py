@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 from pytest_specdec.engines.methods import BY_BATCH_SIZE, LOOKUPS
 from pytest_specdec.engines.server.plan import UNKNOWN_METHOD
 from pytest_specdec.engines.spec import OTHER_VOCABULARY, SCHEDULE, EngineSpec
-from pytest_specdec.generation import Generation, Run, Speculation, count_steps
+from pytest_specdec.generation import Generation, Run, Speculation, count_steps, steps_of
 from pytest_specdec.models import parse
 from pytest_specdec.models.memory import Memory
 from pytest_specdec.models.recipe import ConstructedRecipe, SmolLM2Recipe, TargetRecipe
@@ -64,11 +64,8 @@ def exercised_part(
 
 def _bursts(answer: Generation) -> Iterator[range]:
     """The positions, of prompt and answer, of each step that gave several tokens."""
-    at = len(answer.prompt_ids)
-    for chunk in answer.chunks:
-        if chunk.tokens > 1:
-            yield range(at, at + chunk.tokens)
-        at += chunk.tokens
+    began = len(answer.prompt_ids)
+    return (range(began + step.start, began + step.stop) for step in steps_of(answer.chunks) if len(step) > 1)
 
 
 def _edges(bursts: Sequence[range], size: int | None) -> Figure[int]:

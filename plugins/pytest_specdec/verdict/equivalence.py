@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import TypeAlias
 
 from pytest_specdec.generation import Chunk, Generation, Run, Score
 from pytest_specdec.verdict.limits import (
@@ -39,6 +40,7 @@ from pytest_specdec.verdict.noise import (
     compare_near_ties,
     count_near_ties,
     find_limits,
+    gap_in_ulps,
     largest_gap,
     level_of_gate,
 )
@@ -161,6 +163,18 @@ class Verdict:
         return self.outcome.passes
 
 
+Answer: TypeAlias = tuple[int, int, Request, Generation]  # round, number, request and answer
+
+
+def answers_of(requests: Sequence[Request], runs: Sequence[Run], first: int = 0) -> list[Answer]:
+    """The answers of all rounds, `first` the number of the first round."""
+    return [
+        (turn, at, request, answer)
+        for turn, run in enumerate(runs, first)
+        for at, (request, answer) in enumerate(zip(requests, run.generations, strict=True))
+    ]
+
+
 def judge(
     workload: Workload, calibration: Calibration, runs: Sequence[Run], rescore: Rescore, decode: Decode = no_tokenizer
 ) -> Verdict:
@@ -169,11 +183,7 @@ def judge(
     distinct = sum(len(tokens) for _, tokens in outputs)  # rounds that repeat an output are one observation
     floor = calibration.floor.for_gate(distinct, calibration.level)
     calibration = replace(calibration, floor=floor)
-    cases = [
-        Case.of(round_, index, workload.requests[index], calibration, generation)
-        for round_, run in enumerate(runs)
-        for index, generation in enumerate(run.generations)
-    ]
+    cases = [Case.of(answer, calibration) for answer in answers_of(workload.requests, runs)]
     settled = {case: finding for case in cases if (finding := case.judge_limits()) is not None}
     settled |= judge_texts([case for case in cases if case not in settled], decode)
     left = [case for case in cases if case not in settled]
@@ -248,8 +258,9 @@ class Case:
     seen: Generation
 
     @classmethod
-    def of(cls, round_: int, index: int, request: Request, calibration: Calibration, seen: Generation) -> Case:
+    def of(cls, answer: Answer, calibration: Calibration) -> Case:
         """With the end that its engine leaves out."""
+        round_, index, request, seen = answer
         alone = [each.generation.token_ids for each in calibration.certified[index]]
         return cls(round_, index, request, calibration, with_end(request, seen, calibration.facts, alone))
 
@@ -312,7 +323,7 @@ class Case:
         beyond = [(at, score) for at, score in enumerate(rows) if is_beyond(score)]
         if beyond:
             first, score = beyond[0]
-            ulps = f"{self.calibration.floor.ulps(score):.4g} ULPs"
+            ulps = f"{gap_in_ulps(score, self.calibration.floor.dtype):.4g} ULPs"
             far = f"token {first} is {score.gap:.4g} below the target's argmax {score.argmax} ({ulps})"
             detail = f"{far}; {len(beyond)} of {len(rows)} tokens are beyond the floor"
             return self.finding(Outcome.DIVERGENT, detail, largest_gap(rows), first)

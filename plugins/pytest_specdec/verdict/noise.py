@@ -105,13 +105,9 @@ class NoiseFloor:
             bound += 1
         return bound
 
-    def ulps(self, score: Score) -> float:
-        """How many ULPs below the argmax a token is."""
-        return gap_in_ulps(score, self.dtype)
-
     def is_beyond(self, score: Score) -> bool:
         """Whether a token is further from the argmax than rounding goes, or not a number."""
-        return not whole(self.ulps(score)) <= self.bound
+        return not whole(gap_in_ulps(score, self.dtype)) <= self.bound
 
     @property
     def insane(self) -> str | None:
@@ -225,18 +221,12 @@ class NearTies:
 
 def compare_near_ties(floor: NoiseFloor, judged: int, judged_tokens: int) -> NearTies:
     """Is `judged` of `judged_tokens` more than the calibration and its margin allow?"""
-    chance = excess_chance(floor.null, judged, judged_tokens)
-    return NearTies(floor.null, judged, judged_tokens, math.sqrt(floor.level / 2), chance)
-
-
-def excess_chance(null: Null, judged: int, judged_tokens: int) -> float:
-    """The p-value of this count at the margin."""
-    if not judged or not null.tokens:
-        return 1.0
     from scipy.special import bdtrc
 
-    scaled = null.margin * judged_tokens
-    return float(bdtrc(judged - 1, null.near_ties + judged, scaled / (null.tokens + scaled)))
+    null, scaled = floor.null, floor.null.margin * judged_tokens
+    tried = judged and null.tokens
+    chance = bdtrc(judged - 1, null.near_ties + judged, scaled / (null.tokens + scaled)) if tried else 1.0
+    return NearTies(null, judged, judged_tokens, math.sqrt(floor.level / 2), float(chance))
 
 
 SURELY = 0.95

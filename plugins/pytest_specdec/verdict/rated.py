@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pytest_specdec.generation import Generation, Ranking, Run
-from pytest_specdec.verdict.limits import Facts, reshaping_fields
+from pytest_specdec.verdict.limits import Facts
 from pytest_specdec.verdict.noise import SANE_ULPS, ulp
 from pytest_specdec.workloads.workload import Request
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[float64]
 
-from pytest_specdec.verdict.equivalence import Finding, Outcome, Verdict, verdict_of
+from pytest_specdec.verdict.equivalence import Answer, Finding, Outcome, Verdict, answers_of, verdict_of
 from pytest_specdec.workloads.workload import Workload
 
 MOST = 1024  # logits that are told for each token
@@ -71,22 +71,7 @@ class Unrated:
 
 
 Rank: TypeAlias = Callable[[Sequence[Request], Sequence[Sequence[int]]], Sequence[Sequence[Ranking]] | None]
-Answer: TypeAlias = tuple[int, int, Request, Generation]  # round, number, request and answer
 Output: TypeAlias = tuple[Request, tuple[int, ...]]
-
-
-def can_be_rated(request: Request) -> bool:
-    """Whether nothing but temperature, top_p, top_k and min_p shapes what this request is sampled from."""
-    return not reshaping_fields(request)
-
-
-def answers_of(requests: Sequence[Request], runs: Sequence[Run], first: int = 0) -> list[Answer]:
-    """The answers of all rounds, `first` the number of the first round."""
-    return [
-        (turn, at, request, answer)
-        for turn, run in enumerate(runs, first)
-        for at, (request, answer) in enumerate(zip(requests, run.generations, strict=True))
-    ]
 
 
 def rank_answers(rank: Rank, answers: Iterable[Answer]) -> Iterator[tuple[Answer, Sequence[Ranking] | None]]:
@@ -170,7 +155,7 @@ def rate(place: Place, ranking: Ranking, sampling: Mapping[str, Any], dtype: str
     if ranking.place is None or ranking.place >= sure:
         beyond = possible < len(scaled) or ranking.whole
         return Unrated(place, impossible=beyond and (ranking.place is None or ranking.place >= possible))
-    shares = _softmax(scaled[:sure])
+    shares = softmax(scaled[:sure])
     cells = 1 + numpy.searchsorted(EDGES, _before(shares), side="right")  # by the mass of likelier tokens
     cells[0] = 0
     mass = numpy.bincount(cells, shares, minlength=CELLS)
@@ -187,16 +172,16 @@ def count_passing(scaled: Floats, sampling: Mapping[str, Any], slack: float, who
     if 0 < (kept := int(sampling.get("top_k") or 0)) < sure:
         sure = int((scaled > scaled[kept] + slack).sum())
         possible = int((scaled >= scaled[kept - 1] - slack).sum())
-    likely = _softmax(scaled[:possible])
+    likely = softmax(scaled[:possible])
     if least := float(sampling.get("min_p") or 0.0):
         sure = min(sure, int((scaled > math.log(least) + slack).sum()))
     sure = max(sure, 1)
     if (most := float(sampling.get("top_p") or 1.0)) < 1.0:
-        before = _move_odds(_before(_softmax(scaled[:sure])), slack)
+        before = move_odds(_before(softmax(scaled[:sure])), slack)
         sure = int((before < most - FLOAT32_SUM).sum())
         sure = int((scaled > scaled[sure] + slack).sum()) if sure < len(scaled) else sure
         if whole or possible < len(scaled):
-            passes = int((_move_odds(_before(likely), -slack) < most + FLOAT32_SUM).sum())
+            passes = int((move_odds(_before(likely), -slack) < most + FLOAT32_SUM).sum())
             possible = int((scaled[:possible] >= scaled[passes - 1] - slack).sum())
     if least:
         possible = min(possible, int((scaled >= math.log(least) - slack).sum()))
@@ -210,12 +195,16 @@ def _before(shares: Floats) -> Floats:
     return numpy.cumsum(shares) - shares
 
 
-def _move_odds(shares: Floats, slack: float) -> Floats:
-    """Probabilities whose odds were moved by this much."""
-    return shares * math.exp(slack) / (1 - shares + shares * math.exp(slack))
+def move_odds(shares: Floats, by: float | Floats) -> Floats:
+    """Probabilities, the logarithm of whose odds was moved by this much."""
+    import numpy
+
+    moved = shares * numpy.exp(by)
+    return moved / (1 - shares + moved)  # type: ignore[no-any-return]
 
 
-def _softmax(scaled: Floats) -> Floats:
+def softmax(scaled: Floats) -> Floats:
+    """The probabilities; what is no number leaves none."""
     import numpy
 
     weights = numpy.exp(scaled)
@@ -283,5 +272,6 @@ def _bounds(ranking: Ranking, dtype: str, vocabulary: int | None) -> tuple[float
 
 
 def _log_sum(logits: Sequence[float]) -> float:
-    top = max(logits)
-    return top + math.log(sum(math.exp(each - top) for each in logits))
+    import numpy
+
+    return float(numpy.logaddexp.reduce(numpy.asarray(logits, float)))

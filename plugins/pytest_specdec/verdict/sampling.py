@@ -17,14 +17,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate
-from math import exp, fsum, sqrt
+from math import sqrt
 from typing import Any, TypeAlias
 
 from pytest_specdec.engines.engine import Engine, one_pass
 from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Speculation
 from pytest_specdec.verdict.equivalence import Outcome
-from pytest_specdec.verdict.rated import MOST
+from pytest_specdec.verdict.rated import MOST, softmax
 from pytest_specdec.verdict.sampling_statistics import (
     Comparison,
     Draw,
@@ -89,6 +89,8 @@ def rescore(enter: Enter, request: Request, vocabulary: int) -> NextToken:
 
     `enter` gives the target-only engine. The temperature is the request's.
     """
+    import numpy
+
     temperature = float(request.sampling["temperature"])
 
     def next_token(prefix: Prefix) -> list[float]:
@@ -97,17 +99,11 @@ def rescore(enter: Enter, request: Request, vocabulary: int) -> NextToken:
         if rows is None:
             raise EngineError(f"{engine.spec.label} tells no logits: compare with samples of it (SampledTarget)")
         last = rows[0][-1]
-        by_id = dict(zip(last.ids, last.logits, strict=True))
-        return probabilities([last.logits[0] - by_id[token] for token in range(vocabulary)], temperature)
+        shares = softmax((numpy.asarray(last.logits, float) - last.logits[0]) / temperature).tolist()
+        by_id = dict(zip(last.ids, shares, strict=True))
+        return [by_id[token] for token in range(vocabulary)]
 
     return next_token
-
-
-def probabilities(gaps: Sequence[float], temperature: float) -> list[float]:
-    """The softmax at this temperature of logits that lie these gaps below the highest; NaN where a gap is NaN."""
-    weights = [exp(-gap / temperature) for gap in gaps]
-    total = fsum(weights)
-    return [weight / total for weight in weights]
 
 
 NextToken: TypeAlias = Callable[[Prefix], Sequence[float]]

@@ -17,7 +17,7 @@ from math import exp, log, sqrt
 from typing import TYPE_CHECKING, Any
 
 from pytest_specdec.verdict.equivalence import Outcome
-from pytest_specdec.verdict.rated import CELLS, Place, Rated, Unrated
+from pytest_specdec.verdict.rated import CELLS, Place, Rated, Unrated, move_odds
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -86,8 +86,7 @@ class Evidence:
 
         beyond = self._mass[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:, None].clip(0.0, 1.0)
         odds = numpy.array(ODDS)
-        moved = numpy.exp(self._slack[:, None, None] * numpy.sign(odds - 1))
-        worst = beyond * moved / (1 - beyond + beyond * moved)
+        worst = move_odds(beyond, self._slack[:, None, None] * numpy.sign(odds - 1))
         return numpy.log1p(worst * (odds - 1))  # type: ignore[no-any-return]
 
     @cached_property
@@ -170,16 +169,14 @@ class Evidence:
         low, high = 0.0, 60.0
         for _ in range(50):
             middle = (low + high) / 2
-            less = top / (top + (1 - top) * numpy.exp(middle))
+            less = move_odds(top, -middle)
             low, high = (middle, high) if (top - less).mean() < total_variation else (low, middle)
         rest = numpy.divide(1 - less, 1 - top, out=numpy.ones_like(top), where=top < 1)
         return numpy.column_stack([less, self._mass[:, 1:] * rest[:, None]])
 
     def hides(self, total_variation: float) -> bool:
         """Whether rounding would hide so little in any number of such tokens."""
-        import numpy
-
-        worst = self._mass[:, 0] / (self._mass[:, 0] + (1 - self._mass[:, 0]) * numpy.exp(self._slack))
+        worst = move_odds(self._mass[:, 0], -self._slack)
         return bool(self.tokens) and bool(self._shift(total_variation)[:, 0].mean() >= worst.mean())
 
     def tokens_for(self, total_variation: float) -> int | None:

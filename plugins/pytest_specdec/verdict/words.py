@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from itertools import accumulate
 
 from pytest_specdec.engines.engine import Description
-from pytest_specdec.generation import Generation
+from pytest_specdec.generation import Generation, steps_of
 from pytest_specdec.record import Figure, parts
 from pytest_specdec.verdict.equivalence import THIS_ENGINE, Finding, Outcome, Verdict
 from pytest_specdec.verdict.limits import Facts, agreement, reshaping_fields
@@ -77,9 +76,7 @@ def find_hints(finding: Finding, request: Request, gamma: int | None, descriptio
 def _steps(finding: Finding, at: int, stop_tokens: frozenset[int]) -> list[str]:
     """Where in its step of several tokens the token stands, by the chunks in which tokens came; and the first end that
     stands inside a step."""
-    ends = accumulate(chunk.tokens for chunk in finding.chunks)
-    steps = [range(end - chunk.tokens, end) for chunk, end in zip(finding.chunks, ends, strict=True)]
-    found = []
+    found, steps = [], steps_of(finding.chunks)
     for number, step in enumerate(steps):
         if at in step and len(step) > 1:
             role = "the target's own token after the accepted drafts" if at == step[-1] else "an accepted draft"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ LLAMA_3_8B = {
     "intermediate_size": 14336,
     "vocab_size": 128256,
 }
-ONE = {"dtype": "bfloat16", "sequences": 1, "context": 1000, "tokens": 1}
+ONE = Step("bfloat16", sequences=1, context=1000)
 H200 = "NVIDIA H200"
 
 
@@ -46,10 +47,10 @@ def test_a_known_model_has_its_published_size() -> None:
 
 
 def test_a_step_moves_weights_once_and_each_cache() -> None:
-    step = Step(Shape.of(TINY), "float32", sequences=3, context=10, tokens=2)
-    weights = Shape.of(TINY).weights
-    assert step.bytes == 4 * (weights + 3 * 10 * 16)
-    assert step.flops == 3 * 2 * (2 * weights + 4 * (2 * 4 * 2) * 10)
+    step, shape = Step("float32", sequences=3, context=10, tokens=2), Shape.of(TINY)
+    weights = shape.weights
+    assert shape.bytes_of(step) == 4 * (weights + 3 * 10 * 16)
+    assert shape.flops_of(step) == 3 * 2 * (2 * weights + 4 * (2 * 4 * 2) * 10)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,7 @@ def test_a_step_moves_weights_once_and_each_cache() -> None:
 def test_decoding_is_memory_bound_until_enough_tokens_share_the_weights(
     sequences: int, tokens: int, bound: bool
 ) -> None:
-    step = {"dtype": "bfloat16", "sequences": sequences, "context": 100, "tokens": tokens}
+    step = Step("bfloat16", sequences, context=100, tokens=tokens)
     part = roofline_part(LLAMA_3_8B, step, "NVIDIA H100 80GB HBM3", 0.01)
     assert part.memory_bound.value is bound
     assert bound is (part.flops_per_byte.value < part.ridge_flops_per_byte.value)
@@ -66,7 +67,7 @@ def test_decoding_is_memory_bound_until_enough_tokens_share_the_weights(
 
 def test_the_roof_explains_a_share_of_the_measured_step() -> None:
     """15 GB at 4.8 TB/s take 3.2 ms: of a step of 6.4 ms, half."""
-    part = roofline_part(LLAMA_3_8B, ONE, H200, 2 * Step(Shape.of(LLAMA_3_8B), **ONE).bytes / PEAKS[H200].bandwidth)
+    part = roofline_part(LLAMA_3_8B, ONE, H200, 2 * Shape.of(LLAMA_3_8B).bytes_of(ONE) / PEAKS[H200].bandwidth)
     assert part.roof_share.value == pytest.approx(0.5)
     assert part.bytes_per_second.value == pytest.approx(2.4e12)
 
@@ -78,12 +79,10 @@ def test_the_roof_explains_a_share_of_the_measured_step() -> None:
         ({"model_type": "mixtral"}, ONE, "model type 'mixtral' is not known"),
         ({"model_type": "llama", "hidden_size": 8}, ONE, "config.json lacks num_hidden_layers, num_attention_heads"),
         ({**TINY, "quantization_config": {"bits": 4}}, ONE, "quantised"),
-        (TINY, {**ONE, "dtype": "fp8"}, "width of dtype 'fp8'"),
+        (TINY, replace(ONE, dtype="fp8"), "width of dtype 'fp8'"),
     ],
 )
-def test_an_unknown_shape_is_null_with_the_reason(
-    config: dict[str, Any] | None, step: dict[str, Any], reason: str
-) -> None:
+def test_an_unknown_shape_is_null_with_the_reason(config: dict[str, Any] | None, step: Step, reason: str) -> None:
     part = roofline_part(config, step, H200, 0.01)
     assert reason in part.memory_bound.reason
     assert part == missing(RooflinePart, part.memory_bound.reason)
@@ -91,7 +90,7 @@ def test_an_unknown_shape_is_null_with_the_reason(
 
 @pytest.mark.parametrize(("device", "dtype"), [("cpu", "bfloat16"), (H200, "float32")])
 def test_an_unknown_peak_leaves_bytes_and_flops(device: str, dtype: str) -> None:
-    part = roofline_part(TINY, {**ONE, "dtype": dtype}, device, 0.01)
+    part = roofline_part(TINY, replace(ONE, dtype=dtype), device, 0.01)
     assert part.bytes_per_step.value > 0
     assert (part.memory_bound.value, part.roof_share.value) == (None, None)
     assert part.memory_bound.reason == f"peak FLOPs and bandwidth of {device} in {dtype} are not known here"

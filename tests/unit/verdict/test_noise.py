@@ -22,8 +22,8 @@ from pytest_specdec.verdict.noise import (
     Sensitivity,
     compare_near_ties,
     count_near_ties,
-    excess_chance,
     find_limits,
+    gap_in_ulps,
     level_of_gate,
     noise_floor,
     too_few_tokens,
@@ -103,7 +103,7 @@ def test_a_calibration_without_a_near_tie_takes_the_measured_one_for_its_own() -
 def test_every_name_of_a_dtype_has_its_ulp(name: str) -> None:
     """One ULP at 20 in float16; as bfloat16 it would be an eighth of one."""
     floor = floor_of(row(0, 400), name)
-    assert (floor.dtype, floor.ulps(Score(2**-6, 20.0, 1)), floor.unknown) == ("float16", 1.0, ())
+    assert (floor.dtype, gap_in_ulps(Score(2**-6, 20.0, 1), floor.dtype), floor.unknown) == ("float16", 1.0, ())
 
 
 @pytest.mark.parametrize("name", ["auto", "fp8"])
@@ -168,7 +168,8 @@ def test_a_second_look_that_finds_nothing_clears_the_first() -> None:
 
 def test_the_p_value_is_that_of_the_conditional_binomial() -> None:
     """At three times the calibration's rate, three of four tokens of equal samples fall to the judged one."""
-    assert excess_chance(Null(1, 100, PLAIN), 3, 100) == pytest.approx(4 * 0.75**3 * 0.25 + 0.75**4)
+    floor = replace(floor_of(row(1, 100)), null=Null(1, 100, PLAIN))
+    assert compare_near_ties(floor, 3, 100).p_value == pytest.approx(4 * 0.75**3 * 0.25 + 0.75**4)
 
 
 def test_the_gates_of_a_session_spend_no_more_than_its_level() -> None:

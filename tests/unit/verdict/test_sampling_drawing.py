@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from math import exp, inf, nan
+from math import exp, inf
 
 import pytest
 
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Generation, Ranking, Run, Speculation
-from pytest_specdec.verdict.sampling import Drawing, KnownTarget, is_sampled, knows_exactly, probabilities, rescore
+from pytest_specdec.verdict.sampling import Drawing, KnownTarget, is_sampled, knows_exactly, rescore
 from pytest_specdec.workloads.workload import Request, Workload
 
 REQUEST = Request(
@@ -100,15 +100,6 @@ def test_a_target_that_tells_no_logits_must_be_sampled() -> None:
     target = KnownTarget(rescore(Silent().enter, REQUEST, vocabulary=3))  # type: ignore[arg-type]
     with pytest.raises(EngineError, match="tells no logits: compare with samples of it"):
         target.shares(())
-
-
-def test_probabilities_are_the_softmax() -> None:
-    assert probabilities([0.0, 1.0], 0.5) == pytest.approx([1 / (1 + exp(-2)), exp(-2) / (1 + exp(-2))])
-
-
-def test_ratings_that_are_no_numbers_are_an_error() -> None:
-    with pytest.raises(EngineError, match="are no distribution"):
-        KnownTarget(lambda prefix: probabilities([0.0, nan], 1.0)).shares(())
 
 
 @pytest.mark.parametrize(

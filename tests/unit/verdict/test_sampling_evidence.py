@@ -18,15 +18,13 @@ from scipy.stats import binom
 from tests.unit.verdict.test_sampling_verdict import FAULTS, GAMMA, PROMPT_END, RIGHT, TARGET, Loop
 
 from pytest_specdec.generation import Chunk, Generation, Ranking, Run
-from pytest_specdec.verdict.equivalence import Outcome
+from pytest_specdec.verdict.equivalence import Outcome, answers_of
 from pytest_specdec.verdict.limits import Facts
 from pytest_specdec.verdict.rated import (
     CELLS,
     Place,
     Rated,
     Unrated,
-    answers_of,
-    can_be_rated,
     count_passing,
     look_at,
     rate,
@@ -138,13 +136,6 @@ def test_an_end_that_min_tokens_withholds_has_no_probability() -> None:
     first, second = rate_answer((0, 0, request, answer), [ranking(1)] * 2, "float32", eos_token_ids={0})
     assert first == rate(first.place, ranking(0, LOGITS[1:]), SAMPLED, "float32")
     assert second == rate(second.place, ranking(1), SAMPLED, "float32")
-
-
-def test_fields_that_reshape_logits_are_not_rated() -> None:
-    """What is told beside, or shapes text alone, moves no probability."""
-    assert can_be_rated(Request((1,), 1, sampling={**SAMPLED, "top_p": 0.9, "top_k": 5, "min_p": 0.1, "seed": 3}))
-    assert can_be_rated(Request((1,), 1, sampling={**SAMPLED, "logprobs": 1, "skip_special_tokens": False}))
-    assert not can_be_rated(Request((1,), 1, sampling={**SAMPLED, "presence_penalty": 0.5}))
 
 
 def test_a_stretch_of_an_answer_grows_by_fours() -> None:
