@@ -274,23 +274,14 @@ def check_same_tokens(config: Mapping[str, Any], target: tuple[Any, Any], draft:
     Where either has no tokenizer, equal vocabulary sizes are all that can be asked for.
     """
     paths = f"target {config['target']!r} and draft {config['draft']!r}"
-    if target[1] is not None and draft[1] is not None:
-        difference = first_difference(target[1], draft[1])
-        if difference is not None:
-            raise ValueError(f"{paths} have different tokenizers: {difference}. Take a draft of the target's family")
+    if None not in (target[1], draft[1]) and target[1].get_vocab() != draft[1].get_vocab():
+        here, there = ({index: token for token, index in each[1].get_vocab().items()} for each in (target, draft))
+        at = min(index for index in here.keys() | there.keys() if here.get(index) != there.get(index))
+        difference = f"id {at} is {here.get(at)!r} to the target's and {there.get(at)!r} to the draft's"
+        raise ValueError(f"{paths} have different tokenizers: {difference}. Take a draft of the target's family")
     sizes = vocabulary_of(target[0]), vocabulary_of(draft[0])
     if sizes[0] != sizes[1]:
         raise ValueError(f"{paths} have vocabularies of {sizes[0]} and {sizes[1]} ids; Transformers needs them equal")
-
-
-def first_difference(ours: Any, theirs: Any) -> str | None:
-    """The lowest token id at which two tokenizers differ, in words; None where they hold the same tokens."""
-    if ours.get_vocab() == theirs.get_vocab():
-        return None
-    here = {index: token for token, index in ours.get_vocab().items()}
-    there = {index: token for token, index in theirs.get_vocab().items()}
-    at = min(index for index in here.keys() | there.keys() if here.get(index) != there.get(index))
-    return f"id {at} is {here.get(at)!r} to the target's and {there.get(at)!r} to the draft's"
 
 
 def vocabulary_of(model: Any) -> int:

@@ -406,21 +406,16 @@ class VllmBackend:
         """The generations of the last run, and how far the counters moved since it was prepared."""
         moved = _difference(self._counters(), self._counted)
         rated = {} if self._speculates else {"logprobs": None}  # the target alone rates, and returns raw logits there
+        # vLLM's own counter misses hits of a step that puts nothing out: a chunk of a prompt, or under asynchronous
+        # scheduling the first step after a run that has ended.
+        hits = [answer.cached for answer in self._answers]
         return {
             "generations": [answer.wire() | rated for answer in self._answers],
             "speculation": {name: moved[name] for name in moved if name != PREEMPTIONS} | _positions(self._drafts),
             "seconds": self._seconds,
-            "prefix_cache_hits": self._prefix_cache_hits(),
+            "prefix_cache_hits": None if None in hits else sum(map(int, hits)),
             PREEMPTIONS: moved[PREEMPTIONS],
         }
-
-    def _prefix_cache_hits(self) -> int | None:
-        """As each answer tells. vLLM's own counter misses those of a step that puts nothing out.
-
-        Such a step is a chunk of a prompt, or under asynchronous scheduling the first after a run that has ended.
-        """
-        told = [answer.cached for answer in self._answers]
-        return None if None in told else sum(map(int, told))
 
     def _counters(self) -> dict[str, Any]:
         values: dict[str, Any] = dict.fromkeys(("drafts", "draft_tokens", "accepted_tokens", PREEMPTIONS), 0)
@@ -674,9 +669,9 @@ class Rating:
 
     def rankings(self, result: Any, vocabulary: int) -> list[list[Any]]:
         """[logits, ids, place, whether all] for each emitted token."""
-        return [self._ranking(at, told[1:], vocabulary) for at, told in enumerate(self._told(result))]
-
-    def _ranking(self, at: int, best: list[tuple[int, float]], vocabulary: int) -> list[Any]:
-        ids, logits = [token for token, _ in best], [logit for _, logit in best]
-        place = ids.index(self.output[at]) if self.output[at] in ids else None
-        return [array("f", logits), array("i", ids), place, self._most >= vocabulary]
+        rows: list[list[Any]] = []
+        for token, (_, *best) in zip(self.output, self._told(result), strict=True):
+            ids, logits = [each for each, _ in best], [logit for _, logit in best]
+            place = ids.index(token) if token in ids else None
+            rows.append([array("f", logits), array("i", ids), place, self._most >= vocabulary])
+        return rows

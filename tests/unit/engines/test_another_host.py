@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.unit.engines.test_host import AMPLE, BACKEND, workload
 
 from pytest_specdec.engines import host
 from pytest_specdec.engines.host import WorkerEngine
@@ -23,38 +24,12 @@ from pytest_specdec.errors import EngineDied, EngineError
 from pytest_specdec.hardware import missing
 from pytest_specdec.telemetry.energy import RemoteMeter, meter_for
 from pytest_specdec.telemetry.monitor import peak_memory_of
-from pytest_specdec.workloads.workload import Request, Workload
 
 SSH = """#!/bin/sh
 echo "$$ $*" >> {folder}/calls.txt
 for command; do :; done
 env -i PATH="$PATH" HOME="$HOME" TMPDIR={folder}/there sh -c "exec $command"
 """
-BACKEND = """
-import os, time
-
-def load(config):
-    print("loading " + config["target"])
-    return Backend()
-
-class Backend:
-    def describe(self):
-        return {"vocabulary": 9, "context": 64, "device": "cpu", "versions": {"toy": os.environ.get("TOY", "none")}}
-    def prepare(self, requests, concurrency, keeps_prefix_cache, arrivals_s):
-        self.requests = requests
-    def run(self):
-        if self.requests[0]["prompt_ids"] == [8]:
-            time.sleep(3600)
-        if self.requests[0]["prompt_ids"] == [7]:
-            raise RuntimeError("bad luck")
-    def collect(self):
-        rows = [dict(prompt_ids=r["prompt_ids"], token_ids=[1], finish_reason="length", chunks=[(0.5, 1)], text=None)
-                for r in self.requests]
-        return {"generations": rows, "speculation": None, "seconds": 0.5}
-    def close(self):
-        pass
-"""
-AMPLE = 600.0
 SPEC = EngineSpec(
     backend="vllm", target="t", gateway="ssh=there", python=sys.executable, environment={"TOY": "2"}, method="none"
 )
@@ -81,10 +56,6 @@ def engine(folder: Path) -> Iterator[WorkerEngine]:
     loaded.close()
 
 
-def workload(first: int) -> Workload:
-    return Workload("w", (Request((first,), 1),), 1)
-
-
 def has_ended(pid: int, within_seconds: float = AMPLE) -> bool:
     """Whether the process ends, if it is given time."""
     deadline = time.monotonic() + within_seconds
@@ -104,7 +75,7 @@ def test_it_decodes_there(engine: WorkerEngine, folder: Path) -> None:
     """Reached by the gateway's words, with the interpreter and environment of the specification."""
     engine.prepare(workload(3))
     engine.run()
-    assert engine.collect().generations[0].token_ids == (1,)
+    assert engine.collect().generations[0].token_ids == (1, 2)
     assert engine.description.versions == {"toy": "2"}
     ((_, compress, where, command),) = calls(folder)
     assert (compress, where, command.split()[0]) == ("-C", "there", sys.executable)
@@ -113,7 +84,7 @@ def test_it_decodes_there(engine: WorkerEngine, folder: Path) -> None:
 def test_its_log_stays_there(engine: WorkerEngine, folder: Path) -> None:
     """This machine's folders mean nothing over there; an error says where to look."""
     (log,) = (folder / "there").glob("specdec-*.log")
-    assert "loading t" in log.read_text()
+    assert "described itself" in log.read_text()
     engine.prepare(workload(7))
     with pytest.raises(EngineError, match=r"RuntimeError: bad luck\nits log is at ssh=there: specdec-\*\.log"):
         engine.run()
