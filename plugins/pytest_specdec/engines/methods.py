@@ -164,10 +164,8 @@ def names_of_vllm() -> frozenset[str] | None:
 
 def _flatten(node: ast.expr, literals: Mapping[str, ast.expr]) -> Iterator[str]:
     """The strings of a Literal, and of those that it names."""
-    if isinstance(node, ast.Tuple):
-        for each in node.elts:
-            yield from _flatten(each, literals)
-    elif isinstance(node, ast.Name):
-        yield from _flatten(literals[node.id], literals)
-    elif isinstance(node, ast.Constant):
-        yield str(node.value)
+    for each in ast.walk(node):
+        if isinstance(each, ast.Name):
+            yield from _flatten(literals[each.id], literals)
+        elif isinstance(each, ast.Constant):
+            yield str(each.value)

@@ -33,18 +33,9 @@ def test_what_spreads_an_engine_passes_through(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(vllm, "_platform_arguments", lambda speculates: {})
     monkeypatch.setattr(vllm, "_count_by_request", dict)
     spread = {"distributed_executor_backend": "ray", "tensor_parallel_size": 8, "pipeline_parallel_size": 2}
-    arguments = vllm._constructor_arguments(
-        {
-            "target": "t",
-            "draft": "d",
-            "method": "draft_model",
-            "gamma": 3,
-            "dtype": "bfloat16",
-            "max_model_len": None,
-            "options": spread,
-            "speculative_options": {"draft_tensor_parallel_size": 1},
-        }
-    )
+    drafting = {"draft": "d", "method": "draft_model", "gamma": 3}
+    options = {"options": spread, "speculative_options": {"draft_tensor_parallel_size": 1}}
+    arguments = vllm._constructor_arguments({**CONFIG, **drafting, **options})
     assert spread.items() <= arguments.items()
     assert arguments["speculative_config"] == {
         "method": "draft_model",
