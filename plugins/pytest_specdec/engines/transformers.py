@@ -162,7 +162,7 @@ def load(config: Mapping[str, Any]) -> TransformersBackend:
     shared = {name: options[name] for name in LOADING_SHARED_WITH_DRAFT if name in options}
     draft = load_model("draft", config["draft"], config["dtype"], device, shared)
     backend = TransformersBackend(config, device, target, tokenizer, draft)
-    theirs = load_tokenizer(config["draft"], options)
+    theirs = load_tokenizer(config["draft"], shared)
     if not config["speculative_options"].get(OTHER_VOCABULARY):
         check_same_tokens(config, (target, tokenizer), (draft, theirs))
     elif tokenizer is None or theirs is None:
@@ -370,7 +370,7 @@ class TransformersBackend:
             "vocabulary": min(sizes),
             "context": self._context,
             "device": torch.cuda.get_device_name(self._device) if on_gpu else self._device,
-            "parks": on_gpu,
+            "parks": self._parks,
             "versions": {"transformers": transformers.__version__, "torch": torch.__version__},
             "details": self._details(),
             "configuration": self._configuration(),
@@ -610,15 +610,21 @@ class TransformersBackend:
         return {names[0]: count} if names else {}
 
     def park(self) -> None:
-        """Move the weights to the host and give the GPU's memory back; nothing to do on a CPU."""
+        """Move the weights to the host and give the GPU's memory back, where `_parks`."""
         self._move("cpu")
 
     def wake(self) -> None:
         """Move the weights to the GPU again."""
         self._move(self._device)
 
+    @property
+    def _parks(self) -> bool:
+        """Whether the weights are on a GPU, all on one: those that `device_map` has spread cannot be put back."""
+        places = {str(place) for place in getattr(self._target, "hf_device_map", {}).values()}
+        return self._device.startswith("cuda") and len(places) < 2
+
     def _move(self, device: str) -> None:
-        if self._device.startswith("cuda"):
+        if self._parks:
             for model in self._models:
                 model.to(device)
             gc.collect()

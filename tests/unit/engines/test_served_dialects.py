@@ -19,7 +19,7 @@ from pytest_specdec.engines.server.answers import (
 from pytest_specdec.engines.server.client import Exchange
 from pytest_specdec.engines.server.dialects import DIALECTS, VLLM
 from pytest_specdec.engines.server.plan import ServerPlan
-from pytest_specdec.engines.server.process import command_line
+from pytest_specdec.engines.server.process import command_line, free_port
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError
 from pytest_specdec.generation import Chunk, Speculation
@@ -337,6 +337,12 @@ def test_the_target_alone_is_vllm_without_speculation_and_with_raw_logits() -> N
     assert speculative[-2:] == drafting
     assert [part for part in alone if part not in ("--logprobs-mode", "raw_logits")] == speculative[:-2]
     assert {"--no-enforce-eager", "--enable-prompt-tokens-details"} <= set(alone)
+
+
+def test_no_port_is_given_twice() -> None:
+    """A server and its counters' page, say, must not take the same one."""
+    ports = [free_port() for _ in range(500)]
+    assert len(set(ports)) == 500
 
 
 def test_a_served_engine_is_another_engine_and_others_keep_their_keys() -> None:

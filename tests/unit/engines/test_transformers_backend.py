@@ -373,6 +373,19 @@ class TestTokenizer:
     def test_no_text_where_none_was_asked_for(self, load: Any) -> None:
         assert decode(load("worded"), request())["generations"][0]["text"] is None
 
+    def test_a_revision_is_the_target_s_alone(self, load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The draft is another repository, and has no such revision."""
+        asked: list[object] = []
+        find = hf.AutoTokenizer.from_pretrained
+
+        def noted(path: str, **options: Any) -> Any:
+            asked.append(options.get("revision"))
+            return find(path, **options)
+
+        monkeypatch.setattr(hf.AutoTokenizer, "from_pretrained", noted)
+        load("worded", "worded", options={"device": "cpu", "revision": "v2"})
+        assert asked == ["v2", None]
+
     def test_same_tokens_go_together(self, load: Any) -> None:
         assert tokens(load("worded", "worded")) == words_after(23, 24)
 
@@ -541,6 +554,20 @@ class TestRefusal:
 
 
 class TestLife:
+    @pytest.mark.parametrize(("devices", "parks"), [((0, 1), False), ((0, 0), True)])
+    def test_weights_on_several_gpus_stay_there(
+        self, load: Any, monkeypatch: pytest.MonkeyPatch, devices: tuple[int, int], parks: bool
+    ) -> None:
+        """All would come back to one GPU, and the layers' inputs to several."""
+        moved: list[str] = []
+        monkeypatch.setattr(torch.cuda, "get_device_name", str)
+        engine = load("counts")
+        engine._device, engine._target.hf_device_map = "cuda", dict(enumerate(devices))
+        monkeypatch.setattr(engine._target, "to", moved.append)
+        engine.park()
+        engine.wake()
+        assert (engine.describe()["parks"], moved) == (parks, ["cpu", "cuda"] if parks else [])
+
     def test_parking_on_the_cpu_changes_nothing(self, load: Any) -> None:
         engine = load("counts")
         engine.park()

@@ -29,6 +29,7 @@ from pytest_specdec.errors import EngineDied, EngineError
 LOOK_SECONDS = 0.2
 HOST = "127.0.0.1"
 PORTS = range(20_000, 32_000)
+_given: set[int] = set()
 VLLM_SERVER = ("-m", "vllm.entrypoints.openai.api_server", "--model", "{model}", "--host", "{host}", "--port", "{port}")
 AS_IT_IS_WRITTEN = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 
@@ -143,9 +144,14 @@ class ServerProcess:
 
 
 def free_port() -> int:
-    """A port of the loopback address on which nobody listens now; below those that outgoing connections take."""
+    """A port of the loopback address on which nobody listens now, never the same again.
+
+    It lies below those that outgoing connections take.
+    """
     for port in random.sample(PORTS, len(PORTS)):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind((HOST, port))
-            return port
+            if port not in _given:
+                _given.add(port)
+                return port
     raise EngineError(f"no port from {PORTS.start} to {PORTS.stop - 1} is free")
