@@ -183,7 +183,6 @@ class VllmBackend:
         self._target = config["target"]
         self._adapter_path = config.get("options", {}).get(ADAPTER)
         self._adapter = self._load_adapter() if self._adapter_path is not None else None
-        self._requests: list[dict[str, Any]] = []
         self._concurrency = 1
         self._answers: list[_Answer] = []
         self._seconds = 0.0
@@ -349,7 +348,7 @@ class VllmBackend:
         if not keeps_prefix_cache:
             self._llm.reset_prefix_cache()
             self._forget_answers()
-        self._requests, self._concurrency = requests, concurrency
+        self._concurrency = concurrency
         due: Sequence[float | None] = arrivals_s or [None] * len(requests)
         self._answers = [_Answer(request, _sampling(request), at) for request, at in zip(requests, due, strict=True)]
         self._counted = self._counters()
