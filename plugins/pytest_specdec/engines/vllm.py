@@ -182,7 +182,12 @@ class VllmBackend:
         self._speculates = config["method"] != "none"
         self._target = config["target"]
         self._adapter_path = config.get("options", {}).get(ADAPTER)
-        self._adapter = self._load_adapter() if self._adapter_path is not None else None
+        self._adapter: Any = None  # what every request is sent with, decoded or rated
+        if self._adapter_path is not None:
+            from vllm.lora.request import LoRARequest
+
+            self._adapter = LoRARequest(ADAPTER, 1, self._adapter_path)
+            self._engine.add_lora(self._adapter)  # a wrong one ends loading
         self._concurrency = 1
         self._answers: list[_Answer] = []
         self._seconds = 0.0
@@ -191,14 +196,6 @@ class VllmBackend:
         if self._speculates:
             _count_drafts(self._drafts)
         self._serial = 0
-
-    def _load_adapter(self) -> Any:
-        """What every request is sent with, decoded or rated. A wrong one ends loading."""
-        from vllm.lora.request import LoRARequest
-
-        adapter = LoRARequest(ADAPTER, 1, self._adapter_path)
-        self._engine.add_lora(adapter)
-        return adapter
 
     def describe(self) -> dict[str, Any]:
         """Vocabulary, context, device and versions, as the loaded engine has them."""
@@ -562,6 +559,10 @@ class _Answer:
             self.text = (self.text or "") + completion.text
 
     def wire(self) -> dict[str, Any]:
+        counts: dict[str, int] = {}
+        if self.counted is not None:
+            accepted = sum(tokens * steps for tokens, steps in enumerate(self.counted.histogram))
+            counts = {"draft_tokens": self.counted.num_draft_tokens, "accepted_tokens": accepted}
         return {
             "prompt_ids": list(self.prompt_ids),
             "token_ids": self.token_ids,
@@ -572,14 +573,8 @@ class _Answer:
             "scheduled_s": self.scheduled_s,
             "cached_tokens": self.cached,
             "logprobs": self.logprobs,
-            **self._acceptance(),
+            **counts,
         }
-
-    def _acceptance(self) -> dict[str, int]:
-        if self.counted is None:
-            return {}
-        accepted = sum(tokens * steps for tokens, steps in enumerate(self.counted.histogram))
-        return {"draft_tokens": self.counted.num_draft_tokens, "accepted_tokens": accepted}
 
 
 def _own_logprobs(tokens: list[int], rows: Any) -> list[float | None]:

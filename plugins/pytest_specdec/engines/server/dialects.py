@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Literal
 
 from pytest_specdec.engines.vllm import NEUTRAL_GREEDY, REFUSALS
@@ -96,9 +95,7 @@ class Dialect:
     names_model: bool = True
 
 
-GREEDY: Mapping[str, Any] = MappingProxyType(
-    {"temperature": 0.0, "top_p": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
-)
+GREEDY = {"temperature": 0.0, "top_p": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 VLLM_COUNTERS = Counters(
     drafts="vllm:spec_decode_num_drafts_total",
     draft_tokens="vllm:spec_decode_num_draft_tokens_total",
