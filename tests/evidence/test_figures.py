@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import os
 import random
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -252,9 +253,10 @@ def _rates(record: Record) -> list[float]:
 
 RUNS: dict[str, Callable[[str], bool]] = {
     "`llama-8b`, one card": lambda run: "one-card" in run or run == "h200-memory-llama",
-    "`llama-8b` with a head, from 1 to 256 at once": lambda run: run == "h200-map",
-    "`llama-8b` with other drafts, not alone on the card": lambda run: run == "h200-map-heads",
-    "`qwen3-8b`, one card": lambda run: run.startswith("h200-g") or run == "h200-quick",
+    "`llama-8b` with a head, from 1 to 256 at once": lambda run: run in ("h200-map", "h200-map-g6"),
+    "`llama-8b` with that head and larger graphs": lambda run: run == "h200-graphs",
+    "`llama-8b` with other drafts": lambda run: run == "h200-map-heads",
+    "`qwen3-8b`, one card": lambda run: re.fullmatch("h200-g[0-9]|h200-quick", run) is not None,
     "`llama-8b`, two cards": lambda run: "tensor-parallel" in run,
 }
 
