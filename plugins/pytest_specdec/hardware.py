@@ -65,7 +65,7 @@ def visible_gpus(present: tuple[Gpu, ...], environment: Mapping[str, str]) -> tu
         return present
     visible: list[Gpu] = []
     for entry in map(str.strip, listed.split(",")):
-        if entry.isdigit():
+        if entry.isdecimal():
             chosen = [gpu for gpu in present if gpu.index == int(entry)]
         else:
             chosen = [gpu for gpu in present if entry.startswith("GPU-") and gpu.uuid.startswith(entry)]

@@ -24,6 +24,7 @@ A, B, C = (Gpu(f"GPU-{letter * 8}", "card", index) for index, letter in enumerat
         ("0,9,1", (A,)),
         ("0,0,1", (A,)),
         ("-1", ()),
+        ("²", ()),
         ("MIG-GPU-aaaaaaaa/1/0", ()),
     ],
 )
