@@ -116,42 +116,36 @@ def _number(kind: type[int | float], expects: str, least: float, most: float, in
     return Parameter(read, expects)
 
 
-MEMORY = {
-    "memory": _whole(6, 100_000),  # below it, the net distances are not four; above, they take long to find
-    "readers": _whole(1),
-    "bits": _whole(1, 3),
-    "codes": _whole(1, 8),
-}
-COMMON = {
+PLAIN = {
     "dtype": _one_of(*DTYPES),
-    "layers": _whole(1),
     "map_seed": _whole(0),
     "max_position_embeddings": _whole(16),
     "padded_vocab": _whole(16),
     "seed": _whole(0),
     "vocab": _whole(16),
-    **MEMORY,
 }
-ALPHA = _real(0, 1, inclusive=True)
-OF_TARGET = {"alpha": ALPHA, "target_seed": _whole(0)}
-EAGLE_COMMON = {name: parameter for name, parameter in COMMON.items() if name != "layers"} | OF_TARGET
-WITHOUT_MEMORY = {name: parameter for name, parameter in EAGLE_COMMON.items() if name not in MEMORY}
+MEMORY = {
+    "memory": _whole(6, 100_000),  # below it, the net distances are not four; above, they take long to find
+    "bits": _whole(1, 3),
+    "codes": _whole(1, 8),
+}
+READERS = {"readers": _whole(1)}
+ALPHA = {"alpha": _real(0, 1, inclusive=True)}
+DECODER = {**PLAIN, **MEMORY, **READERS, "layers": _whole(1)}
+HEAD = {**PLAIN, **ALPHA, "target_seed": _whole(0)}
 PARAMETERS: Mapping[str, Mapping[str, Parameter]] = {
     "target": {
-        **COMMON,
+        **DECODER,
         "margin": _real(1e-4, 1, inclusive=False),
         "layers_share": _real(1e-4, 10, inclusive=True),
         "ends": _whole(2),
     },
-    "draft": {**COMMON, "alpha": ALPHA},
-    "eagle": {**EAGLE_COMMON, "draft_vocab": _whole(1), "engine": _one_of("sglang")},
-    "eagle3": {
-        **{name: each for name, each in EAGLE_COMMON.items() if name != "readers"},
-        "draft_vocab": _whole(1),
-    },
-    "medusa": {**WITHOUT_MEMORY, "heads": _whole(1)},
-    "dflash": {**WITHOUT_MEMORY, "block": _whole(2)},
-    SMOLLM2: {"dtype": COMMON["dtype"], "layers": _whole(1, 30)},
+    "draft": {**DECODER, **ALPHA},
+    "eagle": {**HEAD, **MEMORY, **READERS, "draft_vocab": _whole(1), "engine": _one_of("sglang")},
+    "eagle3": {**HEAD, **MEMORY, "draft_vocab": _whole(1)},
+    "medusa": {**HEAD, "heads": _whole(1)},
+    "dflash": {**HEAD, "block": _whole(2)},
+    SMOLLM2: {"dtype": PLAIN["dtype"], "layers": _whole(1, 30)},
 }
 PARTS: Mapping[str, type[Constructed]] = {
     "dflash": DFlashRecipe,
