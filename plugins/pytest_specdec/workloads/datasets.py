@@ -29,13 +29,13 @@ from pytest_specdec.workloads.rows import (
     json_lines,
     json_list,
     parquet_rows,
+    positive,
     read_each,
     readable,
     select_turns,
     text_of,
     turns_of,
     unused,
-    whole,
 )
 
 READERS: Mapping[str, Callable[[Path], Iterator[Row | Wrong]]] = {
@@ -288,8 +288,7 @@ class CustomSource(Conversations, FileRows):
     def read(self, row: Row) -> Item:
         """A prompt, and how long its answer was. Raises Malformed."""
         text = text_of(cell(row, "prompt", 'a row of vLLM\'s custom dataset has "prompt"'), "column 'prompt'")
-        told = "output_tokens" in row.values
-        length = whole(row, "output_tokens", 1, "") if told else None
+        length = positive(row, "output_tokens", "") if "output_tokens" in row.values else None
         more = unused(row, "prompt", "output_tokens")
         return Item(row.at, (("user", text),), self.chat_template, output_tokens=length, unused=more)
 

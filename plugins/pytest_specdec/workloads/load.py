@@ -29,7 +29,7 @@ class Objectives(Table):
     @property
     def asked(self) -> dict[str, float]:
         """Those that are asked, by key."""
-        return {key: float(limit) for key, limit in self.model_dump().items() if limit is not None}
+        return self.model_dump(exclude_none=True)
 
 
 Times = Sequence[float] | None

@@ -113,13 +113,13 @@ def unused(row: Row, *used: str) -> tuple[str, ...]:
     return tuple(column for column in row.values if column not in used)
 
 
-def whole(row: Row, column: str, least: int, remedy: str) -> int:
-    """A whole number of `least` or more, as a number or, in a CSV file, as digits. Raises Malformed."""
+def positive(row: Row, column: str, remedy: str) -> int:
+    """A whole number of 1 or more, as a number or, in a CSV file, as digits. Raises Malformed."""
     value = cell(row, column, remedy)
     if isinstance(value, str) and value.strip().isdecimal():
         value = int(value)
-    if type(value) is not int or value < least:
-        raise Malformed(f"column {column!r} is {value!r}, not a whole number of {least} or more")
+    if type(value) is not int or value < 1:
+        raise Malformed(f"column {column!r} is {value!r}, not a whole number of 1 or more")
     return value
 
 
@@ -305,16 +305,12 @@ _BETWEEN = re.compile(r"\s*(?:,\s*|(?=\]))")
 
 def json_lines(path: Path) -> Iterator[Row | Wrong]:
     """The object on each line; blank lines are passed over."""
-    for number, line in enumerate(lines(path), start=1):
-        if line.strip():
-            yield _line(f":{number}", line)
-
-
-def _line(at: str, line: str) -> Row | Wrong:
-    try:
-        return _row(at, json.loads(line))
-    except json.JSONDecodeError as error:
-        return Wrong(at, f"not JSON ({error.msg}): write one object a line")
+    written = ((f":{number}", line) for number, line in enumerate(lines(path), start=1) if line.strip())
+    for at, line in written:
+        try:
+            yield _row(at, json.loads(line))
+        except json.JSONDecodeError as error:
+            yield Wrong(at, f"not JSON ({error.msg}): write one object a line")
 
 
 def _row(at: str, value: Any) -> Row | Wrong:

@@ -125,8 +125,7 @@ class Detects(Table):
     @property
     def shares(self) -> dict[str, float]:
         """What is asked of a greedy verdict, by key."""
-        asked = {"near_ties": self.near_ties, "lossy": self.lossy}
-        return {key: share for key, share in asked.items() if share is not None}
+        return self.model_dump(include={"near_ties", "lossy"}, exclude_none=True)
 
 
 def _enough_prompts(count: int | None, info: ValidationInfo) -> Iterator[str]:

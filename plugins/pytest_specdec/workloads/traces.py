@@ -27,9 +27,9 @@ from pytest_specdec.workloads.rows import (
     cell,
     csv_rows,
     json_lines,
+    positive,
     read_each,
     unused,
-    whole,
 )
 
 BLOCK = 512
@@ -109,8 +109,8 @@ class TraceSource(FileRows):
                 'column \'text_input\' is a text, not a length: write format = "jsonl", column = "text_input"'
             )
         remedy = f"a trace of {self.format} has {columns.time!r}, {columns.prompt!r} and {columns.output!r}"
-        length = whole(row, columns.prompt, 1, remedy)
-        output = whole(row, columns.output, 1, remedy)
+        length = positive(row, columns.prompt, remedy)
+        output = positive(row, columns.output, remedy)
         used = (columns.time, columns.prompt, columns.output, columns.blocks or "", *SESSION)
         delayed = columns.blocks is not None and columns.time not in row.values and "delay" in row.values
         time = None if delayed else columns.clock(cell(row, columns.time, remedy), columns.time)
