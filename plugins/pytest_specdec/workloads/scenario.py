@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import cycle, pairwise
+from itertools import cycle
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
 
@@ -159,12 +159,8 @@ def _playable(load: Load, info: ValidationInfo) -> Iterator[str]:
     """A trace that the source does not have is not played."""
     if load.needs_times and {"source", "count", "seed"} <= info.data.keys():
         source, count, seed = (info.data[key] for key in ("source", "count", "seed"))
-        times = source.arrivals(count or source.size or 0, seed)
-        if times is None:
+        if source.arrivals(count or source.size or 0, seed) is None:
             yield 'arrivals = "trace" needs a source whose prompts have times: name one, or give a rate'
-        falls = [place for place, (one, other) in enumerate(pairwise(times or ()), start=2) if other < one]
-        if falls:
-            yield f"the time of prompt {falls[0]} lies before that of the prompt before it: sort the trace"
 
 
 def _heeded(value: int | None, info: ValidationInfo) -> Iterator[str]:

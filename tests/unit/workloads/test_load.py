@@ -133,13 +133,6 @@ def test_digests_tell_loads_apart() -> None:
     assert scenario(IDS).digest == scenario(f'{IDS}load = {{ kind = "closed" }}').digest == DIGEST_BEFORE
 
 
-def test_a_trace_that_runs_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_times(monkeypatch, 0.0, 2.0, 1.0)
-    assert error_of(f"{IDS}{TRACE}") == (
-        "x.toml:3: load: the time of prompt 3 lies before that of the prompt before it: sort the trace"
-    )
-
-
 @pytest.mark.parametrize(
     ("load", "message"),
     [
