@@ -32,7 +32,8 @@ from pytest_specdec.report.gates import gates_of, newest, read_runs
 from pytest_specdec.report.table import footnotes, gate_notes, print_table, screen_width
 from pytest_specdec.report.write import FORMATS, format_of, write_into, write_report
 from pytest_specdec.settings import parse_gammas
-from pytest_specdec.telemetry.meter import POWERCAP, MeterFault, packages
+from pytest_specdec.telemetry.meter import POWERCAP, packages
+from pytest_specdec.telemetry.nvml import MeterFault
 from pytest_specdec.thresholds import METRICS, Threshold, metric_names, shown
 
 STORAGE = ".benchmarks"

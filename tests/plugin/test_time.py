@@ -135,24 +135,20 @@ METERED = """
 import random
 
 import pytest_specdec.run.session
-from pytest_specdec.telemetry.meter import OfTime, Reading, RoundsMeter, Watch
+from pytest_specdec.telemetry.meter import Instruments, RoundsMeter, Watch
 
 class Scattering(RoundsMeter):
     def __init__(self, speculates):
-        super().__init__(Watch([]), OfTime(None, None, None))
+        super().__init__("toy", (), Watch([], Instruments()), Instruments(), 1.0)
         self._source, self._mean, self._spread = random.Random(1), 80.0 if speculates else 100.0, 0.2 * speculates
+        self._step_seconds = 0.001
 
-    def start(self):
-        pass
-
-    def begin_round(self):
+    def _look(self):
         pass
 
     def end_round(self):
-        self._add(self._mean * self._source.lognormvariate(0.0, self._spread), 1.0, [])
-
-    def _reading(self):
-        return Reading("toy", (), self._joules, self._seconds, 0.0, 0.001, 0.0, tuple(self._each_round))
+        joules = self._mean * self._source.lognormvariate(0.0, self._spread)
+        self._add(1.0, [[(0.0, 0.0), (1.0, joules)]])
 
 pytest_specdec.run.session.meter_for = lambda engine: Scattering(engine.spec.speculates)
 """

@@ -24,7 +24,7 @@ from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import MemoryPart, PointPart, SweepPart
 from pytest_specdec.run.judge import Judgement, judge_rounds
 from pytest_specdec.run.session import Arms, Session
-from pytest_specdec.telemetry.monitor import core_wait_of, peak_memory_of, watch
+from pytest_specdec.telemetry.monitor import CoreWait, PeakMemory, subject_here, watch
 from pytest_specdec.telemetry.timing import DECODE, time_rounds
 from pytest_specdec.verdict.coverage import Drafting
 from pytest_specdec.workloads.scenario import Scenario
@@ -67,7 +67,8 @@ def measure(session: Session, benchmark: Any, arms: Arms, plan: Plan) -> Measure
         refuse_two_models(engine.description, session.pool.describe(arms.target))
         what = f"{spec.label} decodes {workload.name}"
         session.progress.announce(f"{what}, {plan.rounds} rounds of {len(workload.requests)} requests")
-        peaks, waits, timed = peak_memory_of(engine), core_wait_of(engine), session.timed(arms)
+        here, timed = subject_here(engine), session.timed(arms)
+        peaks, waits = PeakMemory(here), CoreWait(here.group)
         peaks.start()
         watching = watch(engine, session.settings.monitor, session.series_file(arms))
         during = session.progress.during(what, lambda: timed.told)

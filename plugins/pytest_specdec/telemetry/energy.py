@@ -9,38 +9,32 @@ beside the engine: the modules that measure travel as text, and nvidia-ml-py alo
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import ZipFile
 
-from pytest_specdec.hardware import Gpu, open_nvml, present_gpus, visible_gpus
+from pytest_specdec.hardware import Gpu, present_gpus, visible_gpus
 from pytest_specdec.record import part_from
 from pytest_specdec.record.parts import EnergyPart
 from pytest_specdec.telemetry.meter import (
-    POWERCAP,
     RAPL,
     WHOLE_PACKAGE,
-    Clock,
     Counter,
     CounterMeter,
-    MakeTicker,
+    Instruments,
     Meter,
-    MeterFault,
     NoMeter,
-    OfTime,
-    Sleep,
+    PowerMeter,
     Subject,
-    Ticker,
     Watch,
     missing_energy,
     packages,
 )
-from pytest_specdec.telemetry.nvml import Device, GpuWatch, PowerMeter
+from pytest_specdec.telemetry.nvml import Device, MeterFault
 
 if TYPE_CHECKING:
     from pytest_specdec.engines.engine import Engine
@@ -59,23 +53,6 @@ SHIPPED = (
 )
 
 
-@dataclass(frozen=True)
-class Instruments:
-    """Where readings come from; tests put others in. `nvml` returns the initialised module or raises."""
-
-    nvml: Callable[[], Any] = open_nvml
-    powercap: Path = POWERCAP
-    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    clock: Clock = time.perf_counter
-    sleep: Sleep = time.sleep
-    ticker: MakeTicker = Ticker
-
-    @property
-    def of_time(self) -> OfTime:
-        """Those that any meter needs."""
-        return OfTime(self.clock, self.sleep, self.ticker)
-
-
 def meter_for(engine: Engine) -> Meter:
     """The meter of a loaded engine."""
     spec, subject = engine.spec, Subject.of(engine)
@@ -91,8 +68,8 @@ def local_meter(subject: Subject, instruments: Instruments) -> Meter:
     try:
         if subject.device != "cpu":
             return _gpu_meter(subject, instruments)
-        counters = packages(instruments.powercap)
-        return CounterMeter(RAPL, counters, Watch([WHOLE_PACKAGE]), instruments.of_time)
+        watch = Watch([WHOLE_PACKAGE], instruments)
+        return CounterMeter(RAPL, packages(instruments.powercap), watch, instruments)
     except MeterFault as fault:
         return NoMeter(str(fault))
 
@@ -100,13 +77,12 @@ def local_meter(subject: Subject, instruments: Instruments) -> Meter:
 def _gpu_meter(subject: Subject, instruments: Instruments) -> Meter:
     devices, is_ours = own_gpus(subject, instruments)
     at_home = (lambda pid: subject.owns(pid) or is_own_process(pid)) if is_ours else None
-    watch = GpuWatch(devices, at_home, [] if is_ours else [HIDDEN], instruments.ticker)
+    watch = Watch([] if is_ours else [HIDDEN], instruments, devices, at_home)
     if all(device.has_energy_counter() for device in devices):
         counters = [Counter(device.uuid, device.millijoules, 1e-3) for device in devices]
-        return CounterMeter(NVML_COUNTER, counters, watch, instruments.of_time)
+        return CounterMeter(NVML_COUNTER, counters, watch, instruments)
     if all(device.instant_watts() is not None for device in devices):
-        watts = {device.uuid: device.watts for device in devices}
-        return PowerMeter(watts, watch, instruments.of_time)
+        return PowerMeter(devices, watch, instruments)
     raise MeterFault("NVML gives neither an energy counter nor instant power for the engine's GPUs")
 
 

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 from pytest_specdec.engines.process_group import is_member
 from pytest_specdec.record import Figure
 from pytest_specdec.record.parts import MemoryPart
-from pytest_specdec.telemetry.energy import Instruments, own_gpus
-from pytest_specdec.telemetry.meter import Clock, MakeTicker, MeterFault, Subject
-from pytest_specdec.telemetry.nvml import Device
+from pytest_specdec.telemetry.energy import own_gpus
+from pytest_specdec.telemetry.meter import Instruments, Subject
+from pytest_specdec.telemetry.nvml import Device, MeterFault
 
 if TYPE_CHECKING:
     from pytest_specdec.engines.engine import Engine
 
+REAL = Instruments()
 SAMPLE_SECONDS = 0.25
 OWN = "engine's processes, sampled"
 WHOLE = "whole GPUs, sampled (others included)"
@@ -40,7 +41,7 @@ NO_WAITING_TOLD = "the kernel tells no scheduler statistics of the engine's thre
 class PeakMemory:
     """Peak memory of one engine on GPUs and host between `start` and `stop`, with a reason for what is not known."""
 
-    def __init__(self, subject: Subject, instruments: Instruments) -> None:
+    def __init__(self, subject: Subject, instruments: Instruments = REAL) -> None:
         self._group = subject.group
         self._devices: list[Device] = []
         self._own: list[int] = []
@@ -79,11 +80,16 @@ class PeakMemory:
                 sums.append(sum(bytes_ or 0 for bytes_ in found))
 
 
-def peak_memory_of(engine: Engine) -> PeakMemory:
-    """The peaks of a loaded engine; null for one behind a gateway, whose processes are on another machine."""
+def subject_here(engine: Engine) -> Subject:
+    """A loaded engine, without its process where that is on another machine, behind a gateway."""
     subject = Subject.of(engine)
-    elsewhere = engine.spec.gateway is not None
-    return PeakMemory(replace(subject, group=None) if elsewhere else subject, Instruments())
+    return subject if engine.spec.gateway is None else replace(subject, group=None)
+
+
+def processes_of(group: int | None, proc: Path) -> Iterator[Path]:
+    """The folder of each live process of a group; none for an engine without a process here."""
+    numbered = (each for each in proc.iterdir() if each.name.isdigit())
+    return (each for each in numbered if is_member(int(each.name), group))
 
 
 def host_memory(group: int | None, proc: Path = PROC) -> Figure[int]:
@@ -91,7 +97,7 @@ def host_memory(group: int | None, proc: Path = PROC) -> Figure[int]:
     if group is None:
         return Figure(None, NO_PROCESS)
     peaks: list[int] = []
-    for process in (each for each in proc.iterdir() if each.name.isdigit() and is_member(int(each.name), group)):
+    for process in processes_of(group, proc):
         with suppress(OSError):  # it ends while it is looked at
             lines = (process / "status").read_text("utf-8").splitlines()
             peaks += [1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:")]
@@ -107,19 +113,15 @@ class CoreWait:
 
     def share(self) -> Figure[float]:
         """Null with a reason where nothing is told."""
-        if self._group is None:
-            return Figure(None, NO_PROCESS)
         since = [(now, self._before.get(thread, (0, 0))) for thread, now in self._read().items()]
         ran, waited = (sum(now[at] - then[at] for now, then in since) for at in (0, 1))
-        return Figure(waited / (ran + waited) if ran + waited else None, NO_WAITING_TOLD)
+        why = NO_PROCESS if self._group is None else NO_WAITING_TOLD
+        return Figure(waited / (ran + waited) if ran + waited else None, why)
 
     def _read(self) -> dict[str, tuple[int, int]]:
         """(nanoseconds on a core, waiting for one) of each thread."""
-        if self._group is None:
-            return {}
         told: dict[str, tuple[int, int]] = {}
-        processes = (each for each in self._proc.iterdir() if each.name.isdigit())
-        for process in (each for each in processes if is_member(int(each.name), self._group)):
+        for process in processes_of(self._group, self._proc):
             with suppress(OSError):  # it ends while it is looked at
                 for file in process.glob("task/*/schedstat"):
                     with suppress(OSError, ValueError):
@@ -128,24 +130,18 @@ class CoreWait:
         return told
 
 
-def core_wait_of(engine: Engine) -> CoreWait:
-    """From now on; nothing is known of an engine behind a gateway."""
-    return CoreWait(None if engine.spec.gateway is not None else Subject.of(engine).group)
-
-
 class Monitor:
     """Samples between `start` and `stop`."""
 
-    def __init__(self, devices: Sequence[Device], clock: Clock, ticker: MakeTicker, interval: float) -> None:
+    def __init__(self, devices: Sequence[Device], instruments: Instruments, interval: float) -> None:
         """`interval` in seconds, more than 0."""
-        self._devices, self._clock, self._interval = devices, clock, interval
-        self._ticker = ticker(interval, self._sample)
+        self._devices, self._clock, self._interval = devices, instruments.clock, interval
+        self._ticker = instruments.ticker(interval, self._sample)
+        self._columns: dict[str, dict[str, list[Any]]] = {device.uuid: {} for device in devices}
         self._began = 0.0
-        self._columns: dict[str, dict[str, list[Any]]] = {}
 
     def start(self) -> None:
-        """Begin a new series with a first sample."""
-        self._columns = {device.uuid: {} for device in self._devices}
+        """Begin the series with a first sample."""
         self._began = self._clock()
         self._sample()
         self._ticker.start()
@@ -173,14 +169,10 @@ class Monitor:
                     columns.setdefault(name, []).append(value)
 
 
-def monitor_of(subject: Subject, instruments: Instruments, interval: float) -> Monitor:
-    """A monitor of an engine's GPUs, every `interval` seconds. Raises MeterFault where there are none to be told."""
-    devices, _ = own_gpus(subject, instruments)
-    return Monitor(devices, instruments.clock, instruments.ticker, interval)
-
-
 @contextmanager
-def watch(engine: Engine, interval: float | None, path: Path) -> Iterator[Callable[[], Figure[str]]]:
+def watch(
+    engine: Engine, interval: float | None, path: Path, instruments: Instruments = REAL
+) -> Iterator[Callable[[], Figure[str]]]:
     """Sample the engine's GPUs in the block. Afterwards what is given tells the file, or why there is none.
 
     `interval` in seconds, None for no samples at all. Raises OSError where the file cannot be written.
@@ -188,7 +180,7 @@ def watch(engine: Engine, interval: float | None, path: Path) -> Iterator[Callab
     try:
         if interval is None or engine.spec.gateway is not None:
             raise MeterFault(NOT_ASKED if interval is None else ELSEWHERE)
-        monitor = monitor_of(Subject.of(engine), Instruments(), interval)
+        monitor = Monitor(own_gpus(Subject.of(engine), instruments)[0], instruments, interval)
     except MeterFault as fault:
         reason = str(fault)
         yield lambda: Figure(None, reason)

@@ -12,9 +12,9 @@ import time
 import pytest
 
 from pytest_specdec.hardware import gpus, open_nvml
-from pytest_specdec.telemetry.energy import NVML_COUNTER, Instruments, local_meter
-from pytest_specdec.telemetry.meter import Subject, Ticker, Watch
-from pytest_specdec.telemetry.nvml import Device, PowerMeter
+from pytest_specdec.telemetry.energy import NVML_COUNTER, local_meter
+from pytest_specdec.telemetry.meter import Instruments, PowerMeter, Subject, Watch
+from pytest_specdec.telemetry.nvml import Device
 
 pytestmark = pytest.mark.gpu
 WINDOW_SECONDS = 12.0
@@ -55,8 +55,7 @@ def test_counter_and_instant_power_agree(load):
     card = gpus().visible[0]
     given = {"CUDA_VISIBLE_DEVICES": card.uuid}
     counter = local_meter(Subject(card.name, load.pid, 1, given), Instruments())
-    device = Device(open_nvml(), card.uuid)
-    power = PowerMeter({card.uuid: device.watts}, Watch([]), time.perf_counter, time.sleep, Ticker)
+    power = PowerMeter([Device(open_nvml(), card.uuid)], Watch([], Instruments()), Instruments())
     for meter in (power, counter):
         meter.start()
     load.stdin.write("\n")

@@ -23,7 +23,7 @@ from pytest_specdec.engines.spec import EngineSpec, interpreters_here
 from pytest_specdec.errors import EngineDied, EngineError
 from pytest_specdec.hardware import missing
 from pytest_specdec.telemetry.energy import RemoteMeter, meter_for
-from pytest_specdec.telemetry.monitor import peak_memory_of
+from pytest_specdec.telemetry.monitor import PeakMemory, subject_here
 
 SSH = """#!/bin/sh
 echo "$$ $*" >> {folder}/calls.txt
@@ -101,7 +101,7 @@ def test_the_meter_works_beside_it(engine: WorkerEngine, folder: Path) -> None:
     assert figures.scope or figures.joules.reason
     assert "failed" not in (figures.joules.reason or "")
     assert [where for _, _, where, _ in calls(folder)] == ["there", "there"]
-    memory = peak_memory_of(engine)
+    memory = PeakMemory(subject_here(engine))
     memory.start()
     assert memory.stop({}).peak_host_bytes.value is None
 

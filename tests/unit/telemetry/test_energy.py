@@ -23,15 +23,23 @@ from pytest_specdec.record.parts import EnergyPart
 from pytest_specdec.telemetry.energy import (
     HIDDEN,
     NVML_COUNTER,
-    Instruments,
     RemoteMeter,
     first_visible,
     is_own_process,
     local_meter,
     meter_for,
 )
-from pytest_specdec.telemetry.meter import RAPL, WHOLE_PACKAGE, Meter, MeterFault, NoMeter, Subject
-from pytest_specdec.telemetry.nvml import INSTANT, integral
+from pytest_specdec.telemetry.meter import (
+    INSTANT,
+    RAPL,
+    WHOLE_PACKAGE,
+    Instruments,
+    Meter,
+    NoMeter,
+    Subject,
+    joules_under,
+)
+from pytest_specdec.telemetry.nvml import MeterFault
 
 OURS = os.getpid()
 GROUP = os.getpgid(OURS)
@@ -205,7 +213,7 @@ class TestInstantPower:
         assert found.relative_error.value is None
 
     def test_power_between_samples_is_taken_to_be_straight(self) -> None:
-        assert integral([(0.0, 100.0), (1.0, 300.0), (3.0, 300.0)]) == 200 + 600
+        assert joules_under([(0.0, 100.0), (1.0, 300.0), (3.0, 300.0)])[-1] == (3.0, 200 + 600)
 
     def test_a_gpu_lost_on_the_way_gives_no_energy(self, clock: Any) -> None:
         gpu = card(has_counter=False)

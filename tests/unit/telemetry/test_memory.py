@@ -15,8 +15,7 @@ import pytest
 from tests.unit.telemetry import fake_nvml as fake
 
 from pytest_specdec.record import Figure
-from pytest_specdec.telemetry.energy import Instruments
-from pytest_specdec.telemetry.meter import Subject
+from pytest_specdec.telemetry.meter import Instruments, Subject
 from pytest_specdec.telemetry.monitor import (
     NO_PROCESS,
     NO_WAITING_TOLD,
@@ -25,9 +24,8 @@ from pytest_specdec.telemetry.monitor import (
     WHOLE,
     CoreWait,
     PeakMemory,
-    core_wait_of,
     host_memory,
-    peak_memory_of,
+    subject_here,
 )
 
 OURS, FOREIGN = os.getpid(), 1
@@ -113,11 +111,12 @@ def test_memory_of_another_host_is_null(gateway: str | None, known: bool) -> Non
     """A process id of another host would be somebody else's here."""
     spec = SimpleNamespace(gateway=gateway, environment={}, options={}, gpus=1)
     about: Any = SimpleNamespace(spec=spec, description=SimpleNamespace(device="cpu", pid=GROUP))
-    memory = peak_memory_of(about)
+    here = subject_here(about)
+    memory = PeakMemory(here)
     memory.start()
     found = memory.stop({})
     assert (found.peak_host_bytes.value is not None) == known
-    assert (core_wait_of(about).share().reason == NO_PROCESS) == (not known)
+    assert (CoreWait(here.group).share().reason == NO_PROCESS) == (not known)
 
 
 def schedule(proc: Path, **threads: str) -> None:

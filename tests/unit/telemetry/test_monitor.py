@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,16 +15,18 @@ from tests.unit.telemetry import fake_nvml as fake
 from pytest_specdec.engines.fake import FakeEngine
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.record import Figure
-from pytest_specdec.telemetry import monitor as monitoring
-from pytest_specdec.telemetry.energy import Instruments
-from pytest_specdec.telemetry.meter import Subject, Ticker
-from pytest_specdec.telemetry.monitor import ELSEWHERE, NOT_ASKED, Monitor, monitor_of, watch
+from pytest_specdec.telemetry.meter import Instruments, Ticker
+from pytest_specdec.telemetry.monitor import ELSEWHERE, NOT_ASKED, Monitor, watch
+from pytest_specdec.telemetry.nvml import Device
+
+
+def instruments(clock: Any, nvml: Any) -> Instruments:
+    return Instruments(lambda: nvml, Path("/none"), {}, clock, clock.sleep, clock.ticker)
 
 
 def start_monitor(clock: Any, card: Any, interval: float) -> Monitor:
     nvml = fake.FakeNvml(clock, card)
-    instruments = Instruments(lambda: nvml, Path("/none"), {}, clock, clock.sleep, clock.ticker)
-    return monitor_of(Subject("H100", os.getpgid(0), 1, {}), instruments, interval)
+    return Monitor([Device(nvml, card.uuid)], instruments(clock, nvml), interval)
 
 
 def test_a_series_has_one_row_an_interval() -> None:
@@ -81,12 +84,12 @@ def test_a_ticker_that_never_started_can_be_stopped() -> None:
 PLAIN = EngineSpec(backend="fake", target="t")
 
 
-def test_a_watched_block_leaves_its_samples_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watched_block_leaves_its_samples_in_a_file(tmp_path: Path) -> None:
     """The record has the file's name and no sample."""
-    clock = fake.FakeClock()
-    monkeypatch.setattr(monitoring, "monitor_of", lambda *_: start_monitor(clock, fake.Card("GPU-a"), 0.5))
+    clock, about = fake.FakeClock(), SimpleNamespace(device="H100", pid=os.getpgid(0))
+    engine: Any = SimpleNamespace(spec=PLAIN, description=about)
     path = tmp_path / "series" / "x.json"
-    with watch(FakeEngine(PLAIN), 0.5, path) as series:
+    with watch(engine, 0.5, path, instruments(clock, fake.FakeNvml(clock, fake.Card("GPU-a")))) as series:
         clock.sleep(1.0)
     assert series() == Figure(str(path))
     assert json.loads(path.read_text())["gpus"]["GPU-a"]["seconds"] == [0.0, 0.5, 1.0, 1.0]

@@ -17,9 +17,8 @@ from pytest_specdec.metrics.rounds import Plan
 from pytest_specdec.metrics.speed import NO_START, NO_TIMES
 from pytest_specdec.record import Figure, to_json
 from pytest_specdec.record.parts import EnergyPart, TargetAlonePart
-from pytest_specdec.telemetry.energy import Instruments, RemoteMeter, local_meter
-from pytest_specdec.telemetry.meter import Meter, NoMeter, Subject
-from pytest_specdec.telemetry.nvml import INSTANT
+from pytest_specdec.telemetry.energy import RemoteMeter, local_meter
+from pytest_specdec.telemetry.meter import INSTANT, Instruments, Meter, NoMeter, Subject
 from pytest_specdec.telemetry.timing import Timed, time_rounds
 from pytest_specdec.workloads.workload import Request, Workload
 
