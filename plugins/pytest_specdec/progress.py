@@ -7,7 +7,6 @@ has grown old. Nothing else is printed while the clock runs, and the words are m
 
 from __future__ import annotations
 
-import json
 import platform
 import threading
 import time
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_specdec.engines.spec import EngineSpec
-from pytest_specdec.history.saved import saved_paths
+from pytest_specdec.history.saved import UnreadableRun, content_of, read_text, saved_paths
 from pytest_specdec.telemetry.meter import MakeTicker, Ticker
 
 SECONDS = "specdec_seconds"
@@ -42,10 +41,10 @@ def earlier_seconds(storage: Path) -> dict[str, float]:
     found: dict[str, float] = {}
     for path in saved_paths(storage)[-LATEST:]:
         try:
-            content = json.loads(path.read_text("utf-8"))
-        except (OSError, ValueError):
+            content = content_of(path, read_text(path))
+        except UnreadableRun:
             continue
-        if content.get("machine_info", {}).get("node") == platform.node():
+        if (content.get("machine_info") or {}).get("node") == platform.node():
             told = {bench["fullname"]: bench.get("extra_info", {}).get(SECONDS) for bench in content["benchmarks"]}
             found |= {test: seconds for test, seconds in told.items() if seconds is not None}
     return found

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from pytest_specdec import progress as module
-from pytest_specdec.progress import Progress
+from pytest_specdec.progress import Progress, earlier_seconds
 
 
 class Terminal:
@@ -154,3 +155,11 @@ def test_on_a_terminal_one_line_lives(terminal: Terminal, gates: dict[str, float
         terminal.wait(6)
         assert terminal.drawn == drawn
     assert (terminal.drawn, terminal.said) == ("", [])
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", '{"benchmarks": [', '{"benchmarks": null}'])
+def test_a_file_that_is_no_run_tells_no_time(tmp_path: Path, text: str) -> None:
+    """And keeps no session from its plan."""
+    (tmp_path / "host").mkdir()
+    (tmp_path / "host" / "0001_cut.json").write_text(text)
+    assert earlier_seconds(tmp_path) == {}

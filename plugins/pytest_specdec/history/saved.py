@@ -48,7 +48,7 @@ def read_run(path: Path) -> SavedRun:
 
 def run_of(path: Path, text: str) -> SavedRun:
     """The run that the text of this file holds. Raises UnreadableRun."""
-    content = _content(path, text)
+    content = content_of(path, text)
     benches = [bench for bench in content["benchmarks"] if "specdec" in (bench.get("extra_info") or {})]
     told = content.get("specdec") or {}
     return SavedRun(
@@ -62,7 +62,7 @@ def run_of(path: Path, text: str) -> SavedRun:
     )
 
 
-def _content(path: Path, text: str) -> dict[str, Any]:
+def content_of(path: Path, text: str) -> dict[str, Any]:
     """What pytest-benchmark wrote. Raises UnreadableRun for anything else, or where it is not whole."""
     try:
         content = json.loads(text)
