@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import lru_cache
 from statistics import NormalDist, fmean
 from typing import TYPE_CHECKING, Any
@@ -34,14 +33,13 @@ NO_FIGURE = "the record does not have it"
 
 def latency_of(part: LatencyPart, metric: Metric) -> Figure[float]:
     """A metric that is a latency, in seconds."""
-    latency, percent = _latency(metric)
-    spread: Spread = getattr(part, f"{latency}_s")
-    return Figure(spread.at(percent), spread.reason or NO_FIGURE)
+    spread: Spread = getattr(part, f"{metric.latency}_s")
+    return Figure(spread.at(f"p{metric.percentile}"), spread.reason or NO_FIGURE)
 
 
 def figure_of(record: Record, metric: Metric) -> Figure[float]:
     """The metric's value in the record's own unit, or why it was not measured."""
-    if _latency(metric)[0]:
+    if metric.latency:
         return latency_of(record.latency, metric)
     places: dict[str, Figure[float]] = {
         "tokens_per_second": record.throughput.tokens_per_second,
@@ -60,10 +58,9 @@ def figure_of(record: Record, metric: Metric) -> Figure[float]:
 def sample_of(record: Record, metric: Metric) -> Sample | None:
     """The metric over the record's rounds; None where it has no value for each of them."""
     rounds = record.throughput.per_round
-    latency, percent = _latency(metric)
-    if latency in LATENCY_OF:
-        lines = getattr(rounds, f"{latency}_us") or ()
-        return pooled_percentile([seconds_of_line(line) for line in lines], float(percent.removeprefix("p")))
+    if metric.latency in LATENCY_OF:
+        lines = getattr(rounds, f"{metric.latency}_us") or ()
+        return pooled_percentile([seconds_of_line(line) for line in lines], metric.percentile)
     totals: dict[str, tuple[Sequence[float] | None, Sequence[float] | None, float]] = {
         "tokens_per_second": (rounds.tokens, rounds.seconds, 0.0),
         "joules_per_token": (record.energy.joules_each_round, rounds.tokens, 0.0),
@@ -72,12 +69,6 @@ def sample_of(record: Record, metric: Metric) -> Sample | None:
     }
     above, below, offset = totals.get(metric.name, (None, None, 0.0))
     return ratio_of_totals(above, below, offset) if above and below else None
-
-
-def _latency(metric: Metric) -> tuple[str, str]:
-    """("ttft", "p99") of "ttft_p99"; two empty texts of a metric that is no latency."""
-    name, _, percent = metric.name.rpartition("_")
-    return (name, percent) if percent[:1] == "p" and percent[1:].isdigit() else ("", "")
 
 
 LEVEL = 0.95
@@ -148,26 +139,25 @@ def change_interval(now: Sample, base: Sample) -> tuple[float, float] | None:
     """The interval of now over base at LEVEL, the same each time for the same rounds; None for too few."""
     if min(now.rounds, base.rounds) < FEWEST:
         return None
-    import numpy
-
     of_ours, of_theirs = _counts(RESAMPLES, now.rounds, base.rounds)
-    ours, theirs = now.drawn(of_ours), base.drawn(of_theirs)
-    tail, wider = expanded_tail(min(now.rounds, base.rounds)), stretch(now.each, base.each)
-    middle = now.figure / base.figure
-    low, high = numpy.quantile(ours / theirs, (tail, 1 - tail))
-    return middle - wider * (middle - float(low)), middle + wider * (float(high) - middle)
+    return _interval(now.figure / base.figure, now.drawn(of_ours) / base.drawn(of_theirs), now, base)
 
 
 def own_width(sample: Sample) -> float | None:
     """Half the width of the figure's own interval, as a share of it; None for too few rounds."""
-    import numpy
-
     if sample.rounds < FEWEST:
         return None
-    drawn = sample.drawn(*_counts(RESAMPLES, sample.rounds))
-    tail = expanded_tail(sample.rounds)
-    low, high = numpy.quantile(drawn, (tail, 1 - tail))
-    return stretch(sample.each) * float((high - low) / 2 / sample.figure)
+    low, high = _interval(sample.figure, sample.drawn(*_counts(RESAMPLES, sample.rounds)), sample)
+    return (high - low) / 2 / sample.figure
+
+
+def _interval(middle: float, drawn: Array, *samples: Sample) -> tuple[float, float]:
+    """Of the resamples' figures; wider for few rounds, and for rounds that depend on those before."""
+    import numpy
+
+    tail, wider = expanded_tail(min(each.rounds for each in samples)), stretch(*(each.each for each in samples))
+    low, high = map(float, numpy.quantile(drawn, (tail, 1 - tail)))
+    return middle - wider * (middle - low), middle + wider * (high - middle)
 
 
 @lru_cache(maxsize=2)
@@ -187,7 +177,7 @@ def expanded_tail(rounds: int) -> float:
     return NormalDist().cdf(-math.sqrt(rounds / (rounds - 1)) * student)
 
 
-class Outcome(str, Enum):
+class Outcome:
     """What a gate says of one figure. SHOWN: nobody set a threshold. MISSING: one of the two runs lacks the figure."""
 
     GOOD = "better or same"
@@ -220,7 +210,7 @@ def compare_figure(
         return _plain(figures[0], figures[1], threshold)
     before = [value for each in earlier if (value := figure_of(each, metric).value)]
     change = _compare_samples(samples[0], samples[1], threshold, before)
-    of_time = metric.name not in DETERMINED and change.outcome == Outcome.WORSE.value
+    of_time = metric.name not in DETERMINED and change.outcome == Outcome.WORSE
     return replace(change, why=_more_waiting(now, then)) if of_time else change
 
 
@@ -243,17 +233,15 @@ def _load_sets(record: Record, threshold: Threshold) -> bool:
     return threshold.metric.name == "tokens_per_second" and kept_up
 
 
-def _change(threshold: Threshold, outcome: Outcome, now: float | None, then: float | None, why: str = "") -> ChangePart:
+def _change(threshold: Threshold, outcome: str, now: float | None, then: float | None, why: str = "") -> ChangePart:
     """What every change tells; one that nobody set a threshold for is shown, whatever it is."""
-    told = outcome if threshold.gates else Outcome.SHOWN
-    change = now / then - 1 if now is not None and then else None
     return ChangePart(
         metric=threshold.metric.name,
-        outcome=told.value,
+        outcome=outcome if threshold.gates else Outcome.SHOWN,
         threshold=threshold.text,
         now=now,
         then=then,
-        change=change,
+        change=now / then - 1 if now is not None and then else None,
         why=why,
         level=LEVEL,
     )
@@ -299,9 +287,9 @@ def _decide(part: ChangePart, threshold: Threshold, base: float) -> ChangePart:
     middle, *bounds = (sign * (each or 0.0) for each in (part.change, part.low, part.high))
     low, high, differ = min(bounds), max(bounds), part.sessions_differ or 0.0
     if high <= most:
-        return replace(part, outcome=Outcome.GOOD.value)
+        return replace(part, outcome=Outcome.GOOD)
     if low > most and middle > math.hypot(middle - low, differ):
-        return replace(part, outcome=Outcome.WORSE.value)
+        return replace(part, outcome=Outcome.WORSE)
     half = (high - low) / 2
     if low <= most and half > differ:
         near = max(abs(middle - most), differ)
@@ -322,7 +310,7 @@ def in_words(change: ChangePart) -> str:
     values = f"{change.metric} {change.then:.4g} → {change.now:.4g}"
     limit = f", threshold {change.threshold}" if change.threshold else ""
     apart = f", sessions ±{100 * change.sessions_differ:.1f} %" if change.sessions_differ else ""
-    told = "" if change.outcome == Outcome.SHOWN.value else f": {change.outcome}"
+    told = "" if change.outcome == Outcome.SHOWN else f": {change.outcome}"
     return f"{values} ({interval_in_words(change)}{apart}{limit}){told}{remedy(change)}"
 
 
@@ -339,7 +327,7 @@ def interval_in_words(change: ChangePart) -> str:
 def remedy(change: ChangePart) -> str:
     """What is to be said beside the outcome, after a semicolon: why there is no interval, or what would decide."""
     why = f"; {change.why}" if change.why else ""
-    if change.outcome != Outcome.INCONCLUSIVE.value:
+    if change.outcome != Outcome.INCONCLUSIVE:
         return why
     if change.low is None:
         return f"{why} (--specdec-rounds {FEWEST} or more, here and for the baseline run)"

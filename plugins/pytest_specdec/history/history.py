@@ -228,9 +228,9 @@ class RegressionGate:
         """The record's baseline: the run, what has changed around it, each figure's change, and failures."""
         found = self.baselines(now, test)
         changes = self._changes(now, found)
-        wanting = (found.refused and bool(self.thresholds)) or Outcome.MISSING.value in self.fail_on
+        wanting = (found.refused and bool(self.thresholds)) or Outcome.MISSING in self.fail_on
         failures = [f"no baseline run: {found.problem}"] if found.record is None and wanting else []
-        fail = {Outcome.WORSE.value, *self.fail_on}
+        fail = {Outcome.WORSE, *self.fail_on}
         failures += [_words(each, found) for each in changes if each.outcome in fail or _wants_rounds(each)]
         if found.record is None or found.run is None:
             return BaselinePart(reason=found.problem or None, passed_over=found.passed_over, failures=tuple(failures))
@@ -256,7 +256,7 @@ class RegressionGate:
 
 
 def _wants_rounds(change: ChangePart) -> bool:
-    return change.outcome == Outcome.INCONCLUSIVE.value and change.wanted is not None
+    return change.outcome == Outcome.INCONCLUSIVE and change.wanted is not None
 
 
 def _words(change: ChangePart, found: Found) -> str:

@@ -66,7 +66,7 @@ class Limit:
         if value is not None and value <= self.most:
             return ""
         told = "not known" if value is None else f"{_milliseconds(value)} over {_milliseconds(self.most)}"
-        return f"{_latency(self.metric.name)} {told}"
+        return f"{_name(self.metric)} {told}"
 
 
 def _rate(gate: Gate, _: Gate | None) -> Gain | None:
@@ -326,17 +326,16 @@ def _latencies(gate: Gate, targets: Sequence[Gate]) -> str:
     if beside == LatencyPart() and target is not None:
         beside = target.record.latency
     told = []
-    for name in ("itl_p95", "ttft_p95"):
-        ours, theirs = (latency_of(each, METRICS[name]).value for each in (gate.record.latency, beside))
+    for metric in (METRICS["itl_p95"], METRICS["ttft_p95"]):
+        ours, theirs = (latency_of(each, metric).value for each in (gate.record.latency, beside))
         against = "" if theirs is None else f" against {_milliseconds(theirs)}"
-        told += [] if ours is None else [f"{_latency(name)} {_milliseconds(ours)}{against}"]
+        told += [] if ours is None else [f"{_name(metric)} {_milliseconds(ours)}{against}"]
     return ", ".join(told)
 
 
-def _latency(name: str) -> str:
+def _name(metric: Metric) -> str:
     """E.g. "p95 ITL" of itl_p95."""
-    latency, _, percent = name.rpartition("_")
-    return f"{percent} {SHORT_NAMES[latency]}"
+    return f"p{metric.percentile} {SHORT_NAMES[metric.latency]}"
 
 
 def _milliseconds(seconds: float) -> str:

@@ -85,7 +85,7 @@ def change_notes(records: Sequence[Record], verbose: bool) -> list[str]:
             around.append(f"changed since run {baseline.run}: {'; '.join(baseline.circumstances)}")
     notes = list(dict.fromkeys(around))
     changes = [(record, baseline, change) for record, baseline in held for change in baseline.changes]
-    told = [each for each in changes if verbose or each[2].outcome != Outcome.GOOD.value]
+    told = [each for each in changes if verbose or each[2].outcome != Outcome.GOOD]
     notes += [f"{name_of(record)} since run {then.run}: {in_words(change)}" for record, then, change in told]
     if len(told) < len(changes):
         notes.append(f"within their thresholds: {len(changes) - len(told)} of {len(changes)} changes")
@@ -190,14 +190,14 @@ def comparison(parts: Compared, every: bool) -> Iterator[str]:
         ("without a figure", name_of(record), change.why)
         for record, part in parts
         for change in part.changes
-        if change.outcome == Outcome.SHOWN.value and change.change is None
+        if change.outcome == Outcome.SHOWN and change.change is None
     ]
     yield from join_alike([*around, *refused, *unmeasured])
 
 
 def verdict_of(change: ChangePart) -> str:
     """That of its threshold; without one by its interval."""
-    if change.outcome != Outcome.SHOWN.value:
+    if change.outcome != Outcome.SHOWN:
         return change.outcome + remedy(change)
     if change.change is None:
         return "missing"

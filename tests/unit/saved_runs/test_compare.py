@@ -118,7 +118,7 @@ def test_the_target_alone_has_no_acceptance_to_compare() -> None:
 def test_without_thresholds_changes_are_shown_and_nothing_fails() -> None:
     """However large they are."""
     slow, base = record([2.0] * 6), record()
-    assert {compare_figure(slow, base, each).outcome for each in SHOWN} == {Outcome.SHOWN.value}  # type: ignore[union-attr]
+    assert {compare_figure(slow, base, each).outcome for each in SHOWN} == {Outcome.SHOWN}  # type: ignore[union-attr]
 
 
 def test_the_same_rounds_give_the_same_interval() -> None:
@@ -151,7 +151,7 @@ def test_a_figure_is_a_ratio_of_totals() -> None:
 def alarms(slowdown: float, threshold: str, rounds: int) -> tuple[int, int]:
     """How many of REPEATS comparisons say worse, and how many good."""
     told = [of_spread(seed, slowdown, threshold, rounds).outcome for seed in range(REPEATS)]
-    return told.count(Outcome.WORSE.value), told.count(Outcome.GOOD.value)
+    return told.count(Outcome.WORSE), told.count(Outcome.GOOD)
 
 
 def of_spread(seed: int, slowdown: float, threshold: str, rounds: int) -> ChangePart:
