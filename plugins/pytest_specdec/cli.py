@@ -26,7 +26,7 @@ from pytest_specdec.history.history import LATEST, RegressionGate, find_in_run, 
 from pytest_specdec.history.saved import SavedRun, UnreadableRun, paths_in, read_run, run_id, storage_folder
 from pytest_specdec.models.cache import default_root, is_complete
 from pytest_specdec.progress import count
-from pytest_specdec.report.decision import BY, Decision, Limit, headline, in_words, write_lines
+from pytest_specdec.report.decision import BY, Decision, headline, in_words, parse_limit, write_lines
 from pytest_specdec.report.findings import comparison, decisions_on
 from pytest_specdec.report.gates import gates_of, newest, read_runs
 from pytest_specdec.report.table import footnotes, gate_notes, print_table, screen_width
@@ -96,8 +96,8 @@ def _parser() -> argparse.ArgumentParser:
     argument("--by", choices=BY, default="throughput", help="what is to be best; default throughput")
     for name in LIMITED:
         flag, words = f"--max-{'-'.join(reversed(name.split('_')))}", f"the most that {name} may be, e.g. 8ms"
-        limit = _told(partial(Limit.parse, name))
-        argument(flag, dest="limits", type=limit, action="append", metavar="TIME", help=words)
+        latency = _told(partial(parse_limit, name))
+        argument(flag, dest="limits", type=latency, action="append", metavar="TIME", help=words)
 
     changed = "what changed from one run to another"
     argument = add("compare", compare, changed, parents=[stored], epilog=f"metrics: {metric_names()}")

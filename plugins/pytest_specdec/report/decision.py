@@ -45,28 +45,21 @@ class Decision:
     break_even: Mapping[str, BreakEven] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Limit:
-    """The most that a latency may be, in seconds."""
+def parse_limit(name: str, written: str) -> Threshold:
+    """The most that a latency may be, from "itl_p95" and "8ms". Raises ValueError with the remedy."""
+    threshold = Threshold.parse(f"{name}:{written}")
+    if threshold.relative:
+        raise ValueError(f"{written!r} is no limit of {name}: give a time, e.g. 8ms")
+    return threshold
 
-    metric: Metric
-    most: float
 
-    @classmethod
-    def parse(cls, name: str, written: str) -> Limit:
-        """From "itl_p95" and "8ms". Raises ValueError with the remedy."""
-        threshold = Threshold.parse(f"{name}:{written}")
-        if threshold.relative:
-            raise ValueError(f"{written!r} is no limit of {name}: give a time, e.g. 8ms")
-        return cls(threshold.metric, threshold.most)
-
-    def missed_by(self, record: Record) -> str:
-        """What misses it, in words; empty if it is kept."""
-        value = figure_of(record, self.metric).value
-        if value is not None and value <= self.most:
-            return ""
-        told = "not known" if value is None else f"{_milliseconds(value)} over {_milliseconds(self.most)}"
-        return f"{_name(self.metric)} {told}"
+def _tell_miss(limit: Threshold, record: Record) -> str:
+    """How the record misses it, in words; empty if it is kept."""
+    value = figure_of(record, limit.metric).value
+    if value is not None and value <= limit.most:
+        return ""
+    told = "not known" if value is None else f"{_milliseconds(value)} over {_milliseconds(limit.most)}"
+    return f"{_name(limit.metric)} {told}"
 
 
 def _rate(gate: Gate, _: Gate | None) -> Gain | None:
@@ -106,18 +99,8 @@ class Candidate:
     gate: Gate
     gain: Gain
 
-    @property
-    def label(self) -> str:
-        """E.g. "γ = 4 (eagle)"."""
-        return label(self.gate)
 
-
-def label(gate: Gate) -> str:
-    """A gate that speculates, γ first."""
-    return f"γ = {gate.gamma} ({gate.family})" if gate.gamma else gate.family
-
-
-def decide(gates: Sequence[Gate], by: str = "throughput", limits: Sequence[Limit] = ()) -> list[Decision]:
+def decide(gates: Sequence[Gate], by: str = "throughput", limits: Sequence[Threshold] = ()) -> list[Decision]:
     """The decision for each target, scenario and device that has a gate which speculates. `by`: a key of BY.
 
     What was measured and not judged is no candidate.
@@ -128,7 +111,7 @@ def decide(gates: Sequence[Gate], by: str = "throughput", limits: Sequence[Limit
     return [each for each in decisions if each is not None]
 
 
-def _decide_place(place: str, gates: Sequence[Gate], by: str, limits: Sequence[Limit]) -> Iterator[Decision | None]:
+def _decide_place(place: str, gates: Sequence[Gate], by: str, limits: Sequence[Threshold]) -> Iterator[Decision | None]:
     """For each workload; a gate whose engine failed before it decoded any goes with the first."""
     if any(gate.swept for gate in gates):
         yield _decide_sweep(place, gates, by, limits)
@@ -152,18 +135,18 @@ class Weighed:
     words: str
 
 
-def _weigh(gates: Sequence[Gate], by: str, limits: Sequence[Limit], wrong: Collection[str] = ()) -> Weighed | None:
-    """None where none speculates, or nothing was timed. `wrong`: labels of what is wrong at another concurrency."""
+def _weigh(gates: Sequence[Gate], by: str, limits: Sequence[Threshold], wrong: Collection[str] = ()) -> Weighed | None:
+    """None where none speculates, or nothing was timed. `wrong`: names of what is wrong at another concurrency."""
     targets = [gate for gate in gates if not gate.record.asked.speculates and not gate.red]
     arms = [gate for gate in gates if gate.record.asked.speculates]
-    reds = {*wrong, *(label(gate) for gate in arms if gate.red)}  # red in one test is not advised for another's sake
-    exact = [gate for gate in arms if label(gate) not in reds]
+    reds = {*wrong, *(gate.name for gate in arms if gate.red)}  # red in one test is not advised for another's sake
+    exact = [gate for gate in arms if gate.name not in reds]
     if not arms or (exact and not any(gate.record.throughput.tokens_per_second.value for gate in exact)):
         return None
-    kept = [gate for gate in exact if not any(limit.missed_by(gate.record) for limit in limits)]
+    kept = [gate for gate in exact if not any(_tell_miss(limit, gate.record) for limit in limits)]
     gains = [Candidate(gate, gain) for gate in kept if (gain := BY[by](gate, _target_of(gate, targets))) is not None]
     outcome, best, words = _best(gains, kept, by)
-    elsewhere = sorted({label(gate) for gate in arms if not gate.red} & {*wrong})
+    elsewhere = sorted({gate.name for gate in arms if not gate.red} & {*wrong})
     if best is None and elsewhere:
         words = f"do not speculate here: wrong at another concurrency: {name_few(elsewhere)}"
     return Weighed(targets, arms, gains, outcome, best, words)
@@ -174,7 +157,7 @@ def _target_of(gate: Gate, targets: Sequence[Gate]) -> Gate | None:
     return next((target for target in reversed(targets) if target.run.path == gate.run.path), None)
 
 
-def _decide(place: str, gates: Sequence[Gate], by: str, limits: Sequence[Limit]) -> Decision | None:
+def _decide(place: str, gates: Sequence[Gate], by: str, limits: Sequence[Threshold]) -> Decision | None:
     weighed = _weigh(gates, by, limits)
     if weighed is None:
         return None
@@ -187,7 +170,7 @@ def _decide(place: str, gates: Sequence[Gate], by: str, limits: Sequence[Limit])
         *(_about(best, weighed, by) if best and weighed.outcome == USE else ()),
         *(() if warns else passed_over),
     ]
-    return Decision(place, weighed.outcome, best.label if best else "", "; ".join(told))
+    return Decision(place, weighed.outcome, best.gate.name if best else "", "; ".join(told))
 
 
 NO_LATENCIES = "the latencies of the target alone were not measured beside it"
@@ -196,7 +179,7 @@ EXCEPT = {NOT_TO: "but not", UNDECIDED: "not decided"}
 Sweep = Mapping[int, Weighed]
 
 
-def _decide_sweep(place: str, gates: Sequence[Gate], by: str, limits: Sequence[Limit]) -> Decision | None:
+def _decide_sweep(place: str, gates: Sequence[Gate], by: str, limits: Sequence[Threshold]) -> Decision | None:
     """One for all concurrencies: up to which speculation pays, in energy or rate too, and what is best at each."""
     sweep, beside = _weigh_sweep(gates, by, limits), "throughput" if by == "energy" else "energy"
     if not sweep:
@@ -215,9 +198,9 @@ def _decide_sweep(place: str, gates: Sequence[Gate], by: str, limits: Sequence[L
     return Decision(place, outcome, "", words, at_each, even)
 
 
-def _weigh_sweep(gates: Sequence[Gate], by: str, limits: Sequence[Limit]) -> Sweep:
+def _weigh_sweep(gates: Sequence[Gate], by: str, limits: Sequence[Threshold]) -> Sweep:
     """By rising concurrency."""
-    wrong = {label(gate) for gate in gates if gate.red and gate.record.verdict.outcome not in SAYS_NOTHING}
+    wrong = {gate.name for gate in gates if gate.red and gate.record.verdict.outcome not in SAYS_NOTHING}
     found = {
         at: _weigh([gate for gate in gates if gate.concurrency == at], by, limits, wrong)
         for at in sorted({gate.concurrency for gate in gates})
@@ -243,7 +226,7 @@ def _pays(sweep: Sweep, by: str) -> str:
     for outcome, words in EXCEPT.items():
         if here := ", ".join(str(at) for at, found_there in between if found_there == outcome):
             but += f", {words} at {here}"
-    return f"{of}pays {since}up to {paying[-1]} requests ({best.label}){but}, {found.in_words()}"
+    return f"{of}pays {since}up to {paying[-1]} requests ({best.gate.name}){but}, {found.in_words()}"
 
 
 def _best_at(weighed: Weighed, by: str) -> str:
@@ -251,9 +234,9 @@ def _best_at(weighed: Weighed, by: str) -> str:
         return weighed.words
     best = weighed.best
     unsure = {USE: "", NOT_TO: ", which does not pay", UNDECIDED: ", not decided"}[weighed.outcome]
-    alike = name_few([each.label for each in _others(best, weighed)])
+    alike = name_few([each.gate.name for each in _others(best, weighed)])
     told = f", not told apart from {alike}" if alike else ""
-    return f"{best.label}: {_in_words(best.gain, by)}{_cost(best.gate, by)}{unsure}{told}"
+    return f"{best.gate.name}: {_in_words(best.gain, by)}{_cost(best.gate, by)}{unsure}{told}"
 
 
 def _others(best: Candidate, weighed: Weighed) -> list[Candidate]:
@@ -267,7 +250,7 @@ def _best(candidates: Sequence[Candidate], kept: Sequence[Gate], by: str) -> tup
     """The outcome, whom it is about, and the first words."""
     ranked = sorted(candidates, key=lambda each: -each.gain.ratio)
     if sure := [each for each in ranked if each.gain.pays]:
-        return USE, sure[0], f"use {sure[0].label}: {_in_words(sure[0].gain, by)}"
+        return USE, sure[0], f"use {sure[0].gate.name}: {_in_words(sure[0].gain, by)}"
     if not ranked and not kept:
         return NOT_TO, None, "do not speculate here: no gate that speculates is green and within the limits"
     if not ranked:
@@ -277,8 +260,8 @@ def _best(candidates: Sequence[Candidate], kept: Sequence[Gate], by: str) -> tup
     if open_ones := [each for each in ranked if not each.gain.excluded]:
         first = open_ones[0]
         told = f"{_in_words(first.gain, by)}, {_rounds(first)}{_waited(first)}"
-        return UNDECIDED, first, f"not decided: {first.label}: {told}"
-    return NOT_TO, ranked[0], f"do not speculate here: at best {_in_words(ranked[0].gain, by)}, {ranked[0].label}"
+        return UNDECIDED, first, f"not decided: {first.gate.name}: {told}"
+    return NOT_TO, ranked[0], f"do not speculate here: at best {_in_words(ranked[0].gain, by)}, {ranked[0].gate.name}"
 
 
 def _in_words(gain: Gain, by: str) -> str:
@@ -309,7 +292,7 @@ def _about(best: Candidate, weighed: Weighed, by: str) -> Iterator[str]:
     exact = verdict.outcome if verdict.sampling is not None else f"exact ({answers or verdict.outcome})"
     yield from filter(None, (_latencies(best.gate, weighed.targets), exact))
     if alike := _others(best, weighed):
-        yield f"not told apart from {name_few([f'{each.label}, {_in_words(each.gain, by)}' for each in alike])}"
+        yield f"not told apart from {name_few([f'{each.gate.name}, {_in_words(each.gain, by)}' for each in alike])}"
     yield from _model(best, by, weighed.arms)
 
 
@@ -360,12 +343,12 @@ def _model(best: Candidate, by: str, arms: Sequence[Gate]) -> Iterator[str]:
         yield f"the performance model expects γ = {expected} to be best: measure it"
 
 
-def _passed_over(arms: Sequence[Gate], limits: Sequence[Limit]) -> list[str]:
+def _passed_over(arms: Sequence[Gate], limits: Sequence[Threshold]) -> list[str]:
     """Gates that were no candidates, and why."""
-    reds = [(label(gate), gate.record) for gate in arms if gate.red]
+    reds = [(gate.name, gate.record) for gate in arms if gate.red]
     told = [f"{who} is red: {of.verdict.outcome}{', but it fails otherwise' * of.passes}" for who, of in reds]
-    missed = [(gate, limit.missed_by(gate.record)) for gate in arms if not gate.red for limit in limits]
-    told += [f"{label(gate)}: {words}" for gate, words in missed if words]
+    missed = [(gate, _tell_miss(limit, gate.record)) for gate in arms if not gate.red for limit in limits]
+    told += [f"{gate.name}: {words}" for gate, words in missed if words]
     return [name_few(told)] if told else []
 
 

@@ -15,10 +15,10 @@ from pytest_specdec.history.compare import LEVEL, Outcome, in_percent, in_words,
 from pytest_specdec.history.saved import SavedRun
 from pytest_specdec.record import GREEN, UNJUDGED, Record
 from pytest_specdec.record.parts import BaselinePart, ChangePart
-from pytest_specdec.report.decision import Decision, Limit, decide, headline
+from pytest_specdec.report.decision import Decision, decide, headline
 from pytest_specdec.report.gates import gates_of, newest, with_predictions
 from pytest_specdec.report.table import DASH, join_alike, rows
-from pytest_specdec.thresholds import METRICS, Metric
+from pytest_specdec.thresholds import METRICS, Metric, Threshold
 
 
 def present_run(records: Sequence[Record], storage: Path, partial: str = "") -> SavedRun:
@@ -38,7 +38,7 @@ def present_run(records: Sequence[Record], storage: Path, partial: str = "") -> 
     )
 
 
-def decisions_on(runs: Sequence[SavedRun], by: str = "throughput", limits: Sequence[Limit] = ()) -> list[Decision]:
+def decisions_on(runs: Sequence[SavedRun], by: str = "throughput", limits: Sequence[Threshold] = ()) -> list[Decision]:
     """What these runs, oldest first, decide: the newest records of each configuration."""
     return decide(with_predictions(newest(gates_of(runs))), by, limits)
 

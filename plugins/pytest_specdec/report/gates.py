@@ -65,6 +65,11 @@ class Gate:
         return self.family if gamma is None else f"{self.family} γ={gamma}"
 
     @property
+    def name(self) -> str:
+        """The same as decisions name it, γ first, e.g. "γ = 4 (eagle)"."""
+        return f"γ = {self.gamma} ({self.family})" if self.gamma else self.family
+
+    @property
     def gamma(self) -> int:
         """Draft tokens a step; 0 for the target alone."""
         return self.record.asked.gamma or 0

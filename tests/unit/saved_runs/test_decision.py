@@ -11,9 +11,10 @@ from tests.unit.saved_runs.made import figure, merge, record
 from pytest_specdec.history.saved import SavedRun
 from pytest_specdec.record import Record, from_json, to_json
 from pytest_specdec.report.content import gather
-from pytest_specdec.report.decision import Decision, Limit, headline, write_lines
+from pytest_specdec.report.decision import Decision, headline, parse_limit, write_lines
 from pytest_specdec.report.findings import decisions_on, markdown
 from pytest_specdec.report.table import footnotes
+from pytest_specdec.thresholds import Threshold
 
 TARGET = {"method": "none", "draft": None, "gamma": None, "engine_key": "target"}
 TARGET_LATENCY = {"itl_s": {"p95": 0.0053, "n": 9}, "ttft_s": {"p95": 0.016, "n": 9}}
@@ -35,13 +36,13 @@ def run(*records: Record, number: int = 1, time: str = "") -> SavedRun:
     return SavedRun(f"{number:04}", Path(f"{number:04}_x.json"), time, {}, {}, records)
 
 
-def decision(*records: Record, by: str = "throughput", limits: tuple[Limit, ...] = ()) -> Decision:
+def decision(*records: Record, by: str = "throughput", limits: tuple[Threshold, ...] = ()) -> Decision:
     """The only one on these."""
     (found,) = decisions_on([run(*records)], by, limits)
     return found
 
 
-def words(*records: Record, by: str = "throughput", limits: tuple[Limit, ...] = ()) -> str:
+def words(*records: Record, by: str = "throughput", limits: tuple[Threshold, ...] = ()) -> str:
     return decision(*records, by=by, limits=limits).words
 
 
@@ -164,7 +165,7 @@ def test_a_limit_passes_over_what_misses_it() -> None:
     """And names what it would have been."""
     slow = arm(4, 2.0, 1.9, 2.1, latency={"itl_s": {"p95": 0.009, "n": 9}})
     quick = arm(2, 1.5, 1.4, 1.6, latency={"itl_s": {"p95": 0.004, "n": 9}})
-    told = words(target(), slow, quick, limits=(Limit.parse("itl_p95", "8ms"),))
+    told = words(target(), slow, quick, limits=(parse_limit("itl_p95", "8ms"),))
     assert told.startswith("use γ = 2 (draft_model d)")
     assert told.endswith("; γ = 4 (draft_model d): p95 ITL 9 ms over 8 ms")
 
