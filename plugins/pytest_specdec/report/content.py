@@ -17,9 +17,9 @@ from pytest_specdec.report.curves import curves, history, power, where_it_pays
 from pytest_specdec.report.decision import Decision, decide, headline, in_words
 from pytest_specdec.report.drawing import Figure, readable
 from pytest_specdec.report.gates import Gate, gates_of, group_by, newest, with_predictions
+from pytest_specdec.report.table import DASH
 from pytest_specdec.verdict.words import place_of
 
-DASH = "–"
 SIGN = {"green": "✓", "red": "✗", "slower": "▾", "unjudged": "?"}
 
 
@@ -201,7 +201,7 @@ def environments(gates: Sequence[Gate]) -> dict[Facts, tuple[str, ...]]:
 
 
 def _facts(run: SavedRun, record: Record) -> Facts:
-    hardware, machine = record.hardware, run.machine or {}
+    hardware, machine = record.hardware, run.machine
     facts = {
         "engine": record.asked.engine,
         "versions": ", ".join(f"{name} {version}" for name, version in sorted(record.engine.versions.items())),

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -100,9 +99,6 @@ def gates_of(runs: Iterable[SavedRun]) -> list[Gate]:
 
 
 MOST_RUNS = 100
-SCENARIO = rb'"scenario": "([^"]*)",(?:\s*"scenario_digest": "([^"]*)",)?'
-CONFIGURATION = re.compile(SCENARIO + rb'.{,4000}?"engine_key": "([^"]*)"', re.DOTALL)
-DEVICE, NEAR = b'"device": "', 4000
 
 
 def read_runs(paths: Sequence[Path]) -> list[SavedRun]:
@@ -110,27 +106,15 @@ def read_runs(paths: Sequence[Path]) -> list[SavedRun]:
 
     `paths`: the oldest first. Of more than MOST_RUNS those that lie evenly, and whatever has a configuration's newest.
     """
-    runs = map(read_run, paths if len(paths) <= MOST_RUNS else _spread(paths))
-    return sorted(runs, key=lambda run: (run.datetime, run.id))
-
-
-def _spread(paths: Sequence[Path]) -> list[Path]:
-    """Every n-th from the newest back, and those with a configuration that no later one has, by their text."""
-    even = set(paths[:: -math.ceil(len(paths) / MOST_RUNS)])
-    seen: set[tuple[bytes, ...]] = set()
-    kept = []
+    even = set(paths[:: -max(1, math.ceil(len(paths) / MOST_RUNS))])
+    seen: set[tuple[Any, ...]] = set()
+    kept: list[SavedRun] = []
     for path in reversed(paths):
-        found = set(_configurations(path.read_bytes()))
-        kept += [path] if path in even or found - seen else []
+        run = read_run(path)
+        found = {gate.configuration for gate in gates_of([run])}
+        kept += [run] if path in even or found - seen else []
         seen |= found
-    return kept[::-1]
-
-
-def _configurations(text: bytes) -> Iterator[tuple[bytes, ...]]:
-    """Scenario, engine and device of each record; to search takes a tenth of decoding."""
-    for found in CONFIGURATION.finditer(text):
-        at = text.find(DEVICE, found.end(), found.end() + NEAR)
-        yield *found.groups(), text[at : text.find(b'"', at + len(DEVICE))] if at >= 0 else b""
+    return sorted(kept[::-1], key=lambda run: (run.datetime, run.id))
 
 
 def _device(run: SavedRun, record: Record) -> str:

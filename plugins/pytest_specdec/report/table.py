@@ -227,24 +227,21 @@ def footnotes(records: Sequence[Record], shown: Sequence[str], decided: str = ""
     warned = [("warning", record.asked.scenario, word) for record in records for word in record.warnings]
     older = ((record, record.target_alone.caution) for record in records)
     warned += [("older run", _on(record), word) for record, word in older if word not in decided]
-    drafting = (("drafting", _on(record), record.drafting_in_words) for record in ordered)
     coverage = ((f"{each.asked.scenario}, {model_label(each.asked.target)}", each.coverage.low) for each in records)
-    ties = (record for record in ordered if record.verdict.outcome == "tie")
-    unjudged = (("measured, not judged", _on(each), each.unjudged_in_words) for each in ordered)
     by_category = ((record, record.acceptance) for record in ordered if record.acceptance.by_category)
     return [
         *_meanings(records, shown),
-        *join_alike(note for note in unjudged if note[2]),
+        *join_alike(("measured, not judged", _on(each), each.unjudged_in_words) for each in ordered),
         *sorted(f"J/token: {reason}" for reason in reasons if reason),
         *join_alike(warned),
         *sorted({note for record in records if (note := _versions_note(record))}),
         *_cost_notes(records, judged),
         *join_alike(note for record in ordered for note in _load_notes(record)),
         *(f"accepted by category: {_on(record)}: {part.categories_in_words}" for record, part in by_category),
-        *(f"tie: {_label(record)}: {record.verdict.tie_in_words}" for record in ties),
-        *join_alike(note for note in drafting if note[2]),
+        *(f"tie: {_label(each)}: {each.verdict.tie_in_words}" for each in ordered if each.verdict.outcome == "tie"),
+        *join_alike(("drafting", _on(each), each.drafting_in_words) for each in ordered),
         *_truth_note(judged),
-        *join_alike(("coverage", who, words) for who, words in coverage if words),
+        *join_alike(("coverage", who, words or "") for who, words in coverage),
     ]
 
 
@@ -268,7 +265,7 @@ def _cost_notes(records: Sequence[Record], judged: Sequence[Record]) -> list[str
 def join_alike(notes: Iterable[tuple[str, str, str]]) -> list[str]:
     """(kind, of what, words): what several gates say in the same words is one line that names them."""
     told: dict[tuple[str, str], dict[str, None]] = {}
-    for kind, who, words in notes:
+    for kind, who, words in (note for note in notes if note[2]):
         told.setdefault((kind, words), {})[who] = None
     return [f"{kind}: {name_few(list(names))}: {words}" for (kind, words), names in told.items()]
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineError, SpecdecError, Unsupported
+from pytest_specdec.history.compare import FEWEST
 from pytest_specdec.metrics.base import ratio_over
 from pytest_specdec.metrics.load import hold_goodput
 from pytest_specdec.metrics.rounds import MOST_ROUNDS, Drift, Plan, Rounds, ratio_interval, rounds_to_decide
@@ -30,7 +31,6 @@ from pytest_specdec.verdict.coverage import Drafting, unmet
 from pytest_specdec.verdict.equivalence import Outcome
 from pytest_specdec.workloads.scenario import Scenario
 
-FEWEST = 4
 NOT_HELD = "not held, since tokens are not judged"
 Bounds = tuple[float, float]
 

@@ -33,7 +33,7 @@ from pytest_specdec.verdict.equivalence import (
     judge_texts,
 )
 from pytest_specdec.verdict.limits import Facts, reshaping_fields
-from pytest_specdec.verdict.noise import Sensitivity, noise_floor, resolve_dtype, too_few_tokens
+from pytest_specdec.verdict.noise import noise_floor, resolve_dtype, too_few_tokens
 from pytest_specdec.verdict.reference import Reference, dtype_of
 from pytest_specdec.verdict.sampling_evidence import LEVEL, RatedVerdict
 from pytest_specdec.verdict.sampling_statistics import SamplingPlan
@@ -64,7 +64,7 @@ class Judgement:
     """`passes`: whether its figures stand. `part`: the record's verdict. `words`: failures, none if it passes.
     `tie_rate`: share of answers that tie.
 
-    `warnings`: what was asked for and not tried. `limits`: what a greedy verdict could have found.
+    `warnings`: what was asked for and not tried.
     """
 
     passes: bool
@@ -72,7 +72,6 @@ class Judgement:
     words: list[str] = field(default_factory=list)
     tie_rate: float = 0.0
     warnings: tuple[str, ...] = ()
-    limits: Sensitivity | None = None
 
 
 def judge_rounds(session: Session, arms: Arms, rounds: Rounds, about: Description, scenario: Scenario) -> Judgement:
@@ -81,13 +80,7 @@ def judge_rounds(session: Session, arms: Arms, rounds: Rounds, about: Descriptio
         return _by_limits_alone(session, arms, rounds, about)
     if any(map(sampling.is_sampled, arms.workload.requests)):
         return _by_distribution(session, arms, rounds, about, scenario.detects)
-    told = _token_by_token(session, arms, rounds, about)
-    unseen = too_few_tokens(told.limits, scenario.detects.shares) if told.limits is not None and told.passes else []
-    if not unseen:
-        return told
-    part = replace(told.part, outcome=Outcome.UNDECIDABLE.value)
-    words = [f"undecidable: {each} of {scenario.path}" for each in unseen]
-    return replace(told, passes=False, part=part, words=words)
+    return _token_by_token(session, arms, rounds, about, scenario)
 
 
 def _by_limits_alone(session: Session, arms: Arms, rounds: Rounds, about: Description) -> Judgement:
@@ -109,7 +102,7 @@ def _count_right_answers(session: Session, arms: Arms, rounds: Rounds, about: De
     return {Outcome.IDENTICAL.value: sum(case.certificate is not None for case in cases)}
 
 
-def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Description) -> Judgement:
+def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Description, scenario: Scenario) -> Judgement:
     workload, level = arms.workload, session.spend_level()
     reference, verdict = _look(session, arms, rounds, about, level)
     if verdict.by_number_alone and session.rate_all(arms):
@@ -129,7 +122,11 @@ def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Descrip
     ties = verdict.counts.get(Outcome.TIE.value, 0) / sum(verdict.counts.values())
     if verdict.passes:
         warnings = *without_effect(workload, reference.calibration), *untried
-        return Judgement(True, part, tie_rate=ties, limits=verdict.limits, warnings=warnings)
+        unseen = too_few_tokens(verdict.limits, scenario.detects.shares)
+        if not unseen:
+            return Judgement(True, part, tie_rate=ties, warnings=warnings)
+        words = [f"undecidable: {each} of {scenario.path}" for each in unseen]
+        return Judgement(False, replace(part, outcome=Outcome.UNDECIDABLE.value), words, ties, warnings)
     told = add_hints(verdict, workload, arms.spec.gamma, about, partial(session.alone, arms))
     told = _name_first_pass(told, rounds)
     part = replace(part, findings=finding_parts(told.findings))
