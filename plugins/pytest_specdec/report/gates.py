@@ -114,7 +114,8 @@ def read_runs(paths: Sequence[Path]) -> list[SavedRun]:
         found = {gate.configuration for gate in gates_of([run])}
         kept += [run] if path in even or found - seen else []
         seen |= found
-    return sorted(kept[::-1], key=lambda run: (run.datetime, run.id))
+    kept.reverse()
+    return sorted(kept, key=lambda run: (run.datetime, run.id))
 
 
 def _device(run: SavedRun, record: Record) -> str:
