@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from pytest_specdec.engines.server.client import Exchange
+from pytest_specdec.engines.server.client import SHOWN, Exchange
 from pytest_specdec.engines.server.dialects import CHOICE, Counters, Dialect, found_at
 from pytest_specdec.engines.vllm import Rating
 from pytest_specdec.errors import EngineError
@@ -26,7 +26,6 @@ from pytest_specdec.workloads.workload import Request
 
 GOOD = 200
 DONE = "[DONE]"
-SHOWN = 300
 
 
 class Event(NamedTuple):
