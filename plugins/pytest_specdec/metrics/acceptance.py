@@ -49,21 +49,17 @@ def acceptance_part(rounds: Rounds, gamma: int | None, categories: Sequence[str 
 
 def _rates(drafted: Speculation) -> dict[str, Any]:
     length = 1 + drafted.accepted_tokens / drafted.drafts
-    accepted = zip(drafted.accepted_per_position, drafted.drafted, strict=False)
-    marginal = tuple(count / drafts for count, drafts in accepted)
+    accepted = drafted.accepted_per_position
+    marginal = tuple(count / drafts for count, drafts in zip(accepted, drafted.drafted, strict=False))
+    tried = zip(accepted, drafted.tried, strict=False)
+    conditional = tuple(count / drafts if drafts else None for count, drafts in tried)
     return {
         "rate": Figure(drafted.accepted_tokens / drafted.draft_tokens),
         "mean_accepted_length": Figure(length),
         "mean_accepted_length_without_bonus": Figure(length - 1),
         "marginal": Figure(marginal or None, NO_POSITIONS),
-        "conditional": Figure(conditional(drafted) or None, NO_POSITIONS),
+        "conditional": Figure(conditional or None, NO_POSITIONS),
     }
-
-
-def conditional(counted: Speculation) -> tuple[float | None, ...]:
-    """For each position the share accepted among drafts accepted up to it; None where there were none such."""
-    accepted = zip(counted.accepted_per_position, counted.tried, strict=False)
-    return tuple(count / drafts if drafts else None for count, drafts in accepted)
 
 
 def per_token(counted: Speculation | None) -> float | None:

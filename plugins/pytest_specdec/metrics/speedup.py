@@ -152,24 +152,8 @@ class StepCost:
         return min(costs, key=costs.__getitem__)
 
 
-def arms_differ(arm: Arm, target: Arm) -> str | None:
-    """Why these two do not compare, or None. Raises Contradiction where they had not the same requests to answer."""
-    if (differs := _setting_differs(arm, target)) is not None:
-        return differs
-    arms = [each.rounds.runs for each in (arm, target)]
-    counts = [{tuple(len(answer.token_ids) for answer in run.generations) for run in runs} for runs in arms]
-    if counts[0] == counts[1] and len(counts[0]) == 1:
-        return None
-    told = [" or ".join(str(sum(each)) for each in sorted(arm)) for arm in counts]
-    return f"the arms delivered different numbers of tokens to the same requests: {told[0]}, and {told[1]} a round"
-
-
-def speeds_differ(arm: Arm, target: Arm) -> str | None:
-    """Why their tokens/s do not compare, or None. Raises Contradiction."""
-    return _setting_differs(arm, target) or rate_bound(arm.rounds, target.rounds) or arms_differ(arm, target)
-
-
-def _setting_differs(arm: Arm, target: Arm) -> str | None:
+def _settings_differ(arm: Arm, target: Arm) -> str | None:
+    """Why arms of these settings do not compare, or None. Raises Contradiction where they had not the same requests."""
     ours, theirs = (sorted({len(run.generations) for run in each.rounds.runs}) for each in (arm, target))
     if ours != theirs:
         raise Contradiction(f"arms of {ours} and {theirs} requests a round do not compare: run one workload on both")
@@ -181,6 +165,16 @@ def _setting_differs(arm: Arm, target: Arm) -> str | None:
     return None
 
 
+def _tokens_differ(arm: Arm, target: Arm) -> str | None:
+    """Why arms that delivered so many tokens do not compare, or None."""
+    arms = [each.rounds.runs for each in (arm, target)]
+    counts = [{tuple(len(answer.token_ids) for answer in run.generations) for run in runs} for runs in arms]
+    if counts[0] == counts[1] and len(counts[0]) == 1:
+        return None
+    told = [" or ".join(str(sum(each)) for each in sorted(arm)) for arm in counts]
+    return f"the arms delivered different numbers of tokens to the same requests: {told[0]}, and {told[1]} a round"
+
+
 def speedup_part(arm: Arm, target: Arm | None, drift: Drift | None = None) -> SpeedupPart:
     """The record's speed-up and what explains it without other γ; every null has a reason.
 
@@ -189,8 +183,8 @@ def speedup_part(arm: Arm, target: Arm | None, drift: Drift | None = None) -> Sp
     """
     if target is None:
         return missing(SpeedupPart, IS_BASELINE)
-    differ = speeds_differ(arm, target) or (drift.too_far if drift is not None else None)
-    if differ is not None:
+    differ = _settings_differ(arm, target) or rate_bound(arm.rounds, target.rounds) or _tokens_differ(arm, target)
+    if differ := differ or (drift.too_far if drift is not None else None):
         return missing(SpeedupPart, differ)
     ours, theirs = arm.rounds.tokens_per_second, target.rounds.tokens_per_second
     ratio = Figure(ours / theirs if ours and theirs else None, TARGET_NOT_TIMED if ours else NOT_TIMED)
@@ -318,8 +312,10 @@ def over_target(arm: Arm, target: Arm | None) -> EnergyPart:
 
     Raises Contradiction.
     """
-    energy, why = arm.rounds.energy, IS_BASELINE if target is None else arms_differ(arm, target)
-    if target is None or (why := why or why_no_ratio(arm.rounds, target.rounds)) is not None:
+    energy, why = arm.rounds.energy, None if target is not None else IS_BASELINE
+    if target is not None:
+        why = _settings_differ(arm, target) or _tokens_differ(arm, target) or why_no_ratio(arm.rounds, target.rounds)
+    if target is None or why is not None:
         return replace(energy, over_target=Figure(None, why), over_target_interval=Figure(None, why))
     mine, its = energy.joules_per_token.value, target.rounds.energy.joules_per_token.value
     return replace(

@@ -194,7 +194,8 @@ def judge_target(session: Session, arms: Arms, rounds: Iterable[Rounds]) -> list
     if any(map(sampling.is_sampled, arms.workload.requests)):
         return []
     alone = Arms(arms.target, arms.workload)  # its rounds decode plainly, so the null is that of plain decoding
-    calibration = replace(session.reference(alone).calibration, level=session.spend_level())
+    known = session.reference(alone).calibration
+    calibration = known.beside(known.facts, session.spend_level())
     rescore = partial(session.rescore, alone)
     judged = ((each, judge(arms.workload, calibration, each.judged, rescore)) for each in rounds)
     return [

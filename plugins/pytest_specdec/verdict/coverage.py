@@ -42,7 +42,7 @@ NO_SIZE = "the engine tells no such size"
 def exercised_part(
     requests: Sequence[Request], runs: Sequence[Run], details: Mapping[str, Any], context: int, gamma: int | None
 ) -> ExercisedPart:
-    """Of everything that was decoded. `details`, `context`: the engine's own sizes."""
+    """Of everything that was decoded. `details`, `context`: the engine's own sizes; 0 where it tells no context."""
     answers = [each for run in runs for each in run.generations]
     bursts = [burst for each in answers for burst in _bursts(each)]
     ended, near = [each for each in answers if each.finish_reason == "stop"], 1 + (gamma or 0)
@@ -52,7 +52,7 @@ def exercised_part(
         ends_in_burst=sum(bool(each.chunks) and each.chunks[-1].tokens > 1 for each in ended),
         block_edges=_edges(bursts, details.get("block_size")),
         chunk_edges=_edges(bursts, details.get("prefill_chunk")),
-        context_edges=sum(burst.stop + near > context for burst in bursts),
+        context_edges=sum(burst.stop + near > context for burst in bursts) if context else 0,
         longest_prompt=max((len(each.prompt_ids) for each in answers), default=0),
         longest_output=max((len(each.token_ids) for each in answers), default=0),
         cached_tokens=_total(run.prefix_cache_hits for run in runs),

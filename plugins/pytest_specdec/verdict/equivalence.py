@@ -42,7 +42,6 @@ from pytest_specdec.verdict.noise import (
     find_limits,
     gap_in_ulps,
     largest_gap,
-    level_of_gate,
 )
 from pytest_specdec.workloads.workload import Request, Workload
 
@@ -92,19 +91,16 @@ class Certified:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What the target alone showed on the workload: certified generations of each request, the floor, its facts.
-
-    `level`: the chance that a sound engine is red by the number of its near-ties.
-    """
+    """What the target alone showed on the workload: certified generations of each request, the floor, its facts."""
 
     certified: tuple[tuple[Certified, ...], ...]
     floor: NoiseFloor
     facts: Facts
-    level: float = level_of_gate(1)
 
     def beside(self, engine: Facts, level: float) -> Calibration:
         """The same for an engine to be judged at this level: what it leaves out of its ids is its own affair."""
-        return replace(self, facts=replace(self.facts, keeps_ends=engine.keeps_ends), level=level)
+        facts, floor = replace(self.facts, keeps_ends=engine.keeps_ends), replace(self.floor, level=level)
+        return replace(self, facts=facts, floor=floor)
 
 
 @dataclass(frozen=True)
@@ -162,6 +158,12 @@ class Verdict:
         """Whether the gate is green."""
         return self.outcome.passes
 
+    def with_findings(self, found: Sequence[Finding], needs_calibration: bool = True) -> Verdict:
+        """With these too, each in the place of what was found of the same answer."""
+        told = {(each.round, each.request): each for each in (*self.findings, *found)}
+        judged = sum(self.counts.values())
+        return verdict_of(judged, [*told.values()], self.near_ties, self.limits, needs_calibration)
+
 
 Answer: TypeAlias = tuple[int, int, Request, Generation]  # round, number, request and answer
 
@@ -181,7 +183,7 @@ def judge(
     """Judge every generation of every round. `rescore` is called at most once, with all outputs that differ."""
     outputs = {(index, each.token_ids) for run in runs for index, each in enumerate(run.generations)}
     distinct = sum(len(tokens) for _, tokens in outputs)  # rounds that repeat an output are one observation
-    floor = calibration.floor.for_gate(distinct, calibration.level)
+    floor = calibration.floor.for_gate(distinct, calibration.floor.level)
     calibration = replace(calibration, floor=floor)
     cases = [Case.of(answer, calibration) for answer in answers_of(workload.requests, runs)]
     settled = {case: finding for case in cases if (finding := case.judge_limits()) is not None}

@@ -86,24 +86,21 @@ class NoiseFloor:
     bound: int = 2
 
     def for_gate(self, tokens: int, level: float) -> NoiseFloor:
-        """With the level of a gate and the bound for as many tokens as it judges."""
-        floor = replace(self, level=level)
-        return replace(floor, bound=floor._bound(tokens))
+        """With the level of a gate and the bound for as many tokens as it judges.
 
-    def _bound(self, tokens: int) -> int:
-        """The fewest ULPs that a near-tie of a sound engine exceeds among `tokens` with half of the level's chance.
-
-        Whole ULPs beyond the first are geometric (peaks over a threshold whose tail falls by a constant factor), the
-        factor is unknown with a Beta distribution, and what is left of it beyond `bound` is B(a + bound, b) / B(a, b).
+        The bound is the fewest ULPs that a near-tie of a sound engine exceeds among `tokens` with half of the level's
+        chance. Whole ULPs beyond the first are geometric (peaks over a threshold whose tail falls by a constant
+        factor), the factor is unknown with a Beta distribution, and what is left of it beyond `bound` is
+        B(a + bound, b) / B(a, b).
         """
         a, b = PRIOR.get(self.dtype, WIDE_PRIOR)
         a, b = a + self.excess, b + self.near_ties
         expected = self.null.margin * tokens * (self.null.near_ties + 0.5) / max(self.null.tokens, 1)
         bound, beyond = 0, min(expected, float(tokens))
-        while bound < 2 or (beyond > self.level / 2 and bound < SANE_ULPS[self.dtype]):
+        while bound < 2 or (beyond > level / 2 and bound < SANE_ULPS[self.dtype]):
             beyond *= (a + bound) / (a + b + bound)
             bound += 1
-        return bound
+        return replace(self, level=level, bound=bound)
 
     def is_beyond(self, score: Score) -> bool:
         """Whether a token is further from the argmax than rounding goes, or not a number."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[float64]
 
-from pytest_specdec.verdict.equivalence import Answer, Finding, Outcome, Verdict, answers_of, verdict_of
+from pytest_specdec.verdict.equivalence import Answer, Finding, Outcome, Verdict, answers_of
 from pytest_specdec.workloads.workload import Workload
 
 MOST = 1024  # logits that are told for each token
@@ -229,9 +229,7 @@ def judge_logprobs(
     told, untried = those_told(answers_of(workload.requests, runs))
     if (seen := look_at(rank, (), told, verdict.floor.dtype, facts)) is None:
         return verdict, (*untried, NOT_RATED)
-    found = {(each.round, each.request): each for each in (*verdict.findings, *seen[1])}
-    judged = sum(verdict.counts.values())
-    return verdict_of(judged, [*found.values()], verdict.near_ties, verdict.limits) if seen[1] else verdict, untried
+    return verdict.with_findings(seen[1]), untried
 
 
 def those_told(answers: Sequence[Answer]) -> tuple[list[Answer], tuple[str, ...]]:

@@ -124,8 +124,9 @@ def _in_rows(engine: Engine, workload: Workload, kept: Sequence[Kept], step: int
     requests = tuple(request for request, _ in kept) * -(-rows // count)
     run = one_pass(engine, replace(workload, requests=requests, concurrency=rows, arrivals_s=()))
     known = {(at, each.generation.token_ids): each for at, (_, each) in enumerate(kept) if each is not None}
-    answers = enumerate(zip(requests, run.generations, strict=True))
-    found = {(at % count, answer[1].token_ids): answer for at, answer in answers if not answer[1].failure}
+    answers = zip(requests, run.generations, strict=True)
+    ended = ((request, with_end(request, each, Facts.of(engine.description))) for request, each in answers)
+    found = {(at % count, answer[1].token_ids): answer for at, answer in enumerate(ended) if not answer[1].failure}
     made = known | _certify(engine, {key: answer for key, answer in found.items() if key not in known})
     return ROWS, _scores(engine, ((request, made[key]) for key, (request, _) in found.items()))
 

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 
 from pytest_specdec.engines.engine import Engine, one_pass
 from pytest_specdec.errors import EngineError
-from pytest_specdec.generation import Speculation
+from pytest_specdec.generation import Run, Speculation
 from pytest_specdec.verdict.equivalence import Outcome
 from pytest_specdec.verdict.rated import MOST, softmax
 from pytest_specdec.verdict.sampling_statistics import (
@@ -69,7 +69,12 @@ class Drawing:
         self._enter = enter
         self._request = replace(request, max_tokens=tokens, min_tokens=0, ignore_eos=True, stop=(), stop_token_ids=())
         self._concurrency = concurrency
-        self.speculation: Speculation | None = None
+        self._runs: list[Run] = []
+
+    @property
+    def speculation(self) -> Speculation | None:
+        """What was counted so far."""
+        return Speculation.over(self._runs)
 
     def __call__(self, seeds: Sequence[int]) -> list[tuple[int, ...]]:
         """One sample a seed, in order. Raises EngineError."""
@@ -79,8 +84,7 @@ class Drawing:
             run = one_pass(engine, Workload("sampling", requests, self._concurrency))
         if failed := [generation.failure for generation in run.generations if generation.failure is not None]:
             raise EngineError(f"{len(failed)} of {len(run.generations)} samples failed: {failed[0]}")
-        if run.speculation is not None:
-            self.speculation = run.speculation if self.speculation is None else self.speculation + run.speculation
+        self._runs.append(run)
         return [generation.token_ids for generation in run.generations]
 
 
@@ -159,16 +163,14 @@ Target: TypeAlias = KnownTarget | SampledTarget
 
 def frequent_prefixes(target: Target, depth: int, width: int) -> list[list[Prefix]]:
     """For each length from 0 to `depth`, the `width` most probable prefixes that extend those of the length before."""
-    level: dict[Prefix, float] = {(): 1.0}
-    levels = [level]
+    levels: list[dict[Prefix, float]] = [{(): 1.0}]
     for _ in range(depth):
         longer = {
             (*prefix, token): probability * share
-            for prefix, probability in level.items()
+            for prefix, probability in levels[-1].items()
             for token, share in target.shares(prefix).items()
         }
-        level = {prefix: longer[prefix] for prefix in sorted(longer, key=lambda p: (-longer[p], p))[:width]}
-        levels.append(level)
+        levels.append(dict(sorted(longer.items(), key=lambda each: (-each[1], each[0]))[:width]))
     return [list(each) for each in levels]
 
 

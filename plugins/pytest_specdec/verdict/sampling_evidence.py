@@ -41,25 +41,6 @@ FAMILIES: dict[str, Callable[[Place], int]] = {
 """Groups of tokens by what they have in common; the last by stretches that begin at 0, 16, 64, 256, 1024, …"""
 
 
-@dataclass(frozen=True)
-class Stake:
-    """One group of tokens: what it is, how many tokens it has, how many of them are the likeliest one and how many are
-    expected to be, and the natural logarithm of its e-value."""
-
-    group: str
-    tokens: int
-    likeliest: int
-    expected: float
-    log_e: float
-
-    def in_words(self) -> str:
-        """One line."""
-        return (
-            f"{self.group}: {self.likeliest} of {self.tokens} tokens are the target's likeliest, where "
-            f"{self.expected:.1f} are expected (e-value {exp(min(self.log_e, 700.0)):.3g})"
-        )
-
-
 class Evidence:
     """The bets on one sample. With `repeats`, rounds are judged each by itself: a fixed seed makes them repeat."""
 
@@ -116,19 +97,17 @@ class Evidence:
         joined = numpy.logaddexp.reduce(stakes.reshape(len(self._names), bets), axis=1)
         return joined - log(bets)  # type: ignore[no-any-return]
 
-    def worst(self) -> Stake:
-        """The group that tells most."""
+    def strongest(self) -> str:
+        """The group that tells most, in words: how many of its tokens are the likeliest one, and ought to be."""
         import numpy
 
         stakes = self._stakes(self._cells)
         at = int(stakes.argmax())
         inside = (self._members == at).any(axis=0)
-        return Stake(
-            group=self._names[at],
-            tokens=int(inside.sum()),
-            likeliest=int(numpy.count_nonzero(self._cells[inside] == 0)),
-            expected=float(self._mass[inside, 0].sum()),
-            log_e=float(stakes[at]),
+        likeliest, expected = numpy.count_nonzero(self._cells[inside] == 0), self._mass[inside, 0].sum()
+        return (
+            f"{self._names[at]}: {likeliest} of {inside.sum()} tokens are the target's likeliest, where "
+            f"{expected:.1f} are expected (e-value {exp(min(stakes[at], 700.0)):.3g})"
         )
 
     @cached_property
@@ -261,7 +240,7 @@ class RatedVerdict:
         """Why it does not pass."""
         if self._no_numbers:
             return "undecidable: the target's own logits are not numbers"
-        words = self.evidence.worst().in_words() if self.evidence.tokens else "no token could be rated"
+        words = self.evidence.strongest() if self.evidence.tokens else "no token could be rated"
         if (place := self._impossible) is not None:
             where = f"token {place.token} of request {place.request}, round {place.round}"
             words = f"{where} has no probability under the request's temperature and filters; {words}"

@@ -9,7 +9,7 @@ for, or where it is not known how it counts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from pytest_specdec.engines.engine import Description
@@ -27,7 +27,6 @@ from pytest_specdec.verdict.equivalence import (
     Finding,
     Outcome,
     Verdict,
-    verdict_of,
 )
 from pytest_specdec.verdict.limits import agreement, reshaping_fields
 from pytest_specdec.verdict.words import round_name
@@ -39,47 +38,39 @@ Reason: TypeAlias = str
 SHOWN = 3
 
 
-@dataclass(frozen=True)
-class Truth:
-    """The tokens of each request's answer up to `max_tokens`, or why they are unknown."""
-
-    answers: tuple[tuple[int, ...], ...] = ()
-    unknown: str | None = None
+Truth: TypeAlias = Sequence[tuple[int, ...]]  # of each request the tokens of its answer, up to `max_tokens`
 
 
-def truth_of(target: str, requests: Sequence[Request]) -> Truth:
-    """What the target must emit. All requests are known or none is."""
+def truth_of(target: str, requests: Sequence[Request]) -> Truth | Reason:
+    """What the target must emit, or why it is unknown. All requests are known or none is."""
     if (why := why_unknown(target)) is not None:
-        return Truth(unknown=why)
+        return why
     if fields := next(filter(None, map(reshaping_fields, requests)), None):
-        return Truth(unknown=f"sampling fields change what is chosen: {', '.join(fields)}")
+        return f"sampling fields change what is chosen: {', '.join(fields)}"
     try:
         known = [tuple(expected_continuation(target, each.prompt_ids, each.max_tokens)) for each in requests]
     except ModelError as error:
-        return Truth(unknown=str(error))
+        return str(error)
     ends = ends_of(target)
     if any(each.stop_tokens(ends) & set(ids[: each.min_tokens]) for each, ids in zip(requests, known, strict=True)):
-        return Truth(unknown="min_tokens keeps ends from being chosen")
-    return Truth(tuple(known))
+        return "min_tokens keeps ends from being chosen"
+    return known
 
 
 def judge_truth(
-    verdict: Verdict, truth: Truth, calibration: Calibration, runs: Sequence[Run], speculates: bool
+    verdict: Verdict, truth: Truth | Reason, calibration: Calibration, runs: Sequence[Run], speculates: bool
 ) -> Verdict:
     """The verdict, divergent where an answer of either arm is not the known one; unchanged where nothing is known."""
     told = {(each.round, each.request): each for each in verdict.findings}
     wrong: dict[tuple[int, int], Finding] = {}
-    for number, known in enumerate(truth.answers):
+    for number, known in enumerate(truth if not isinstance(truth, str) else ()):
         strays = (each.generation for each in calibration.certified[number] if _differs(known, each.generation))
         alone = next(strays, None)  # an answer of the target alone that is wrong, if there is one
         for place, seen in (((round_, number), run.generations[number]) for round_, run in enumerate(runs)):
             if _convicts(verdict, told.get(place), known, seen, alone):
                 gap = told[place].gap if place in told else None
                 wrong[place] = replace(_finding(place, known, seen, alone, speculates), gap=gap)
-    if not wrong:
-        return verdict
-    findings, judged = [*{**told, **wrong}.values()], sum(verdict.counts.values())
-    return verdict_of(judged, findings, verdict.near_ties, verdict.limits, needs_calibration=False)
+    return verdict.with_findings([*wrong.values()], needs_calibration=False) if wrong else verdict
 
 
 def _convicts(
@@ -115,12 +106,12 @@ def _finding(
     )
 
 
-def truth_part(truth: Truth, calibration: Calibration, runs: Sequence[Run]) -> KnownTruthPart:
+def truth_part(truth: Truth | Reason, calibration: Calibration, runs: Sequence[Run]) -> KnownTruthPart:
     """How many tokens of the rounds and of the calibration were held against the truth, and how many were wrong."""
-    if truth.unknown is not None:
-        return missing(KnownTruthPart, truth.unknown)
+    if isinstance(truth, str):
+        return missing(KnownTruthPart, truth)
     alone = ([each.generation for each in several] for several in calibration.certified)
-    answers = zip(truth.answers, zip(*(run.generations for run in runs), strict=True), alone, strict=True)
+    answers = zip(truth, zip(*(run.generations for run in runs), strict=True), alone, strict=True)
     pairs = [(known, each) for known, ours, theirs in answers for each in (*ours, *theirs)]
     compared = sum(len(each.token_ids) for _, each in pairs)
     return KnownTruthPart(tokens=Figure(compared), wrong=Figure(sum(_wrong_tokens(*pair) for pair in pairs)))
@@ -136,10 +127,10 @@ def _wrong_tokens(known: tuple[int, ...], answer: Generation) -> int:
 
 
 def foretell(
-    spec: EngineSpec, about: Description, workload: Workload, truth: Truth, runs: Sequence[Run]
+    spec: EngineSpec, about: Description, workload: Workload, truth: Truth | Reason, runs: Sequence[Run]
 ) -> Speculation | Reason:
     """What the engine must count in each of these rounds, or why nothing is claimed of them."""
-    if (why := truth.unknown or _why_not(spec, about, workload)) is not None:
+    if (why := truth if isinstance(truth, str) else _why_not(spec, about, workload)) is not None:
         return why
     counting, pair = COUNTINGS[about.details["counting"]], (spec.target, spec.draft or spec.target)
     asked, gamma = [(each.prompt_ids, each.max_tokens) for each in workload.requests], spec.gamma or 0

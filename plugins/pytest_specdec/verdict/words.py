@@ -6,7 +6,6 @@ stands near a finding is a hint, and no part of the verdict: speculative decoder
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 
@@ -118,9 +117,10 @@ def describe_verdict(verdict: Verdict, workload: str) -> str:
     if verdict.floor.insane:
         lines.append(f"the calibration failed: {verdict.floor.insane}")
     lines += verdict.drafts
-    alike = Counter((each.request, each.detail, each.position) for each in verdict.findings)
-    first = {(each.request, each.detail, each.position): each for each in reversed(verdict.findings)}
-    lines += [line for key in [*alike][:SHOWN] for line in describe_finding(first[key], alike[key] - 1)]
+    alike: dict[object, list[Finding]] = {}
+    for each in verdict.findings:
+        alike.setdefault((each.request, each.detail, each.position), []).append(each)
+    lines += [line for same in [*alike.values()][:SHOWN] for line in describe_finding(same[0], len(same) - 1)]
     if len(alike) > SHOWN:
         lines.append(f"… and {len(alike) - SHOWN} more")
     lines += _floor(verdict)
@@ -253,7 +253,7 @@ def finding_parts(findings: Sequence[Finding]) -> tuple[parts.FindingPart, ...]:
     told = []
     for finding in findings[:SHOWN]:
         first = max(0, (finding.position or 0) - WINDOW)
-        window = slice(0) if finding.position is None else slice(first, finding.position + WINDOW + 1)
+        around = slice(0) if finding.position is None else slice(first, finding.position + WINDOW + 1)
         part = parts.FindingPart(
             request=finding.request,
             round=finding.round,
@@ -264,8 +264,8 @@ def finding_parts(findings: Sequence[Finding]) -> tuple[parts.FindingPart, ...]:
             gap_logits=Figure(finding.gap, NOT_RESCORED),
             hints=finding.hints,
             window_start=first,
-            expected=finding.expected[window],
-            seen=finding.seen[window],
+            expected=finding.expected[around],
+            seen=finding.seen[around],
         )
         told.append(part)
     return tuple(told)
@@ -292,7 +292,7 @@ def rated_part(drawn: parts.SamplingPart | None, rated: RatedVerdict) -> parts.S
         tokens=evidence.tokens,
         unrated=len(rated.unrated),
         log_e_value=evidence.log_e,
-        strongest=evidence.worst().in_words() if evidence.tokens else "",
+        strongest=evidence.strongest() if evidence.tokens else "",
         detects_total_variation=Figure(rated.detects, UNSEEN),
         detects_draft_share=Figure(rated.detects_draft_share, NO_SHARE),
         statement=rated.statement(),

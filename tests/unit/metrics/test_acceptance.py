@@ -12,7 +12,6 @@ from pytest_specdec.metrics.acceptance import (
     NOT_BY_REQUEST,
     NOTHING_DRAFTED,
     acceptance_part,
-    conditional,
     per_token,
 )
 from pytest_specdec.metrics.rounds import NO_STEPS, SEVERAL_STEPS, Contradiction, Rounds
@@ -88,7 +87,8 @@ def test_rates_by_position_are_told_both_ways() -> None:
 
 
 def test_a_position_that_was_never_reached_has_no_conditional_rate() -> None:
-    assert conditional(Speculation(4, 12, 4, (4, 0, 0))) == (1.0, 0.0, None)
+    part = acceptance_part(rounds_of((1, 1), counted=Speculation(4, 12, 4, (4, 0, 0))), 3)
+    assert part.conditional.value == (1.0, 0.0, None)
 
 
 def test_the_chance_per_token_is_acceptances_over_trials() -> None:

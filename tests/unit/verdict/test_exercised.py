@@ -53,6 +53,13 @@ def test_a_step_of_one_token_crosses_nothing() -> None:
     assert part.chunk_edges == Figure(None, NO_SIZE)
 
 
+def test_an_engine_that_tells_no_context_has_no_edge_of_it() -> None:
+    """A server may not; a gate that demands the edge is then not green."""
+    part = exercised_part([REQUEST], [RUN], {}, 0, 3)
+    assert part.context_edges == 0
+    assert len(unmet(["context_edge"], part)) == 1
+
+
 def test_what_did_not_happen_is_told_with_what_to_change() -> None:
     """In the order of the list of demands; what happened is not told."""
     part = exercised_part([REQUEST], [RUN], {"block_size": 16}, 24, 3)

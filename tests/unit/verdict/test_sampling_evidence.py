@@ -187,7 +187,7 @@ def test_every_fault_of_the_loop_is_found(fault: Loop) -> None:
 
 def test_a_wrong_bonus_is_told_by_its_place() -> None:
     verdict = RatedVerdict.of(rounds(FAULTS["bonus from the drafter"], 1, 2000), repeats=False)
-    assert verdict.evidence.worst().group == f"place {GAMMA + 1} of a burst"
+    assert verdict.evidence.strongest().startswith(f"place {GAMMA + 1} of a burst: ")
 
 
 def simulated(tokens: int, top: float, seed: int, shift: float = 0.0, slack: float = 0.0) -> list[Rated]:
