@@ -136,26 +136,17 @@ class KnownTarget:
         return against_known(prefix, observed, self._known(prefix))
 
 
-class SampledTarget:
+class SampledTarget(Tally):
     """A target that can only be sampled: `draw` asks the target alone."""
-
-    def __init__(self, draw: Draw, tokens: int) -> None:
-        """`tokens`: of each sample."""
-        self._draw = draw
-        self._tally = Tally(tokens)
-
-    def observe(self, seeds: Sequence[int]) -> None:
-        """Draw one sample for each seed."""
-        self._tally.draw(self._draw, seeds)
 
     def shares(self, prefix: Prefix) -> Mapping[int, float]:
         """The shares among the samples so far."""
-        following = self._tally.after(prefix)
+        following = self.after(prefix)
         return {token: count / following.total() for token, count in following.items()}
 
     def compare(self, prefix: Prefix, observed: Mapping[int, int]) -> Comparison:
         """Two samples."""
-        return against_sample(prefix, observed, self._tally.after(prefix))
+        return against_sample(prefix, observed, self.after(prefix))
 
 
 Target: TypeAlias = KnownTarget | SampledTarget
@@ -196,19 +187,21 @@ class PositionFinding:
     total_variation: float
 
     @classmethod
-    def of(cls, token: int, comparisons: tuple[Comparison, ...], p_holm: float, plan: SamplingPlan) -> PositionFinding:
-        """With its sums over the prefixes, and its power."""
+    def of(cls, token: int, comparisons: tuple[Comparison, ...], plan: SamplingPlan) -> PositionFinding:
+        """With its sums over the prefixes, and its power; alone, so that nothing is corrected."""
         level = plan.level_of_look / plan.tokens  # Holm's correction leaves so much to a position at worst
         dof, effective = sum(each.dof for each in comparisons), sum(each.effective for each in comparisons)
         weighed = sum(each.effective * each.total_variation for each in comparisons)
+        statistic = sum(each.statistic for each in comparisons)
+        p_value = tail(statistic, dof)
         return cls(
             token=token,
             comparisons=comparisons,
-            p_holm=p_holm,
+            p_holm=p_value,
             power=power(dof, effective, plan.total_variation, level),
-            statistic=sum(each.statistic for each in comparisons),
+            statistic=statistic,
             dof=dof,
-            p_value=joint_p_value(comparisons),
+            p_value=p_value,
             samples=sum(each.samples for each in comparisons),
             effective=effective,
             total_variation=weighed / effective if effective else 0.0,
@@ -229,11 +222,6 @@ class PositionFinding:
         which = "the rare tokens together" if cell.token is None else f"token id {cell.token}"
         after = f"after {list(prefix)}" if prefix else "after the prompt"
         return f"most of all, {which} {after} came {cell.observed} times, where {cell.expected:.1f} are expected"
-
-
-def joint_p_value(comparisons: Sequence[Comparison]) -> float:
-    """The p-value of the summed statistic; 1 where there is nothing to test."""
-    return tail(sum(each.statistic for each in comparisons), sum(each.dof for each in comparisons))
 
 
 @dataclass(frozen=True)
@@ -304,12 +292,12 @@ def judge_sampling(draw: Draw, target: Target, plan: SamplingPlan) -> SamplingVe
     `draw`: gives for each seed the token ids of one sample, `plan.tokens` or more of them. `target`: what they are
     compared with. Raises EngineError where samples are missing or too short.
     """
-    tally = Tally(plan.tokens)
+    tally = Tally(draw, plan.tokens)
     positions: list[list[Prefix]] = []
     for look in range(1, plan.looks + 1):
         target.observe(plan.target_seeds(look))
         positions = positions or frequent_prefixes(target, plan.depth, plan.width)
-        tally.draw(draw, plan.engine_seeds(look))
+        tally.observe(plan.engine_seeds(look))
         compared = [tuple(target.compare(prefix, tally.after(prefix)) for prefix in prefixes) for prefixes in positions]
         findings = _findings(compared, plan)
         if any(position.p_holm <= plan.level_of_look for position in findings):
@@ -328,8 +316,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _findings(compared: Sequence[tuple[Comparison, ...]], plan: SamplingPlan) -> tuple[PositionFinding, ...]:
-    corrected = holm([joint_p_value(comparisons) for comparisons in compared])
-    return tuple(
-        PositionFinding.of(token, comparisons, p_holm, plan)
-        for token, (comparisons, p_holm) in enumerate(zip(compared, corrected, strict=True), start=1)
-    )
+    alone = [PositionFinding.of(token, comparisons, plan) for token, comparisons in enumerate(compared, start=1)]
+    corrected = holm([position.p_value for position in alone])
+    return tuple(replace(position, p_holm=p_holm) for position, p_holm in zip(alone, corrected, strict=True))

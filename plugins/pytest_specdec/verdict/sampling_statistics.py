@@ -105,14 +105,14 @@ class SamplingPlan:
 class Tally:
     """Counts of samples of one prompt, each at least `tokens` long; what lies beyond is not looked at."""
 
-    def __init__(self, tokens: int) -> None:
-        self._tokens = tokens
+    def __init__(self, draw: Draw, tokens: int) -> None:
+        self._draw, self._tokens = draw, tokens
         self._following: defaultdict[Prefix, Counter[int]] = defaultdict(Counter)
         self.samples = 0
 
-    def draw(self, draw: Draw, seeds: Sequence[int]) -> None:
+    def observe(self, seeds: Sequence[int]) -> None:
         """Draw one sample for each seed and count it. Raises EngineError where a sample is missing or too short."""
-        drawn = draw(seeds)
+        drawn = self._draw(seeds)
         if len(drawn) != len(seeds):
             raise EngineError(f"{len(drawn)} samples came for {len(seeds)} seeds: each seed asks for one")
         for seed, sample in zip(seeds, drawn, strict=True):

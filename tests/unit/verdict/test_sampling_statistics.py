@@ -168,8 +168,8 @@ def test_any_difference_of_that_size_is_found_with_the_power_stated(shift: tuple
 
 def test_the_tally_counts_what_followed_each_prefix() -> None:
     """Tokens beyond those asked for are not looked at."""
-    tally = Tally(2)
-    tally.draw(lambda seeds: [(1, 2, 9), (1, 3), (2, 2)], [5, 6, 7])
+    tally = Tally(lambda seeds: [(1, 2, 9), (1, 3), (2, 2)], 2)
+    tally.observe([5, 6, 7])
     assert (tally.after(()), tally.after((1,))) == (Counter({1: 2, 2: 1}), Counter({2: 1, 3: 1}))
     assert (tally.after((1, 2)), tally.samples) == (Counter(), 3)
 
@@ -177,9 +177,9 @@ def test_the_tally_counts_what_followed_each_prefix() -> None:
 def test_a_sample_that_is_missing_or_short_is_an_error() -> None:
     """Counting what is there would judge the samples that happened to be long."""
     with pytest.raises(EngineError, match="1 samples came for 2 seeds"):
-        Tally(1).draw(lambda seeds: [(1,)], [5, 6])
+        Tally(lambda seeds: [(1,)], 1).observe([5, 6])
     with pytest.raises(EngineError, match="the sample of seed 6 has 1 tokens, not 2 as asked for"):
-        Tally(2).draw(lambda seeds: [(1, 2), (1,)], [5, 6])
+        Tally(lambda seeds: [(1, 2), (1,)], 2).observe([5, 6])
 
 
 def test_prefixes_are_the_most_probable_of_each_length() -> None:
