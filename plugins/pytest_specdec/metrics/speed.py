@@ -92,11 +92,12 @@ def itl_s(answer: Generation) -> list[float]:
     return [gap / chunk.tokens for chunk, gap in chunks for _ in range(chunk.tokens)]
 
 
-def percentile(values: Sequence[float], percent: float) -> float:
-    """By linear interpolation between the two nearest of one or more values."""
-    import numpy
-
-    return float(numpy.percentile(values, percent))
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """By linear interpolation between the two nearest of one or more sorted values."""
+    place = (len(ordered) - 1) * percent / 100
+    below = math.floor(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
 
 
 def latency_part(rounds: Rounds) -> LatencyPart:
@@ -137,7 +138,7 @@ def _pool(
     """Over all answers, of which each has one value, several, or none."""
     told = map(figure, answers)
     values = [each if isinstance(each, list) else [] if each is None else [each] for each in told]
-    pooled = list(chain.from_iterable(values))
+    pooled = sorted(chain.from_iterable(values))
     shown = {f"p{percent}": percentile(pooled, percent) for percent in PERCENTILES} if pooled else {}
     return Spread(**shown, n=len(pooled), missing=values.count([]), reason=why)
 

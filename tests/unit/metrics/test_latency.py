@@ -170,7 +170,11 @@ def test_what_is_refused_at_concurrency_1_may_be_true_at_2() -> None:
 def test_percentiles_interpolate_between_the_nearest_values() -> None:
     assert [percentile([1.0, 2.0, 4.0], percent) for percent in (0, 25, 50, 75, 100)] == [1.0, 1.5, 2.0, 3.0, 4.0]
     assert percentile([3.0], 99) == 3.0
-    assert percentile([4.0, 1.0, 2.0], 25) == 1.5
+
+
+def test_the_order_of_requests_does_not_matter() -> None:
+    answers = [answer((at, 1)) for at in (3.0, 1.0, 2.0)]
+    assert latency_part(rounds(*answers, seconds=3.0)) == latency_part(rounds(*sorted(answers, key=e2e_s), seconds=3.0))
 
 
 def test_the_step_is_the_median_gap_of_all_requests() -> None:
