@@ -6,6 +6,8 @@ draft accepted two rounds of 1.75 s: so it keeps up with 0.125 requests a second
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from tests.plugin.conftest import Project
 from tests.plugin.gates import WRONG_TOKEN, both_arms, gate, own_engine
@@ -136,6 +138,17 @@ def test_a_sweep_finds_the_saturation_point_of_both_arms(project: Project) -> No
     assert [point.sustained for point in speculative.load.sweep.points] == [True, True, False]
     assert [point.sustained for point in speculative.load.sweep.target_points] == [True, False, False]
     assert speculative.load.sweep.target_points == target.load.sweep.points
+
+
+def test_a_rate_is_inconclusive_where_the_load_is_too_short_for_its_latency(project: Project) -> None:
+    """Twelve requests at moments of their own: that the last of them waits says nothing of what the engine can do."""
+    _, speculative = both(
+        project, "seed = 8\n" + SWEEP.replace("constant", "poisson").replace("0.1, 0.2, 0.4", "0.1, 0.2")
+    )
+    told = speculative.load.sweep
+    assert [point.sustained for point in told.points] == [True, None]
+    assert re.search("0.2 requests/s for 55 s is too short a load: .* at least 14 requests", told.points[1].reason)
+    assert told.saturation_per_second == Figure(None, told.points[1].reason)
 
 
 def test_each_point_of_a_sweep_is_measured_and_judged(project: Project) -> None:

@@ -1,12 +1,14 @@
 """Whether an open load was what it was asked to be, whether the engine kept up with it, and how many were served well.
 
 As many requests a second were due, were sent, and were completed: an engine that completes fewer than it is asked is
-saturated. What the machine itself held up makes a rate that was missed inconclusive, and is part of the latencies.
+saturated. What the machine itself held up makes a rate that was missed inconclusive, and is part of the latencies; so
+does a load that is too short to tell an engine that falls behind from one that takes its time.
 Goodput is the share of requests that met every objective. Definitions are in docs/measurements.md.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -108,6 +110,7 @@ class Flow:
     """Requests a second over all rounds: due, sent, completed; None where fewer than two have such a moment.
 
     `at_best`: completed, had the machine held nothing up. `held_up_s`: how far it put a round behind its schedule.
+    `behind_s`: how much longer than the load, of `load_s` seconds a round, its answers took to come in.
     """
 
     asked: float | None
@@ -115,16 +118,22 @@ class Flow:
     completed: float | None
     at_best: float | None = None
     held_up_s: float = 0.0
+    load_s: float = 0.0
+    behind_s: float = 0.0
 
     @classmethod
     def of(cls, rounds: Rounds) -> Flow:
         """By the moments of the generations; a request that failed was sent, and not completed."""
+        due = [_span([each.scheduled_s for each in run.generations]) for run in rounds.runs]
+        done = [_completion(speed.completed_answers(run)) for run in rounds.runs]
         return cls(
-            _rate([each.scheduled_s for each in run.generations] for run in rounds.runs),
-            _rate([each.started_s for each in run.generations] for run in rounds.runs),
-            _ratio_of_totals(_completion(speed.completed_answers(run)) for run in rounds.runs),
+            _ratio_of_totals(due),
+            _ratio_of_totals(_span([each.started_s for each in run.generations]) for run in rounds.runs),
+            _ratio_of_totals(done),
             _ratio_of_totals(map(_completion_at_best, rounds.runs)),
             max(map(speed.held_up_s, rounds.runs), default=0.0),
+            min((seconds for _, seconds in due), default=0.0),
+            max((took - asked for (_, took), (_, asked) in zip(done, due, strict=True) if asked), default=0.0),
         )
 
     @property
@@ -150,13 +159,25 @@ class Flow:
             f"up to {self.held_up_s:.3g} s late"
         )
 
+    def too_short_beside(self, kept_up: Flow) -> str | None:
+        """Why it is not known whether the engine keeps up: as far behind as at a rate at which it did, it would not."""
+        least_s = kept_up.behind_s * SUSTAINED_SHARE / (1 - SUSTAINED_SHARE)
+        if self.asked is None or self.load_s >= least_s:
+            return None
+        return (
+            f"inconclusive: {self.asked:.4g} requests/s for {self.load_s:.3g} s is too short a load: at "
+            f"{kept_up.asked:.4g} requests/s, which were sustained, answers came in {kept_up.behind_s:.3g} s behind; "
+            f"give at least {math.ceil(least_s * self.asked) + 1} requests"
+        )
+
     def _is_enough(self, rate: float | None) -> bool:
         return bool(self.asked and rate and rate >= SUSTAINED_SHARE * self.asked)
 
 
-def _rate(runs: Iterable[list[float | None]]) -> float | None:
-    told = ([moment for moment in run if moment is not None] for run in runs)
-    return _ratio_of_totals((len(run) - 1, max(run) - min(run)) if run else (0, 0.0) for run in told)
+def _span(moments: Iterable[float | None]) -> tuple[int, float]:
+    """Gaps between the moments that are told, and the seconds from the first to the last."""
+    told = [moment for moment in moments if moment is not None]
+    return (len(told) - 1, max(told) - min(told)) if told else (0, 0.0)
 
 
 def _completion(answers: list[Generation]) -> tuple[int, float]:
@@ -178,8 +199,7 @@ def _ratio_of_totals(runs: Iterable[tuple[int, float]]) -> float | None:
 def _completion_at_best(run: Run) -> tuple[int, float]:
     """What `_completion` would have been, at best: no sooner than the last request was due."""
     gaps, seconds = _completion(speed.completed_answers(run))
-    due = [each.scheduled_s for each in run.generations if each.scheduled_s is not None]
-    return gaps, max(seconds - speed.held_up_s(run), max(due) - min(due) if due else 0.0)
+    return gaps, max(seconds - speed.held_up_s(run), _span(each.scheduled_s for each in run.generations)[1])
 
 
 def send_lags_s(rounds: Rounds) -> list[float]:

@@ -2,8 +2,8 @@
 
 Every call of an engine that a measurement needs is made here. A sweep puts both arms under the same open load from low
 to high. A rate is sustained if at least SUSTAINED_SHARE of it was completed and, where there are objectives, enough
-requests met them; inconclusive if the machine's own delays in sending may be why not. The record's other figures are
-then taken at this arm's highest sustained rate, or at the lowest.
+requests met them; inconclusive if the machine's own delays in sending may be why not, or if the load is too short for
+an answer to it. The record's other figures are then taken at this arm's highest sustained rate, or at the lowest.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def sweep_rates(session: Session, spec: EngineSpec, scenario: Scenario, plan: Pl
 
 
 def _curve(session: Session, scenario: Scenario, arms: Mapping[float, Arms], plan: Plan) -> Curve:
-    """Measure one engine at every rate, and judge it there."""
+    """Measure one engine at every rate, and judge it there. Raises Contradiction."""
     rounds, judgements = {}, {}
     for rate, each in arms.items():
         rounds[rate] = session.time_rounds(each, plan) if each.spec.speculates else session.target_rounds(each, plan)
@@ -174,12 +174,21 @@ def _curve(session: Session, scenario: Scenario, arms: Mapping[float, Arms], pla
         with session.pool.using(each.spec) as engine:
             about = engine.description
         judgements[rate] = judge_rounds(session, each, rounds[rate], about, scenario)
-    points = {rate: _point(rate, scenario, arms[rate], each, judgements[rate]) for rate, each in rounds.items()}
+    points: dict[float, PointPart] = {}
+    kept_up = None
+    for rate, timed in rounds.items():
+        if judgements[rate].passes:
+            refuse_contradictions(timed, arms[rate].workload.concurrency)
+        points[rate] = _point(rate, scenario, timed, judgements[rate], kept_up)
+        kept_up = Flow.of(timed) if points[rate].sustained else kept_up
     return Curve(points, judgements)
 
 
-def _point(rate: float, scenario: Scenario, arms: Arms, rounds: Rounds, judgement: Judgement) -> PointPart:
-    """One arm at one rate; what speaks of speed is null where the verdict does not pass. Raises Contradiction."""
+def _point(rate: float, scenario: Scenario, rounds: Rounds, judgement: Judgement, kept_up: Flow | None) -> PointPart:
+    """One arm at one rate; what speaks of speed is null where the verdict does not pass.
+
+    `kept_up`: the flow at the last rate that was sustained.
+    """
     told = PointPart(
         asked=rate,
         sent=Flow.of(rounds).sent,
@@ -189,11 +198,13 @@ def _point(rate: float, scenario: Scenario, arms: Arms, rounds: Rounds, judgemen
     )
     if not judgement.passes:
         return told
-    refuse_contradictions(rounds, arms.workload.concurrency)
     flow, latency, goodput = Flow.of(rounds), latency_part(rounds), goodput_part(scenario.slo.asked, rounds)
-    sustained: bool | None = flow.sustained and _goodput_holds(goodput.share.value, scenario)
+    met = _goodput_holds(goodput.share.value, scenario)
+    sustained, doubt = flow.sustained and met, None
     if not sustained and flow.sustained_at_best and _goodput_holds(goodput.at_best.value, scenario):
-        sustained = None  # only the machine's delays in sending may have kept the engine from it
+        doubt = flow.doubt  # only the machine's delays in sending may have kept the engine from it
+    elif not flow.sustained and met and kept_up is not None:
+        doubt = flow.too_short_beside(kept_up)
     return replace(
         told,
         completed=flow.completed,
@@ -204,8 +215,8 @@ def _point(rate: float, scenario: Scenario, arms: Arms, rounds: Rounds, judgemen
         tpot_p99_s=latency.tpot_s.p99,
         goodput=goodput.share.value,
         goodput_requests_per_second=goodput.requests_per_second.value,
-        sustained=sustained,
-        reason=flow.doubt if sustained is None else None,
+        sustained=None if doubt else sustained,
+        reason=doubt,
     )
 
 

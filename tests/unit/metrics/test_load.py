@@ -81,6 +81,17 @@ def test_a_rate_is_sustained_from_95_percent_on(grows: float, sustained: bool) -
     assert Flow.of(evenly(1.0, grows)).sustained is sustained
 
 
+def test_a_load_is_too_short_where_the_latency_of_a_sustained_rate_would_look_like_falling_behind() -> None:
+    """Answers that come in 0.1 s behind two seconds of load are 95 %; behind one second they would not be."""
+    kept_up, shorter = Flow.of(evenly(1.0, grows=0.025)), Flow(4.0, 4.0, 3.0, load_s=1.0)
+    assert (kept_up.load_s, kept_up.behind_s) == (2.0, pytest.approx(0.1))
+    assert replace(shorter, load_s=1.91).too_short_beside(kept_up) is None
+    assert shorter.too_short_beside(kept_up) == (
+        "inconclusive: 4 requests/s for 1 s is too short a load: at 2 requests/s, which were sustained, answers came "
+        "in 0.1 s behind; give at least 9 requests"
+    )
+
+
 def test_a_rate_is_a_ratio_of_totals_over_rounds() -> None:
     """Four gaps in 2 s, and one in 2 s."""
     two = Rounds((*evenly(1.0).runs, Run((answer(0.0, (1.0, 1)), answer(2.0, (3.0, 1))), None, 4.0)), (10.0, 4.0))
