@@ -77,6 +77,12 @@ class Generation:
         return cls(**{**known, "chunks": chunks, "logprobs": logprobs})
 
 
+def sum_told(counts: Iterable[int | None]) -> int | None:
+    """Their sum; None where one is not told."""
+    told = list(counts)
+    return None if None in told else sum(each or 0 for each in told)
+
+
 def steps_of(chunks: Sequence[Chunk]) -> list[range]:
     """For each chunk the places of its tokens in the answer."""
     ends = accumulate(chunk.tokens for chunk in chunks)

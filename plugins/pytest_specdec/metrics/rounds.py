@@ -17,7 +17,7 @@ from itertools import pairwise
 from statistics import fmean, linear_regression, variance
 
 from pytest_specdec.errors import EngineError
-from pytest_specdec.generation import Generation, Run, Speculation
+from pytest_specdec.generation import Generation, Run, Speculation, sum_told
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import EnergyPart
 
@@ -293,8 +293,7 @@ class Rounds:
     @property
     def prefix_cache_hits(self) -> int | None:
         """Prompt tokens found in a prefix cache, over the rounds; None where the engine does not tell."""
-        hits = [run.prefix_cache_hits for run in self.runs]
-        return None if None in hits or not hits else sum(each or 0 for each in hits)
+        return sum_told(run.prefix_cache_hits for run in self.runs)
 
 
 @dataclass(frozen=True)

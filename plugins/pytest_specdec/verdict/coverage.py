@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 from pytest_specdec.engines.methods import BY_BATCH_SIZE, LOOKUPS
 from pytest_specdec.engines.server.plan import UNKNOWN_METHOD
 from pytest_specdec.engines.spec import OTHER_VOCABULARY, SCHEDULE, EngineSpec
-from pytest_specdec.generation import Generation, Run, Speculation, count_steps, steps_of
+from pytest_specdec.generation import Generation, Run, Speculation, count_steps, steps_of, sum_told
 from pytest_specdec.models import parse
 from pytest_specdec.models.memory import Memory
 from pytest_specdec.models.recipe import ConstructedRecipe, SmolLM2Recipe, TargetRecipe
@@ -55,9 +55,9 @@ def exercised_part(
         context_edges=sum(burst.stop + near > context for burst in bursts) if context else 0,
         longest_prompt=max((len(each.prompt_ids) for each in answers), default=0),
         longest_output=max((len(each.token_ids) for each in answers), default=0),
-        cached_tokens=_total(run.prefix_cache_hits for run in runs),
-        cached_answers=_total(map(_cached_answers, runs)),
-        preemptions=_total(run.preemptions for run in runs),
+        cached_tokens=Figure(sum_told(run.prefix_cache_hits for run in runs), UNTOLD),
+        cached_answers=Figure(sum_told(map(_cached_answers, runs)), UNTOLD),
+        preemptions=Figure(sum_told(run.preemptions for run in runs), UNTOLD),
         fields=tuple(sorted({name for request in requests for name in _fields(request)} | lengths)),
     )
 
@@ -71,11 +71,6 @@ def _bursts(answer: Generation) -> Iterator[range]:
 def _edges(bursts: Sequence[range], size: int | None) -> Figure[int]:
     """How many lie on both sides of an edge of blocks of this size."""
     return Figure(sum(burst[0] // size != burst[-1] // size for burst in bursts) if size else None, NO_SIZE)
-
-
-def _total(counts: Iterator[int | None]) -> Figure[int]:
-    told = list(counts)
-    return Figure(None if None in told else sum(each or 0 for each in told), UNTOLD)
 
 
 def _cached_answers(run: Run) -> int | None:
@@ -258,7 +253,7 @@ class Drafting:
     @property
     def failures(self) -> list[str]:
         """What makes the gate red: nothing drafted at all; and of a draft model, which can always draft, any gap."""
-        if not self.spec.speculates or self.asked_for_none:
+        if not self.spec.speculates or self._asked_for_none:
             return []
         if not self._counted:
             return [self._dead()]
@@ -273,7 +268,7 @@ class Drafting:
         What is red already, as nothing drafted at all, is not told again; where γ may be 0 that is no failure.
         """
         if not self._counted:
-            return [self._dead()] if self.spec.speculates and self.asked_for_none else []
+            return [self._dead()] if self.spec.speculates and self._asked_for_none else []
         if self.spec.method in MAY_FIND_NONE:
             return [*self._silent()][:1] + self._risen()
         if not self._masked:
@@ -288,7 +283,7 @@ class Drafting:
         return frozenset(at for at, each in enumerate(self.requests) if each.sampling.get("structured_outputs"))
 
     @property
-    def asked_for_none(self) -> bool:
+    def _asked_for_none(self) -> bool:
         """Whether γ is 0 on purpose at some size of the batch."""
         return any(entry[-1] == 0 for entry in self.spec.speculative_options.get(BY_BATCH_SIZE) or ())
 
