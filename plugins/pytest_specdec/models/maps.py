@@ -23,6 +23,9 @@ from pytest_specdec.models.recipe import (
     TargetRecipe,
 )
 
+Maps = tuple[tuple[int, ...], ...]
+NONE = -1  # where a draft vocabulary lacks the token: whatever is proposed is wrong
+
 
 @lru_cache(maxsize=16)
 def cycle(recipe: ConstructedRecipe) -> tuple[int, ...]:
@@ -63,10 +66,15 @@ def runner_up_map(recipe: TargetRecipe) -> list[int]:
 
 
 @lru_cache(maxsize=16)
-def following(recipe: Constructed) -> tuple[tuple[int, ...], ...]:
-    """For each class and every id below `vocab`, the id with which this model continues; one class without memory."""
+def following(recipe: Constructed) -> Maps:
+    """For each class and every id below `vocab`, the id with which this model continues; one class without memory.
+
+    NONE where a reduced draft vocabulary lacks it.
+    """
     if recipe.memory is not None:
-        return class_maps(recipe, recipe.memory)
+        taken_for, had = stand_ins(recipe, recipe.memory), set(draft_ids(recipe))
+        maps = _draw(recipe.vocab, recipe.map_seed, recipe.memory.classes)[1]
+        return tuple(tuple(each[token] if each[token] in had else NONE for token in taken_for) for each in maps)
     successors = _successors(cycle(recipe), 1)
     if not isinstance(recipe, TargetRecipe):
         successors |= _disagreements(recipe, successors)
@@ -114,10 +122,6 @@ def _agreeing_runs(count: int, agreeing: int, alpha: float) -> list[int]:
     return runs
 
 
-Maps = tuple[tuple[int, ...], ...]
-NONE = -1  # where a draft vocabulary lacks the token: whatever is proposed is wrong
-
-
 @lru_cache(maxsize=64)
 def codes(recipe: Constructed, memory: Memory, number: int = 0) -> tuple[int, ...]:
     """One code of every id below `vocab`: a number whose bits are 0 for +1 and 1 for −1; all are equally frequent."""
@@ -126,14 +130,6 @@ def codes(recipe: Constructed, memory: Memory, number: int = 0) -> tuple[int, ..
     order = list(range(SPECIAL_IDS, recipe.vocab))
     random.Random(f"memory:{recipe.map_seed}:{number}").shuffle(order)
     return _with_special_ids({token: place % memory.classes for place, token in enumerate(order)}, recipe.vocab)
-
-
-def class_maps(recipe: Constructed, memory: Memory) -> Maps:
-    """For each class and every id below `vocab`, the id with which this model continues, or NONE that it has."""
-    taken_for = stand_ins(recipe, memory)
-    maps = _draw(recipe.vocab, recipe.map_seed, memory.classes)[1]
-    had = set(draft_ids(recipe))
-    return tuple(tuple(each[token] if each[token] in had else NONE for token in taken_for) for each in maps)
 
 
 def draft_ids(recipe: Constructed) -> Sequence[int]:
