@@ -131,6 +131,15 @@ def test_rounds_are_exact_where_they_are_asked_for(project: Project) -> None:
     assert 200 <= spent.throughput.seconds.value < 232
 
 
+@pytest.mark.parametrize("loops", [1, 3])
+def test_what_is_decoded_for_a_profile_is_no_round(project: Project, loops: int) -> None:
+    """pytest-benchmark times it by no clock of a round."""
+    project.tests(both_arms())
+    profile = ("--benchmark-cprofile=tottime", f"--benchmark-cprofile-loops={loops}")
+    plain, profiled = (project.records(*options)[SPECULATIVE].throughput for options in ((), profile))
+    assert profiled == plain
+
+
 METERED = """
 import random
 

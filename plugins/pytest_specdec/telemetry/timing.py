@@ -254,15 +254,23 @@ def time_rounds(timed: Timed, plan: Plan, beside: Timed | None = None, benchmark
 
 
 def _fewest(benchmark: Any, timed: Timed, turns: Turns, rounds: int) -> None:
-    """The rounds that pytest-benchmark runs itself."""
+    """The rounds that pytest-benchmark runs itself. What it decodes beyond them, for a profile, is no round."""
 
     def begin() -> None:
-        turns.before()
-        timed.begin()
+        if timed.count < rounds:
+            turns.before()
+            timed.begin()
+
+    def decode() -> None:
+        if timed.count < rounds:
+            timed.engine.run()
+        else:
+            one_pass(timed.engine, timed.next_pass())
 
     def end() -> None:
-        timed.end()
-        timed.took(benchmark.stats.stats.data[timed.count - 1 :])
-        turns.after()
+        if timed.count < rounds:
+            timed.end()
+            timed.took(benchmark.stats.stats.data[timed.count - 1 :])
+            turns.after()
 
-    benchmark.pedantic(timed.engine.run, setup=begin, teardown=end, rounds=rounds, iterations=1)
+    benchmark.pedantic(decode, setup=begin, teardown=end, rounds=rounds, iterations=1)
