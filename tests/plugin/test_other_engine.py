@@ -68,6 +68,12 @@ def test_it_is_judged_like_the_others(project: Project) -> None:
             "a step of 2 requests has up to 8 tokens, and the engine's CUDA graphs end at 4: larger steps launch each "
             "kernel by itself; raise compilation_config.max_cudagraph_capture_size (vLLM) for both arms",
         ),
+        (
+            "requests_in_pieces=[2]",
+            "a step of 2 requests has 8 tokens, for which this vLLM takes a CUDA graph in pieces, attention between "
+            "them, though a whole one is little larger: add 8 to compilation_config.cudagraph_capture_sizes for both "
+            "arms",
+        ),
     ],
 )
 def test_what_is_beyond_an_engines_limits_is_warned_of(project: Project, limit: str, told: str) -> None:

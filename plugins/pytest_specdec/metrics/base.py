@@ -34,6 +34,10 @@ LARGER_THAN_GRAPHS = (
     "a step of {} requests has up to {} tokens, and the engine's CUDA graphs end at {}: larger steps launch each "
     "kernel by itself; raise compilation_config.max_cudagraph_capture_size (vLLM) for both arms"
 )
+GRAPH_IN_PIECES = (
+    "a step of {0} requests has {1} tokens, for which this vLLM takes a CUDA graph in pieces, attention between them, "
+    "though a whole one is little larger: add {1} to compilation_config.cudagraph_capture_sizes for both arms"
+)
 BROUGHT_ALONG = ("cache.num_gpu_blocks", "model.max_logprobs")  # room beside a drafter; what rating needs
 FEW_ROUNDS = "fewer than two rounds with energy beside the target's"
 
@@ -125,17 +129,20 @@ def warn_of_differences(settings: Mapping[str, tuple[Any, Any]]) -> list[str]:
 
 
 def warn_of_limits(about: Description, concurrency: int, gamma: int | None) -> list[str]:
-    """A warning where `concurrency` is beyond what the engine takes at once, or its steps beyond its CUDA graphs.
+    """A warning where `concurrency` is beyond what the engine takes at once, or a step beyond its CUDA graphs.
 
-    The requests beyond wait in it; a step with more tokens than the largest graph launches each kernel by itself.
+    The requests beyond wait in it; a step with more tokens than the largest graph launches each kernel by itself, and
+    one that takes a graph in pieces the kernels of attention.
     """
     places, graph = (about.details.get(name) or math.inf for name in ("most_requests", "cuda_graph_tokens"))
     taken = min(concurrency, places)
     tokens = taken * ((gamma or 0) + 1)
-    return [
-        *([FEWER_PLACES.format(concurrency, places)] if places < concurrency else []),
-        *([LARGER_THAN_GRAPHS.format(taken, tokens, graph)] if graph < tokens else []),
-    ]
+    holds = {
+        FEWER_PLACES.format(concurrency, places): places < concurrency,
+        LARGER_THAN_GRAPHS.format(taken, tokens, graph): graph < tokens,
+        GRAPH_IN_PIECES.format(taken, tokens): taken in about.details.get("requests_in_pieces", ()),
+    }
+    return [words for words, held in holds.items() if held]
 
 
 def _word(value: Any) -> str:

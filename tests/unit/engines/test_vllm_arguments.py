@@ -127,3 +127,34 @@ def test_an_engine_that_lost_a_process_of_its_own_ends(
     with pytest.raises(end):
         backend.run()
     assert ("a process of vLLM's executor has died" in capsys.readouterr().err) is is_failed
+
+
+SIZES = [1, 2, 4, *range(8, 256, 8), *range(256, 513, 16)]  # vLLM's own
+
+
+def graphs_of(gamma: int, sizes: list[int], **more: Any) -> Any:
+    """What vLLM's configuration has of CUDA graphs."""
+    graphs = SimpleNamespace(
+        cudagraph_mode=SimpleNamespace(name="FULL_AND_PIECEWISE"),
+        cudagraph_capture_sizes=sizes,
+        max_cudagraph_capture_size=512,
+    )
+    drafting, scheduler = SimpleNamespace(num_speculative_tokens=gamma), SimpleNamespace(max_num_seqs=256)
+    every = {"compilation_config": graphs, "speculative_config": drafting, "scheduler_config": scheduler}
+    return SimpleNamespace(**every | {"use_v2_model_runner": True} | more)
+
+
+@pytest.mark.parametrize(("gamma", "in_pieces"), [(1, []), (2, [4, 5]), (3, []), (4, [3])])
+def test_requests_whose_graph_is_in_pieces_are_named(gamma: int, in_pieces: list[int]) -> None:
+    """Of up to five, as vLLM 0.26 was slow on a GPU; with graphs of their own sizes there are none."""
+    found = vllm._requests_in_pieces(graphs_of(gamma, SIZES), "0.26.0")
+    assert [requests for requests in found or () if requests <= 5] == in_pieces
+    assert vllm._requests_in_pieces(graphs_of(gamma, [*range(1, 513)]), "0.26.0") == []
+
+
+@pytest.mark.parametrize(
+    ("version", "more"),
+    [("0.29.0", {}), ("0.28.0", {"use_v2_model_runner": False}), ("0.28.0", {"speculative_config": None})],
+)
+def test_where_whole_graphs_go_first_none_is_named(version: str, more: dict[str, Any]) -> None:
+    assert vllm._requests_in_pieces(graphs_of(2, SIZES, **more), version) is None
