@@ -15,14 +15,19 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 import pytest
 import pytest_benchmark.plugin
+from _pytest.fixtures import FixtureManager
+from _pytest.nodes import Node
 from _pytest.terminal import TerminalReporter
 
 TAG, ARCHITECTURE = cache(pytest_benchmark.plugin.get_tag), cache(platform.architecture)
 LIST_DISTRIBUTIONS = importlib.metadata.distributions
+PARSE = FixtureManager.parsefactories
+MARKS_OF_FIXTURES = "_fixture_function_marker", "_pytestfixturefunction"  # the second before pytest 8.4
 
 
 def prepare(modules: Iterable[str]) -> None:
@@ -40,20 +45,51 @@ def prepare(modules: Iterable[str]) -> None:
 def answers_known() -> Iterator[None]:
     """What each run asks anew is known.
 
-    pytest-benchmark asks git, hg and file in other processes, pytest every installed package for each `-p`. Of a
-    session that is broken off pytest parses the source of each frame, its own ones too, and prints one line.
+    pytest-benchmark asks git, hg and file in other processes, pytest every installed package for each `-p`, and each of
+    its own plugins for fixtures: a seventh of a run, and most have none. Of a session that is broken off pytest parses
+    the source of each frame, its own ones too, and prints one line.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(importlib.metadata, "distributions", _list_plugins)
         patch.setattr(pytest_benchmark.plugin, "get_tag", TAG)
         patch.setattr(platform, "architecture", ARCHITECTURE)
+        patch.setattr(FixtureManager, "parsefactories", _parse_where_any_are)
         patch.setattr(TerminalReporter, "pytest_keyboard_interrupt", _note_what_broke_off)
         yield
 
 
+class Installed:
+    """A package whose files are read once."""
+
+    def __init__(self, found: importlib.metadata.Distribution) -> None:
+        self._found = found
+        self.entry_points, self.metadata = found.entry_points, found.metadata
+        self.version = self.metadata["version"]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._found, name)
+
+
 @cache
-def _list_plugins() -> list[importlib.metadata.Distribution]:
-    return [each for each in LIST_DISTRIBUTIONS() if each.entry_points.select(group="pytest11")]
+def _list_plugins() -> list[Installed]:
+    return [Installed(each) for each in LIST_DISTRIBUTIONS() if each.entry_points.select(group="pytest11")]
+
+
+def _parse_where_any_are(self: Any, *told: Any, **named: Any) -> None:
+    holder = named.get("holder", *told[:1])
+    of_pytest = not isinstance(holder, Node) and _name_of(holder).startswith("_pytest.")
+    if not of_pytest or _has_fixtures(holder if isinstance(holder, ModuleType) else type(holder)):
+        PARSE(self, *told, **named)
+
+
+def _name_of(holder: object) -> str:
+    """The module's name, or that of the plugin's class."""
+    return holder.__name__ if isinstance(holder, ModuleType) else type(holder).__module__
+
+
+@cache
+def _has_fixtures(holder: ModuleType | type) -> bool:
+    return any(getattr(value, name, None) for value in vars(holder).values() for name in MARKS_OF_FIXTURES)
 
 
 def _note_what_broke_off(self: Any, excinfo: pytest.ExceptionInfo[BaseException]) -> None:

@@ -23,6 +23,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("no clock")
+MADE_BETWEEN_LOOKS = 100_000
 OURS = str(Path(pytest_specdec.__file__).parent)
 
 
@@ -33,9 +34,13 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported by then is not looked at again for garbage: with torch each look takes a quarter second."""
+    """What was imported by then is not looked at again for garbage: with torch each look takes a quarter second.
+
+    Looks are rare, too: objects of thousands of tokens are made and kept, and each look goes through all of them.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(MADE_BETWEEN_LOOKS)
 
 
 @pytest.fixture

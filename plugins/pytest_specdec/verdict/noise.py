@@ -104,7 +104,11 @@ class NoiseFloor:
 
     def is_beyond(self, score: Score) -> bool:
         """Whether a token is further from the argmax than rounding goes, or not a number."""
-        return not whole(gap_in_ulps(score, self.dtype)) <= self.bound
+        return not self.bears(gap_in_ulps(score, self.dtype))
+
+    def bears(self, ulps: float) -> bool:
+        """Whether rounding goes so far below the argmax."""
+        return whole(ulps) <= self.bound
 
     @property
     def insane(self) -> str | None:
@@ -299,8 +303,8 @@ def find_limits(scores: Sequence[Score], floor: NoiseFloor, tokens: int) -> Sens
 
     A fault in any of the others would have made its answer differ, and so be rated.
     """
-    right = [score for score in scores if score.gap == 0 and score.runner_up is not None]
-    within = sum(not floor.is_beyond(replace(each, gap=each.runner_up or 0.0)) for each in right)
+    right = [(score, score.runner_up) for score in scores if score.gap == 0 and score.runner_up is not None]
+    within = sum(floor.bears(runner_up / unit_of(score, floor.dtype)) for score, runner_up in right)
     judged, lossy = count_near_ties(scores), 1  # so many must be planted until one is beyond the floor with 95 %
     if 0 < within < len(right):
         lossy = math.ceil(math.log(1 - SURELY) / math.log(within / len(right)))

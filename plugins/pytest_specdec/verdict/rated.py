@@ -172,7 +172,6 @@ def count_passing(scaled: Floats, sampling: Mapping[str, Any], slack: float, who
     if 0 < (kept := int(sampling.get("top_k") or 0)) < sure:
         sure = int((scaled > scaled[kept] + slack).sum())
         possible = int((scaled >= scaled[kept - 1] - slack).sum())
-    likely = softmax(scaled[:possible])
     if least := float(sampling.get("min_p") or 0.0):
         sure = min(sure, int((scaled > math.log(least) + slack).sum()))
     sure = max(sure, 1)
@@ -181,7 +180,8 @@ def count_passing(scaled: Floats, sampling: Mapping[str, Any], slack: float, who
         sure = int((before < most - FLOAT32_SUM).sum())
         sure = int((scaled > scaled[sure] + slack).sum()) if sure < len(scaled) else sure
         if whole or possible < len(scaled):
-            passes = int((move_odds(_before(likely), -slack) < most + FLOAT32_SUM).sum())
+            likely = _before(softmax(scaled[:possible]))
+            passes = int((move_odds(likely, -slack) < most + FLOAT32_SUM).sum())
             possible = int((scaled[:possible] >= scaled[passes - 1] - slack).sum())
     if least:
         possible = min(possible, int((scaled >= math.log(least) - slack).sum()))

@@ -82,7 +82,7 @@ class BonusFromDrafter(Decoder):
         """What the drafter would have proposed next."""
         if not (progress.temperature and self.gamma):
             return super().choice(progress, burst)
-        return draw(self.draft_weights(progress, burst), progress.random)
+        return self.draft(progress, burst)[0]
 
 
 @fault("temperature ignored in verification")

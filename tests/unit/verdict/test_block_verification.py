@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from scipy.stats import binom
+from tests.unit.verdict.binomial import quantile
 from tests.unit.verdict.test_sampling_evidence import DECIDED, HERE, ranking
 from tests.unit.verdict.test_sampling_verdict import DRAFTER, PROMPT_END, TARGET
 
@@ -93,7 +93,7 @@ def test_sound_block_verification_is_consistent() -> None:
     found = np.array([Blocks().verdict(seed).evidence.log_e for seed in range(120)])
     assert found.max() < DECIDED
     for level in (0.3, 0.05):
-        assert (found >= -np.log(level)).sum() <= binom.ppf(1 - 1e-4, 120, level)
+        assert (found >= -np.log(level)).sum() <= quantile(1 - 1e-4, 120, level)
     places = {rated.place.burst for rated in Blocks().rated(0)}
     assert places == set(range(1, GAMMA + 2))
 

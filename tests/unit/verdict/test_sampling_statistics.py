@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom, chi2, chi2_contingency, false_discovery_control, ncx2, power_divergence
+from tests.unit.verdict.binomial import quantile
 
 from pytest_specdec.errors import ConfigurationError, EngineError
 from pytest_specdec.verdict.sampling import KnownTarget, SampledTarget, frequent_prefixes, holm
@@ -63,6 +63,8 @@ def test_a_token_that_the_target_never_emits_is_counted() -> None:
 
 def test_the_statistic_against_a_known_distribution_is_the_corrected_g_of_scipy() -> None:
     """With Williams' divisor for equal shares, 1 + (k² − 1) / (6·n·(k − 1))."""
+    from scipy.stats import power_divergence
+
     counts = [30, 22, 28, 20]
     plain = power_divergence(counts, [25] * 4, lambda_="log-likelihood").statistic
     comparison = against_known((), dict(enumerate(counts)), UNIFORM_4)
@@ -73,6 +75,8 @@ def test_the_statistic_against_a_known_distribution_is_the_corrected_g_of_scipy(
 
 def test_the_statistic_of_two_samples_is_the_corrected_g_of_scipy() -> None:
     """With Williams' divisor for a table of two rows."""
+    from scipy.stats import chi2_contingency
+
     ours, theirs = [30, 50, 20], [60, 70, 70]
     plain = chi2_contingency([ours, theirs], correction=False, lambda_="log-likelihood").statistic
     comparison = against_sample((), dict(enumerate(ours)), dict(enumerate(theirs)))
@@ -120,7 +124,7 @@ def test_one_test_keeps_its_level_at_the_smallest_counts(known: list[float], two
             else against_known((), dict(enumerate(ours)), known)
         )
         alarms += tail(compared.statistic, compared.dof) <= level
-    assert binom.ppf(1e-4, tables, level / 2) <= alarms <= binom.ppf(1 - 1e-4, tables, level)
+    assert quantile(1e-4, tables, level / 2) <= alarms <= quantile(1 - 1e-4, tables, level)
 
 
 def test_holm_is_the_textbook_example() -> None:
@@ -132,6 +136,8 @@ def test_holm_is_the_textbook_example() -> None:
 @given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=8))
 def test_holm_lies_between_no_correction_and_bonferroni(p_values: list[float]) -> None:
     """And is stricter than control of the false discovery rate."""
+    from scipy.stats import false_discovery_control
+
     corrected = holm(p_values)
     discovery = false_discovery_control(p_values)
     for index, p_value in enumerate(p_values):
@@ -142,6 +148,8 @@ def test_holm_lies_between_no_correction_and_bonferroni(p_values: list[float]) -
 
 def test_tail_and_power_are_those_of_scipy() -> None:
     """χ² and noncentral χ²; a noncentrality of 4·n·δ²."""
+    from scipy.stats import chi2, ncx2
+
     assert tail(9.3, 3) == pytest.approx(chi2.sf(9.3, 3))
     expected = ncx2.sf(chi2.isf(1e-3, 3), 3, 4 * 800 * 0.1**2)
     assert power(3, 800, 0.1, 1e-3) == pytest.approx(expected)
@@ -163,7 +171,7 @@ def test_any_difference_of_that_size_is_found_with_the_power_stated(shift: tuple
         found += tail(compared.statistic, compared.dof) <= level
     stated = power(3, against_known((), dict.fromkeys(range(4), samples // 4), UNIFORM_4).effective, 0.1, level)
     assert 0.8 < stated < 0.999
-    assert found >= binom.ppf(1e-4, runs, stated)
+    assert found >= quantile(1e-4, runs, stated)
 
 
 def test_the_tally_counts_what_followed_each_prefix() -> None:

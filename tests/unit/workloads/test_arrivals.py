@@ -7,7 +7,6 @@ from collections.abc import Callable
 from itertools import accumulate, pairwise
 
 import pytest
-from scipy.stats import gamma, kstest
 
 from pytest_specdec.workloads.load import at_random, evenly, replay
 
@@ -23,6 +22,8 @@ def gaps(moments: tuple[float, ...]) -> list[float]:
 
 def p_value(generator: Generator, burstiness: float, seed: int) -> float:
     """Kolmogorov and Smirnov's, of gaps against the gamma distribution of mean 1/RATE and this shape."""
+    from scipy.stats import gamma, kstest
+
     drawn = gaps(generator(COUNT, RATE, burstiness, seed))
     return float(kstest(drawn, gamma(a=burstiness, scale=1 / (RATE * burstiness)).cdf).pvalue)
 

@@ -32,6 +32,7 @@ from pytest_specdec.generation import Chunk, Generation, Ranking, Score, Specula
 from pytest_specdec.workloads.workload import Request, Workload
 
 PADDED_LOGIT = 0.0
+RESHAPING = frozenset({"logit_bias", "repetition_penalty", "frequency_penalty", "presence_penalty"})
 BLOCK = 16  # tokens of a block of the prefix cache
 Answer = tuple[Generation, Speculation]
 
@@ -56,6 +57,21 @@ def clock() -> float:
 
 
 @dataclass
+class Place:
+    """Where a token is chosen: the prefix read, the burst's length and the output's; and the target's logits there."""
+
+    at: tuple[tuple[int, ...], int, int]
+    logits: list[float]
+    _best: int | None = None
+
+    def best(self) -> int:
+        """The argmax, looked for once."""
+        if self._best is None:
+            self._best = argmax(self.logits)
+        return self._best
+
+
+@dataclass
 class Progress:
     """One answer under way.
 
@@ -64,8 +80,8 @@ class Progress:
     handed out. `steps`: γ of each burst, and how many drafts it accepted. `longest`: how many drafts the present burst
     may verify. `started_s`: seconds after the run began at which this answer was begun; `scheduled_s`: at which it was
     due. `rejected`: the draft that ended the burst before, None if none was rejected. `struck`: whether a fault that
-    strikes once has struck. `cached`: tokens of the prompt that come from the prefix cache. `reshaped`: the place of
-    which logits were asked for last, and those.
+    strikes once has struck. `cached`: tokens of the prompt that come from the prefix cache. `ends`: the ids that end
+    the answer. `place`: the one of which logits were asked for last.
     """
 
     request: Request
@@ -85,16 +101,22 @@ class Progress:
     reason: str | None = None
     struck: bool = False
     cached: int = 0
-    reshaped: tuple[tuple[tuple[int, ...], int, int], list[float]] | None = None
+    ends: frozenset[int] = frozenset()
+    place: Place | None = None
 
     @cached_property
     def temperature(self) -> float:
         """0 is greedy."""
         return float(self.request.sampling.get("temperature", 0.0))
 
-    @property
+    @cached_property
+    def is_reshaped(self) -> bool:
+        """Whether a sampling field changes logits."""
+        return not RESHAPING.isdisjoint(self.request.sampling)
+
+    @cached_property
     def counted(self) -> Speculation:
-        """What was speculated so far."""
+        """What was speculated, once the answer is done."""
         drafted, accepted = zip(*self.steps, strict=True)
         positions = tuple(sum(position < each for each in accepted) for position in range(max(drafted)))
         return Speculation(sum(map(bool, drafted)), sum(drafted), sum(accepted), positions)
@@ -116,7 +138,7 @@ class Decoder:
         self.gamma = spec.gamma or 0 if spec.speculates else 0
         self._alpha = float(spec.speculative_options.get("alpha", 0.8))
         self.keeps_ends = bool(options["keeps_ends"])
-        self._options = options
+        self._step_s, self._draft_s = (float(options[f"{each}_seconds"]) for each in ("step", "draft"))
         self._decoded: set[tuple[int, ...]] = set()
         self._cache: set[tuple[int, ...]] = set()
         self.woken = False
@@ -150,6 +172,7 @@ class Decoder:
             random=Random(f"{request.sampling.get('seed', -self._passes)} {hash_tokens('seed', request.prompt_ids)}"),
             context=list(read),
             cached=self.cached(request.prompt_ids),
+            ends=self.stop_tokens(request),
             started_s=clock() - start,
             scheduled_s=due,
         )
@@ -162,7 +185,7 @@ class Decoder:
 
     def burst(self, progress: Progress, start: float) -> None:
         """Draft, verify, and hand out what was verified; one step of the target and γ of the drafter."""
-        TIME.advance(float(self._options["step_seconds"]) + self.gamma * float(self._options["draft_seconds"]))
+        TIME.advance(self._step_s + self.gamma * self._draft_s)
         progress.longest = max(0, min(self.gamma, self.room(progress) - 1))
         burst, accepted, rejected = self.draft_and_verify(progress)
         progress.steps.append((self.gamma, accepted))
@@ -182,8 +205,7 @@ class Decoder:
         """The burst, how many of its tokens were accepted drafts, and the draft that was rejected."""
         burst: list[int] = []
         while not progress.is_bonus(burst):
-            weights = self.draft_weights(progress, burst)
-            draft = draw(weights, progress.random) if progress.temperature else argmax(weights)
+            draft, weights = self.draft(progress, burst)
             token, accepted = self.verify(progress, burst, draft, weights)
             burst.append(self.emit(progress, burst, token))
             if not accepted:
@@ -191,12 +213,15 @@ class Decoder:
         burst.append(self.emit(progress, burst, self.choice(progress, burst)))
         return burst, len(burst) - 1, None
 
-    def draft_weights(self, progress: Progress, burst: Sequence[int]) -> list[float]:
-        """The drafter's distribution, greedy its logits: the target's, the two likeliest swapped where it is wrong."""
-        logits: Sequence[float] = self.reshape(progress, burst)
-        if not self.model.agrees((*progress.context, *burst), self._alpha):
-            logits = swap_two_highest(logits)
-        return probabilities(logits, progress.temperature) if progress.temperature else list(logits)
+    def draft(self, progress: Progress, burst: Sequence[int]) -> tuple[int, list[float]]:
+        """The drafter's token and weights, greedy its logits: the target's, the two likeliest swapped where it errs."""
+        place = self.place(progress, burst)
+        errs = not self.model.agrees((*progress.context, *burst), self._alpha)
+        logits = list(swap_two_highest(place.logits)) if errs else place.logits
+        if not progress.temperature:
+            return argmax(logits) if errs else place.best(), logits
+        weights = probabilities(logits, progress.temperature)
+        return draw(weights, progress.random), weights
 
     def verify(self, progress: Progress, burst: Sequence[int], draft: int, weights: list[float]) -> tuple[int, bool]:
         """The token to emit in this place, and whether it is the draft, accepted."""
@@ -214,32 +239,40 @@ class Decoder:
 
     def choice(self, progress: Progress, burst: Sequence[int]) -> int:
         """The target's own token after context and burst."""
-        logits = self.reshape(progress, burst)
+        place = self.place(progress, burst)
         if not progress.temperature:
-            return argmax(logits)
-        return draw(probabilities(logits, progress.temperature), progress.random)
+            return place.best()
+        return draw(probabilities(place.logits, progress.temperature), progress.random)
 
     def reshape(self, progress: Progress, burst: Sequence[int]) -> list[float]:
-        """The target's logits after context and burst, as the request's sampling fields reshape them.
+        """The target's logits after context and burst, as the request's sampling fields reshape them."""
+        return self.place(progress, burst).logits
 
-        Whoever drafts and who verifies ask for the same place, one after the other: it is computed once.
-        """
-        place = self.read(progress, burst), len(burst), len(progress.output)
-        if progress.reshaped is None or progress.reshaped[0] != place:
-            progress.reshaped = place, self._reshape(progress, burst, place[0])
-        return progress.reshaped[1]
+    def place(self, progress: Progress, burst: Sequence[int]) -> Place:
+        """The place after context and burst; whoever drafts and who verifies ask for the same, one after the other."""
+        at = self.read(progress, burst), len(burst), len(progress.output)
+        if progress.place is None or progress.place.at != at:
+            progress.place = Place(at, self._reshape(progress, burst, at[0]))
+        return progress.place
 
     def _reshape(self, progress: Progress, burst: Sequence[int], prefix: tuple[int, ...]) -> list[float]:
+        logits = list(self.model.logits(prefix, progress.shape))
+        if progress.is_reshaped:
+            logits = self._apply_sampling(logits, progress, burst)
+        if progress.ends and not self.may_end(progress, burst):
+            mask_tokens(logits, progress.ends)
+        return logits
+
+    def _apply_sampling(self, logits: list[float], progress: Progress, burst: Sequence[int]) -> list[float]:
         sampling = progress.request.sampling
         bias = self.bias(progress, burst)
-        logits = [logit + bias.get(token, 0.0) for token, logit in enumerate(self.model.logits(prefix, progress.shape))]
+        logits = [logit + bias.get(token, 0.0) for token, logit in enumerate(logits)]
         history, repetition = self.history(progress, burst), float(sampling.get("repetition_penalty", 1.0))
         logits = discourage(logits, [*progress.request.prompt_ids, *history], repetition) if repetition != 1 else logits
         frequency, presence = (float(sampling.get(f"{each}_penalty", 0.0)) for each in ("frequency", "presence"))
         for token, times in Counter(history if frequency or presence else ()).items():
             logits[token] -= frequency * times + presence
-        ends = () if self.may_end(progress, burst) else self.stop_tokens(progress.request)
-        return mask_tokens(logits, ends)
+        return logits
 
     def read(self, progress: Progress, burst: Sequence[int]) -> tuple[int, ...]:
         """The prefix that the cache holds."""
@@ -271,6 +304,8 @@ class Decoder:
 
     def cut(self, progress: Progress, tokens: list[int]) -> tuple[list[int], str | None]:
         """The tokens up to the first end among them, and "stop" if there is one."""
+        if not (progress.ends or progress.request.stop):
+            return tokens, None
         for length in range(1, len(tokens) + 1):
             if self.is_end(progress, tokens[:length]):
                 return tokens[:length], "stop"
@@ -280,7 +315,7 @@ class Decoder:
         """Whether the last of these tokens, after the output so far, ends the answer by id or by text."""
         if progress.position(tokens) < progress.request.min_tokens:
             return False
-        if tokens[-1] in self.stop_tokens(progress.request):
+        if tokens[-1] in progress.ends:
             return True
         said = text_of([*progress.output, *tokens]) if progress.request.stop else ""
         return any(stop in said for stop in progress.request.stop)
