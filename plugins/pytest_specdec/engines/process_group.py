@@ -14,6 +14,7 @@ from pathlib import Path
 
 GRACE_SECONDS = 10.0
 KILLED_SECONDS = 60.0  # a machine under load takes its time to give a large engine's memory back
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.05
 LAST_WORDS_LINES = 12
 
 
@@ -39,11 +40,12 @@ def _end_by(number: signal.Signals, group: int, seconds: float) -> None:
 
 def group_is_gone(group: int, within_seconds: float) -> bool:
     """Whether no live process of the group is left, waiting up to `within_seconds`; zombies count as gone."""
-    deadline = time.monotonic() + within_seconds
+    deadline, pause = time.monotonic() + within_seconds, SHORTEST_PAUSE
     while live_members(group):
         if time.monotonic() >= deadline:
             return False
-        time.sleep(0.05)
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
     return True
 
 
@@ -51,9 +53,16 @@ def live_members(group: int) -> list[int]:
     """Process ids of the group that still run, zombies left out."""
     import psutil
 
-    processes = psutil.process_iter(["status"])
-    alive = [each.pid for each in processes if each.info["status"] != psutil.STATUS_ZOMBIE]
-    return [pid for pid in alive if is_member(pid, group)]
+    return [pid for pid in psutil.pids() if is_member(pid, group) and is_alive(pid)]
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    import psutil
+
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    return False
 
 
 def is_member(pid: int, group: int | None) -> bool:

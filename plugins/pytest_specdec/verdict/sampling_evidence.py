@@ -58,8 +58,7 @@ class Evidence:
         self._names = [name.format(label) for name, _, label in numbers]
         self._log_shares = -numpy.log([len(FAMILIES) * sizes[name] for name, *_ in numbers])
         self._members = numpy.array([numbers[each] for each in groups], dtype=int).reshape(len(FAMILIES), -1)
-        self._group_prices = numpy.zeros((len(numbers), CELLS - 1, len(ODDS)))
-        numpy.add.at(self._group_prices, self._members, self._prices())
+        self._group_prices = self._sum_by_group(self._prices())
 
     def _prices(self) -> Array:
         """The logarithm of what each bet multiplies a stake by on average, at worst: token, cell, odds."""
@@ -69,6 +68,17 @@ class Evidence:
         odds = numpy.array(ODDS)
         worst = move_odds(beyond, self._slack[:, None, None] * numpy.sign(odds - 1))
         return numpy.log1p(worst * (odds - 1))  # type: ignore[no-any-return]
+
+    def _sum_by_group(self, prices: Array) -> Array:
+        """Tokens of a group are brought together and summed as a stretch: numpy.add.at takes seven times as long."""
+        import numpy
+
+        sums = numpy.zeros((len(self._names), *prices.shape[1:]))
+        for members in self._members:
+            order = numpy.argsort(members, kind="stable")
+            groups, firsts = numpy.unique(members[order], return_index=True)
+            sums[groups] = numpy.add.reduceat(prices[order], firsts, axis=0)
+        return sums
 
     @cached_property
     def log_e(self) -> float:
