@@ -69,10 +69,9 @@ def test_it_is_judged_like_the_others(project: Project) -> None:
             "kernel by itself; raise compilation_config.max_cudagraph_capture_size (vLLM) for both arms",
         ),
         (
-            "requests_in_pieces=[2]",
-            "a step of 2 requests has 8 tokens, for which this vLLM takes a CUDA graph in pieces, attention between "
-            "them, though a whole one is little larger: add 8 to compilation_config.cudagraph_capture_sizes for both "
-            "arms",
+            "requests_piecewise=[2]",
+            "a step of 2 requests has 8 tokens, for which this vLLM takes a piecewise CUDA graph though a full one is "
+            "little larger: add 8 to compilation_config.cudagraph_capture_sizes for both arms",
         ),
     ],
 )

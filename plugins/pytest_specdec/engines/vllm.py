@@ -173,26 +173,26 @@ def _positions(drafts: Counter[tuple[int, int]]) -> dict[str, list[int]]:
     }
 
 
-def _requests_in_pieces(config: Any, version: str) -> list[int] | None:
-    """Numbers of requests whose steps take a CUDA graph in pieces, attention between them, though a whole one is there.
+def _requests_piecewise(config: Any, version: str) -> list[int] | None:
+    """Numbers of requests whose steps take a piecewise CUDA graph, attention outside of it, though a full one is there.
 
     Before 0.29 Model Runner V2 takes the graph of the nearest size (github.com/vllm-project/vllm/pull/53407), and the
-    sizes of whole ones are rounded up to a multiple of the tokens of a request's step.
+    sizes of full ones are rounded up to a multiple of the tokens of a request's step.
     """
     graphs, most = config.compilation_config, config.scheduler_config.max_num_seqs
     both = getattr(getattr(graphs, "cudagraph_mode", None), "name", None) == "FULL_AND_PIECEWISE"
     mended = [int(part) for part in version.split(".")[:2]] >= [0, 29]
     if config.speculative_config is None or mended or not both or not getattr(config, "use_v2_model_runner", False):
         return None
-    step, pieces = config.speculative_config.num_speculative_tokens + 1, graphs.cudagraph_capture_sizes
+    step, piecewise = config.speculative_config.num_speculative_tokens + 1, graphs.cudagraph_capture_sizes
     largest = min(graphs.max_cudagraph_capture_size, most * step)
-    whole = [size for each in pieces if (size := -(-each // step) * step) <= largest]
+    full = [size for each in piecewise if (size := -(-each // step) * step) <= largest]
 
     def nearest(sizes: list[int], requests: int) -> int:
         return min(size for size in sizes if size >= requests * step)
 
-    counts = range(1, max(whole, default=0) // step + 1)
-    return [requests for requests in counts if nearest(pieces, requests) < nearest(whole, requests)]
+    counts = range(1, max(full, default=0) // step + 1)
+    return [requests for requests in counts if nearest(piecewise, requests) < nearest(full, requests)]
 
 
 class VllmBackend:
@@ -284,7 +284,7 @@ class VllmBackend:
             "async_scheduling": getattr(scheduler, "async_scheduling", None),
             "cuda_graphs": getattr(getattr(config.compilation_config, "cudagraph_mode", None), "name", None),
             "cuda_graph_tokens": getattr(config.compilation_config, "max_cudagraph_capture_size", None),
-            "requests_in_pieces": _requests_in_pieces(config, vllm.__version__),
+            "requests_piecewise": _requests_piecewise(config, vllm.__version__),
             "draft_context": getattr(drafting, "max_model_len", None),
             "counting": "vllm",
             ADAPTER: self._adapter_path,

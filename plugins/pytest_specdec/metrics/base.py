@@ -34,9 +34,9 @@ LARGER_THAN_GRAPHS = (
     "a step of {} requests has up to {} tokens, and the engine's CUDA graphs end at {}: larger steps launch each "
     "kernel by itself; raise compilation_config.max_cudagraph_capture_size (vLLM) for both arms"
 )
-GRAPH_IN_PIECES = (
-    "a step of {0} requests has {1} tokens, for which this vLLM takes a CUDA graph in pieces, attention between them, "
-    "though a whole one is little larger: add {1} to compilation_config.cudagraph_capture_sizes for both arms"
+PIECEWISE_GRAPH = (
+    "a step of {0} requests has {1} tokens, for which this vLLM takes a piecewise CUDA graph though a full one is "
+    "little larger: add {1} to compilation_config.cudagraph_capture_sizes for both arms"
 )
 BROUGHT_ALONG = ("cache.num_gpu_blocks", "model.max_logprobs")  # room beside a drafter; what rating needs
 FEW_ROUNDS = "fewer than two rounds with energy beside the target's"
@@ -132,7 +132,7 @@ def warn_of_limits(about: Description, concurrency: int, gamma: int | None) -> l
     """A warning where `concurrency` is beyond what the engine takes at once, or a step beyond its CUDA graphs.
 
     The requests beyond wait in it; a step with more tokens than the largest graph launches each kernel by itself, and
-    one that takes a graph in pieces the kernels of attention.
+    one in a piecewise graph those of attention.
     """
     places, graph = (about.details.get(name) or math.inf for name in ("most_requests", "cuda_graph_tokens"))
     taken = min(concurrency, places)
@@ -140,7 +140,7 @@ def warn_of_limits(about: Description, concurrency: int, gamma: int | None) -> l
     holds = {
         FEWER_PLACES.format(concurrency, places): places < concurrency,
         LARGER_THAN_GRAPHS.format(taken, tokens, graph): graph < tokens,
-        GRAPH_IN_PIECES.format(taken, tokens): taken in about.details.get("requests_in_pieces", ()),
+        PIECEWISE_GRAPH.format(taken, tokens): taken in about.details.get("requests_piecewise", ()),
     }
     return [words for words, held in holds.items() if held]
 

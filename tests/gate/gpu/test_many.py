@@ -13,7 +13,7 @@ RESIDENT = {"enable_sleep_mode": False, "gpu_memory_utilization": 0.42, "max_num
 LARGER_GRAPHS = RESIDENT | {"compilation_config": {"max_cudagraph_capture_size": 1280}}  # 256 · (4 + 1)
 SMALLEST_STEPS = (6, 9, 10, 12, 15, 20)  # of two to four requests with γ of 2 and 4; the others are vLLM's own
 SIZES = sorted({*SMALLEST_STEPS, 1, 2, 4, *range(8, 256, 8), *range(256, 513, 16)})
-WHOLE_STEPS = RESIDENT | {"compilation_config": {"cudagraph_capture_sizes": SIZES}}
+OWN_SIZES = RESIDENT | {"compilation_config": {"cudagraph_capture_sizes": SIZES}}
 
 pytestmark = [
     pytest.mark.gpu,
@@ -46,11 +46,11 @@ def test_graphs_by_default(specdec, vllm_spec, scenario):
 
 
 @pytest.mark.specdec(options=RESIDENT, scenario="scenarios/gpu/few.toml")
-@pytest.mark.specdec(options=WHOLE_STEPS, scenario="scenarios/gpu/few.toml")
+@pytest.mark.specdec(options=OWN_SIZES, scenario="scenarios/gpu/few.toml")
 def test_graphs_for_the_smallest_steps(specdec, vllm_spec, scenario):
-    """vLLM 0.26 takes a graph in pieces where one is nearer than the next full one, which holds whole steps.
+    """vLLM before 0.29 takes a piecewise graph where one is nearer than the next full one, a multiple of γ + 1.
 
     So the 12 tokens of four requests with γ = 2 take that of 16, not the full one of 18, and the 15 of three with
-    γ = 4 not that of 20; unless there is one of their own size.
+    γ = 4 not that of 20; unless there is one of their own size. The record warns of either.
     """
     assert specdec(vllm_spec, scenario).verdict.known_truth.wrong.value == 0

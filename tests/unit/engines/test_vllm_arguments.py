@@ -144,17 +144,17 @@ def graphs_of(gamma: int, sizes: list[int], **more: Any) -> Any:
     return SimpleNamespace(**every | {"use_v2_model_runner": True} | more)
 
 
-@pytest.mark.parametrize(("gamma", "in_pieces"), [(1, []), (2, [4, 5]), (3, []), (4, [3])])
-def test_requests_whose_graph_is_in_pieces_are_named(gamma: int, in_pieces: list[int]) -> None:
+@pytest.mark.parametrize(("gamma", "piecewise"), [(1, []), (2, [4, 5]), (3, []), (4, [3])])
+def test_requests_whose_graph_is_piecewise_are_named(gamma: int, piecewise: list[int]) -> None:
     """Of up to five, as vLLM 0.26 was slow on a GPU; with graphs of their own sizes there are none."""
-    found = vllm._requests_in_pieces(graphs_of(gamma, SIZES), "0.26.0")
-    assert [requests for requests in found or () if requests <= 5] == in_pieces
-    assert vllm._requests_in_pieces(graphs_of(gamma, [*range(1, 513)]), "0.26.0") == []
+    found = vllm._requests_piecewise(graphs_of(gamma, SIZES), "0.26.0")
+    assert [requests for requests in found or () if requests <= 5] == piecewise
+    assert vllm._requests_piecewise(graphs_of(gamma, [*range(1, 513)]), "0.26.0") == []
 
 
 @pytest.mark.parametrize(
     ("version", "more"),
     [("0.29.0", {}), ("0.28.0", {"use_v2_model_runner": False}), ("0.28.0", {"speculative_config": None})],
 )
-def test_where_whole_graphs_go_first_none_is_named(version: str, more: dict[str, Any]) -> None:
-    assert vllm._requests_in_pieces(graphs_of(2, SIZES, **more), version) is None
+def test_where_full_graphs_go_first_none_is_named(version: str, more: dict[str, Any]) -> None:
+    assert vllm._requests_piecewise(graphs_of(2, SIZES, **more), version) is None
