@@ -107,8 +107,7 @@ def decide(gates: Sequence[Gate], by: str = "throughput", limits: Sequence[Thres
     """
     gates = [gate for gate in gates if gate.record.asked.unjudged is None]
     places = group_by(gates, lambda gate: gate.place).items()
-    decisions = (each for place, members in places for each in _decide_place(place, members, by, limits))
-    return [each for each in decisions if each is not None]
+    return [each for name, of in places for each in _decide_place(name, of, by, limits) if each is not None]
 
 
 def _decide_place(place: str, gates: Sequence[Gate], by: str, limits: Sequence[Threshold]) -> Iterator[Decision | None]:

@@ -61,17 +61,20 @@ ALL_ACCEPTED = "every draft was accepted, so what is sampled after a rejection w
 
 @dataclass(frozen=True)
 class Judgement:
-    """`passes`: whether its figures stand. `part`: the record's verdict. `words`: failures, none if it passes.
-    `tie_rate`: share of answers that tie.
+    """`part`: the record's verdict. `words`: failures, none if it passes. `tie_rate`: share of answers that tie.
 
     `warnings`: what was asked for and not tried.
     """
 
-    passes: bool
     part: VerdictPart
     words: list[str] = field(default_factory=list)
     tie_rate: float = 0.0
     warnings: tuple[str, ...] = ()
+
+    @property
+    def passes(self) -> bool:
+        """Whether its figures stand."""
+        return not self.words
 
 
 def judge_rounds(session: Session, arms: Arms, rounds: Rounds, about: Description, scenario: Scenario) -> Judgement:
@@ -123,14 +126,13 @@ def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Descrip
     if verdict.passes:
         warnings = *without_effect(workload, reference.calibration), *untried
         unseen = too_few_tokens(verdict.limits, scenario.detects.shares)
-        if not unseen:
-            return Judgement(True, part, tie_rate=ties, warnings=warnings)
         words = [f"undecidable: {each} of {scenario.path}" for each in unseen]
-        return Judgement(False, replace(part, outcome=Outcome.UNDECIDABLE.value), words, ties, warnings)
+        part = replace(part, outcome=Outcome.UNDECIDABLE.value) if words else part
+        return Judgement(part, words, ties, warnings)
     told = add_hints(verdict, workload, arms.spec.gamma, about, partial(session.alone, arms))
     told = _name_first_pass(told, rounds)
     part = replace(part, findings=finding_parts(told.findings))
-    return Judgement(False, part, [describe_verdict(told, workload.name)], ties)
+    return Judgement(part, [describe_verdict(told, workload.name)], ties)
 
 
 def _look(session: Session, arms: Arms, rounds: Rounds, about: Description, level: float) -> tuple[Reference, Verdict]:
@@ -241,7 +243,7 @@ def _by_distribution(session: Session, arms: Arms, rounds: Rounds, about: Descri
 
 def _without_truth(part: VerdictPart, words: list[str], why: str = SAMPLED) -> Judgement:
     known, foretold = missing(KnownTruthPart, why), missing(ForetoldPart, why)
-    return Judgement(not words, replace(part, known_truth=known, foretold=foretold), words)
+    return Judgement(replace(part, known_truth=known, foretold=foretold), words)
 
 
 def _broken_limits(session: Session, arms: Arms, rounds: Rounds, about: Description) -> list[Finding]:

@@ -172,7 +172,7 @@ def test_an_inconclusive_rate_decides_only_next_to_the_highest_sustained_one(
     """Below it the engine has kept up with more; above one that was not sustained nothing is asked."""
     rates = {float(rate): held for rate, held in enumerate(sustained, start=1)}
     points = {rate: PointPart(asked=rate, sustained=held, reason=f"{UNKNOWN}{rate:g}") for rate, held in rates.items()}
-    sound = Judgement(True, VerdictPart(outcome="identical"))
+    sound = Judgement(VerdictPart(outcome="identical"))
     assert Curve(points, dict.fromkeys(rates, sound)).saturation == Figure(*saturation)
 
 
