@@ -29,6 +29,7 @@ NEW = (
     "target_alone.latency.",
     "throughput.steady_",
     "speedup.steady_",
+    "load.sweep.saturation_per_second",
     "hardware",
     "times",
     "workload.concurrency",
@@ -41,7 +42,7 @@ NEW = (
 )
 """What schema 1 did not tell of a gate that an engine's fault ended, or whose speed-up was null; another machine; how
 far and how often a sound engine strays, and the words of it, which count ULPs since; what is sampled anew, which was
-more when nothing else was judged; a drift that was between other rounds."""
+more when nothing else was judged; a drift that was between other rounds; a saturation by a load too short to tell."""
 
 REWORDED = (
     ("suspect: ", "hint: "),
@@ -56,8 +57,10 @@ MORE_ROUNDS: dict[str, Callable[[Any], Any]] = {
     "verdict.counts": lambda told: set(told or ()),
     "verdict.findings": lambda told: {(each["request"], each["outcome"], each.get("position")) for each in told or ()},
     "warnings": lambda told: [each for each in told or () if "go in circles" not in each],
+    "load.sweep.points": lambda told: [{**each, "sustained": ..., "reason": ...} for each in told or ()],
 }
-"""What has warm-up rounds, or loops, in it since: each is compared in what these do not change."""
+"""What has warm-up rounds, or loops, in it since, or rates whose load is too short: each is compared in what these do
+not change."""
 
 
 def differences(then: Any, now: Any, place: str = "") -> Iterator[str]:
