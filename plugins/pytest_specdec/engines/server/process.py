@@ -26,7 +26,7 @@ from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.engines.vllm import ADAPTER, speculative_config
 from pytest_specdec.errors import EngineDied, EngineError
 
-LOOK_SECONDS = 0.2
+FIRST_LOOK_SECONDS, LAST_LOOK_SECONDS = 0.02, 0.2
 HOST = "127.0.0.1"
 PORTS = range(20_000, 32_000)
 _given: set[int] = set()
@@ -116,7 +116,7 @@ class ServerProcess:
 
     def wait_until(self, ready: Callable[[], object], within_seconds: float) -> None:
         """Return when `ready` raises no EngineError. Raises EngineError if it ends or takes longer."""
-        deadline = time.monotonic() + within_seconds
+        deadline, pause = time.monotonic() + within_seconds, FIRST_LOOK_SECONDS
         while True:
             with contextlib.suppress(EngineError):
                 ready()
@@ -125,7 +125,8 @@ class ServerProcess:
                 raise EngineError(self.describe("ended before it was ready"))
             if time.monotonic() >= deadline:
                 raise EngineError(self.describe(f"was not ready within {within_seconds:g} s; it was ended"))
-            time.sleep(LOOK_SECONDS)
+            time.sleep(pause)
+            pause = min(1.5 * pause, LAST_LOOK_SECONDS)
 
     def refuse_dead(self, doing: str, within_seconds: float) -> None:
         """Raises EngineDied, with its last words, if it has ended or ends within so many seconds."""
