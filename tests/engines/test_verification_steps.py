@@ -13,7 +13,7 @@ from pytest_specdec.workloads.workload import Request, Workload
 WATCHED = """
 def load(config, load=load):
     backend = load(config)
-    scheduler = backend._scheduler()
+    scheduler = backend._core.scheduler
     schedule, passes = scheduler.schedule, []
 
     def watched(*args, **kwargs):

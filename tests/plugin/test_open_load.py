@@ -141,12 +141,12 @@ def test_a_sweep_finds_the_saturation_point_of_both_arms(project: Project) -> No
 
 
 def test_a_rate_is_inconclusive_where_the_load_is_too_short_for_its_latency(project: Project) -> None:
-    """Twelve requests at moments of their own: that the last of them waits says nothing of what the engine can do."""
-    _, speculative = both(
-        project, "seed = 8\n" + SWEEP.replace("constant", "poisson").replace("0.1, 0.2, 0.4", "0.1, 0.2")
-    )
+    """Twelve requests at moments of their own: that the last of them waits says nothing of what the engine can do. Of
+    40 a second all are sent after a third of a second, and answered 40 s later."""
+    sweep = SWEEP.replace("constant", "poisson").replace("0.1, 0.2, 0.4", "0.1, 0.2, 40")
+    _, speculative = both(project, f"seed = 8\n{sweep}")
     told = speculative.load.sweep
-    assert [point.sustained for point in told.points] == [True, None]
+    assert [point.sustained for point in told.points] == [True, None, False]
     assert re.search("0.2 requests/s for 55 s is too short a load: .* at least 14 requests", told.points[1].reason)
     assert told.saturation_per_second == Figure(None, told.points[1].reason)
 

@@ -140,6 +140,30 @@ def test_what_is_decoded_for_a_profile_is_no_round(project: Project, loops: int)
     assert profiled == plain
 
 
+def test_an_engine_that_sleeps_after_its_rounds_is_woken_for_its_profile(project: Project) -> None:
+    """After an even number of rounds the target had the last turn."""
+    sleeper = """
+        asleep = False
+
+        def __init__(self, spec):
+            super().__init__(spec)
+            self.description = replace(self.description, parks=True)
+
+        def park(self):
+            self.asleep = True
+
+        def wake(self):
+            self.asleep = False
+
+        def run(self):
+            assert not self.asleep
+            return super().run()
+    """
+    project.conftest(own_engine(sleeper))
+    project.tests(both_arms())
+    project.run("--specdec-rounds=4", "--benchmark-cprofile=tottime").assert_outcomes(passed=2)
+
+
 METERED = """
 import random
 

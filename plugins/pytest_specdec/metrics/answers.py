@@ -50,8 +50,10 @@ def _why_no_steps(runs: Sequence[Run], went_on: Sequence[Generation]) -> str | N
     if went_on and not count_steps(went_on):
         return NO_STEPS
     accepted = sum(run.speculation.accepted_tokens for run in runs if run.speculation is not None)
-    steps = sum(count_steps(run.generations) for run in runs)
-    return SEVERAL_STEPS if went_on and steps + accepted < sum(run.tokens for run in runs) else None
+    told = [each for run in runs for each in run.generations if each.chunks]
+    return (
+        SEVERAL_STEPS if went_on and count_steps(told) + accepted < sum(len(each.token_ids) for each in told) else None
+    )
 
 
 def _repeated_share(answers: Sequence[Generation]) -> Figure[float]:

@@ -110,7 +110,8 @@ class Flow:
     """Requests a second over all rounds: due, sent, completed; None where fewer than two have such a moment.
 
     `at_best`: completed, had the machine held nothing up. `held_up_s`: how far it put a round behind its schedule.
-    `behind_s`: how much longer than the load, of `load_s` seconds a round, its answers took to come in.
+    `load_s`: how long the shortest round's load was, `behind_s`: how much longer than theirs a round's answers took to
+    come in at most, beyond the shortest latency.
     """
 
     asked: float | None
@@ -160,9 +161,12 @@ class Flow:
         )
 
     def too_short_beside(self, kept_up: Flow) -> str | None:
-        """Why it is not known whether the engine keeps up: as far behind as at a rate at which it did, it would not."""
+        """Why it is not known whether the engine keeps up: as far behind as at a rate at which it did, it would not.
+
+        None where it is known: the load is long enough, or answers came in later than a second load would have ended.
+        """
         least_s = kept_up.behind_s * SUSTAINED_SHARE / (1 - SUSTAINED_SHARE)
-        if self.asked is None or self.load_s >= least_s:
+        if self.asked is None or self.load_s >= least_s or self.behind_s > self.load_s:
             return None
         return (
             f"inconclusive: {self.asked:.4g} requests/s for {self.load_s:.3g} s is too short a load: at "

@@ -42,7 +42,7 @@ ONE_GAMMA = "draft and verify steps cannot be told apart by one γ: measure at l
 NO_ALPHA = "the engine does not count accepted drafts by position"
 NO_STEP = "no answer came in more than one chunk, so a step's time is not known"
 NOISY_FIT = "by the γ sweep a step would cost nothing or less: noise is larger than the effect, so measure more rounds"
-NO_ENERGY = "energy was not measured at two γ and for the target alone"
+NO_ENERGY = "energy was not measured at two γ and for the target beside them"
 NO_BREAK_EVEN = "no acceptance pays for this γ"
 OF_ONE_GAMMA = ("acceptance_per_token", "expected_tokens_per_step", "target_step_s", "step_s")  # known without a sweep
 
@@ -276,30 +276,33 @@ def _by_time(record: Record, alpha: float, times: StepCost) -> ModelPart:
 
 
 def _by_energy(record: Record, alpha: float, sweep: Sequence[Record]) -> Figure[int]:
-    """By the joules of a step at each γ; a step of the target alone gives one token."""
+    """By the joules of a step at each γ, and of one of the target alone."""
     told = [(each.asked.gamma or 0, _joules_per_step(each)) for each in sweep]
     joules = StepCost.fit([(gamma, cost) for gamma, cost in told if cost is not None])
-    step = record.target_alone.joules_per_token.value
-    if step is None or joules is None:
+    step, change = record.target_alone.joules_per_token.value, record.speedup.decomposition.value
+    length = record.acceptance.delivered_tokens_per_step.value
+    if joules is None or step is None or change is None or length is None:
         return Figure(None, NO_ENERGY)
-    return Figure(joules.best_gamma(alpha, step) if joules.sound else None, NOISY_FIT)
-
-
-def _target_identity(record: Record) -> tuple[Any, ...]:
-    """What the target's own record on the same workload and engine has in common with this one."""
-    asked = record.asked
-    place = (record.workload.digest, record.engine.device, tuple(sorted(asked.parallelism.items())))
-    return (*place, asked.engine, asked.target, asked.dtype)
+    whole = step * length * change.tokens_per_step  # the target's tokens a step: more than one where chunks have more
+    return Figure(joules.best_gamma(alpha, whole) if joules.sound else None, NOISY_FIT)
 
 
 def _sweep_of(record: Record) -> tuple[Any, ...]:
     """What records of one sweep have in common, as what changes a step's time or how many tokens it gives.
 
-    Scheduling, CUDA graphs, and whether tokens are judged: a lossy mode takes more of them.
+    Versions, scheduling, CUDA graphs, and whether tokens are judged: a lossy mode takes more of them. Older runs tell
+    no `sweep_key`.
     """
-    asked, details = record.asked, record.engine.details
-    stepping = bool(details.get("async_scheduling")), details.get("cuda_graphs") == "NONE"
-    return (*_target_identity(record), asked.draft or "", asked.method, asked.unjudged is None, *stepping)
+    asked, engine = record.asked, record.engine
+    stepping = bool(engine.details.get("async_scheduling")), engine.details.get("cuda_graphs") == "NONE"
+    place = (
+        record.workload.digest,
+        engine.device,
+        *sorted(asked.parallelism.items()),
+        *sorted(engine.versions.items()),
+    )
+    pair = (asked.engine, asked.target, asked.dtype, asked.draft or "", asked.method, asked.unjudged is None)
+    return (*place, *pair, *stepping, asked.sweep_key)
 
 
 def _joules_per_step(record: Record) -> float | None:

@@ -33,6 +33,7 @@ class AskedPart(Part):
     load: Annotated[Mapping[str, Any], "how requests were to arrive"] = empty()
     engine: Annotated[str, "the backend"] = ""
     engine_key: Annotated[str, "a digest over the engine's whole configuration"] = ""
+    sweep_key: Annotated[str, "the same without γ: gates of one sweep share it"] = ""
     target: Annotated[str, "the target model"] = ""
     draft: Annotated[str | None, "the draft model; null without one"] = None
     method: Annotated[str, 'the engine\'s own name of the speculation method; "none" is target only'] = ""

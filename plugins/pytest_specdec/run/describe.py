@@ -155,6 +155,7 @@ def asked_part(spec: EngineSpec, scenario: Scenario) -> parts.AskedPart:
         load=to_json(scenario.load.model_dump()),
         engine=spec.backend,
         engine_key=spec.key,
+        sweep_key=replace(spec, gamma=None).key,
         target=spec.target,
         draft=spec.draft,
         method=spec.method,

@@ -88,7 +88,7 @@ def subject_here(engine: Engine) -> Subject:
 
 def processes_of(group: int | None, proc: Path) -> Iterator[Path]:
     """The folder of each live process of a group; none for an engine without a process here."""
-    numbered = (each for each in proc.iterdir() if each.name.isdigit())
+    numbered = (each for each in proc.iterdir() if each.name.isdigit()) if group is not None else ()
     return (each for each in numbered if is_member(int(each.name), group))
 
 

@@ -260,6 +260,8 @@ def _fewest(benchmark: Any, timed: Timed, turns: Turns, rounds: int) -> None:
         if timed.count < rounds:
             turns.before()
             timed.begin()
+        else:
+            timed.rouse()
 
     def decode() -> None:
         if timed.count < rounds:

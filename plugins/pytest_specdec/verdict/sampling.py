@@ -84,7 +84,7 @@ class Drawing:
             run = one_pass(engine, Workload("sampling", requests, self._concurrency))
         if failed := [generation.failure for generation in run.generations if generation.failure is not None]:
             raise EngineError(f"{len(failed)} of {len(run.generations)} samples failed: {failed[0]}")
-        self._runs.append(run)
+        self._runs.append(replace(run, generations=()))
         return [generation.token_ids for generation in run.generations]
 
 

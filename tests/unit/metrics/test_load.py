@@ -86,6 +86,7 @@ def test_a_load_is_too_short_where_the_latency_of_a_sustained_rate_would_look_li
     kept_up, shorter = Flow.of(evenly(1.0, grows=0.025)), Flow(4.0, 4.0, 3.0, load_s=1.0)
     assert (kept_up.load_s, kept_up.behind_s) == (2.0, pytest.approx(0.1))
     assert replace(shorter, load_s=1.91).too_short_beside(kept_up) is None
+    assert replace(shorter, behind_s=1.01).too_short_beside(kept_up) is None
     assert shorter.too_short_beside(kept_up) == (
         "inconclusive: 4 requests/s for 1 s is too short a load: at 2 requests/s, which were sustained, answers came "
         "in 0.1 s behind; give at least 9 requests"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ from pytest_specdec.metrics.speedup import (
     speedup_part,
 )
 from pytest_specdec.record import Figure, Record, missing
-from pytest_specdec.record.parts import AskedPart, EnergyPart, SpeedupPart, TargetAlonePart
+from pytest_specdec.record.parts import AskedPart, EnergyPart, EnginePart, SpeedupPart, TargetAlonePart
 from pytest_specdec.telemetry.timing import Timed, time_rounds
 from pytest_specdec.workloads.workload import Request, Workload
 
@@ -80,6 +81,20 @@ def record(arm: Arm, target: Arm) -> Record:
 def explained(ours: Arm, target: Arm, *others: Arm) -> SpeedupPart:
     """The first one's, where a session has measured the others too."""
     return explain_in_hindsight([record(each, target) for each in (ours, *others)])[0].speedup
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"asked": AskedPart(method="draft_model", gamma=2, sweep_key="b")},
+        {"engine": EnginePart(versions={"vllm": "0.26"})},
+    ],
+)
+def test_gates_of_other_options_or_versions_explain_nothing(other: dict[str, Any]) -> None:
+    """What differs in more than γ is no sweep."""
+    target = fake(0)
+    ours, theirs = record(fake(4), target), replace(record(fake(2), target), **other)
+    assert explain_in_hindsight([ours, theirs])[0].speedup.model.predicted.reason == ONE_GAMMA
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 0.8, 0.999])

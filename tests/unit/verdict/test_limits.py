@@ -103,7 +103,8 @@ def test_any_other_finish_reason_is_a_failure(reason: str) -> None:
 
 def test_a_field_that_cannot_change_a_greedy_choice_reshapes_nothing() -> None:
     """Truncation keeps the likeliest token, and what is told beside the tokens or in their text chooses none."""
-    sampling = {"top_p": 0.9, "top_k": 3, "min_p": 0.1, "n": 1, "logprobs": 5, "seed": 3, "skip_special_tokens": False}
+    sampling = {"top_p": 0.9, "top_k": 3, "min_p": 0.1, "n": 1, "logprobs": 5, "seed": 3}
+    sampling |= {"skip_special_tokens": False, "include_stop_str_in_output": True}
     assert reshaping_fields(Request(PROMPT, 4, sampling=sampling)) == []
     assert set(sampling) <= CANNOT_CHANGE_GREEDY
     assert reshaping_fields(Request(PROMPT, 4, sampling={**sampling, "logit_bias": {"3": 1.0}})) == ["logit_bias"]

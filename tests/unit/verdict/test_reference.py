@@ -9,7 +9,7 @@ import pytest
 from pytest_specdec.engines.engine import one_pass
 from pytest_specdec.engines.fake import FakeEngine, clock
 from pytest_specdec.engines.spec import EngineSpec
-from pytest_specdec.verdict.noise import ROWS, VERIFYING, Null
+from pytest_specdec.verdict.noise import PLAIN, ROWS, VERIFYING, Null
 from pytest_specdec.verdict.reference import Reference, Sample, calibrate, verify_itself
 from pytest_specdec.workloads.workload import Request, Workload
 
@@ -55,6 +55,15 @@ def test_plain_decoding_that_never_rounds_shows_what_verification_does() -> None
     reference = reference_of(NoisySteps(spec(flip_rate=0.0)))
     assert reference.calibration.certified[0][0].scores[0].gap == 0.0
     assert reference.calibration.floor.null == Null(8, 512, VERIFYING)
+
+
+def test_the_null_of_plain_decoding_is_of_the_batch_that_is_judged() -> None:
+    """What is decoded alone goes another way at a near-tie: the floor has its tokens, the null has not."""
+    engine = Plain(spec(flip_rate=0.25))
+    floor = calibrate(engine, WORKLOAD, one_pass(engine, WORKLOAD), Sample(2), clock).calibration.floor
+    tokens = sum(each.max_tokens for each in WORKLOAD.requests)
+    assert (floor.null.shape, floor.null.tokens) == (PLAIN, tokens)
+    assert sum(count for _, count in floor.histogram) > tokens
 
 
 def test_without_steps_the_target_decodes_as_many_sequences_as_a_step_has_rows() -> None:
