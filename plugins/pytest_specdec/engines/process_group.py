@@ -57,12 +57,15 @@ def live_members(group: int) -> list[int]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
+    """Whether a process is there and no zombie, as far as one may know."""
     import psutil
 
-    with contextlib.suppress(psutil.NoSuchProcess):
+    try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    return False
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.AccessDenied:
+        return True
 
 
 def is_member(pid: int, group: int | None) -> bool:

@@ -69,9 +69,9 @@ class Answer:
         """A request's seed restarts torch's own generator, since `generate` takes none."""
         if (seed := self._request["sampling"].get("seed")) is not None:
             torch.manual_seed(seed)
-        self.came, self._began, self.started_s = [], began, time.perf_counter() - began
+        self.came, self._began, started_s = [], began, time.perf_counter() - began
         output = target.generate(**self.arguments, streamer=self)
-        self.token_ids = output[0, len(self._request["prompt_ids"]) :].tolist()
+        self.token_ids, self.started_s = output[0, len(self._request["prompt_ids"]) :].tolist(), started_s
 
     def put(self, value: Any) -> None:
         """Take one committed block of token ids."""
@@ -381,8 +381,14 @@ class TransformersBackend:
         told = {f"model.{name}": str(value) for name, value in self._target.config.to_dict().items()}
         attention = getattr(self._target.config, "_attn_implementation", None)
         template = getattr(self._tokenizer, "chat_template", None)
-        ours = {"attention": attention, "chat_template": template, "placement": self._device, ADAPTER: self._adapter}
-        return {**told, **ours}
+        placement = ", ".join(self._places)
+        return {
+            **told,
+            "attention": attention,
+            "chat_template": template,
+            "placement": placement,
+            ADAPTER: self._adapter,
+        }
 
     def _details(self) -> dict[str, Any]:
         return {
@@ -618,10 +624,16 @@ class TransformersBackend:
         self._move(self._device)
 
     @property
+    def _places(self) -> list[str]:
+        """Where the target's weights are: its device, or all on which `device_map` has spread them."""
+        spread = getattr(self._target, "hf_device_map", {}).values()
+        names = sorted({f"cuda:{place}" if isinstance(place, int) else str(place) for place in spread})
+        return names if len(names) > 1 else [self._device]
+
+    @property
     def _parks(self) -> bool:
-        """Whether the weights are on a GPU, all on one: those that `device_map` has spread cannot be put back."""
-        places = {str(place) for place in getattr(self._target, "hf_device_map", {}).values()}
-        return self._device.startswith("cuda") and len(places) < 2
+        """Whether the weights are on a GPU, all on one: those that are spread cannot be put back."""
+        return self._device.startswith("cuda") and len(self._places) == 1
 
     def _move(self, device: str) -> None:
         if self._parks:

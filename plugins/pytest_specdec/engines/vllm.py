@@ -181,8 +181,8 @@ def _requests_piecewise(config: Any, version: str) -> list[int] | None:
     """
     graphs, most = config.compilation_config, config.scheduler_config.max_num_seqs
     both = getattr(getattr(graphs, "cudagraph_mode", None), "name", None) == "FULL_AND_PIECEWISE"
-    mended = [int(part) for part in version.split(".")[:2]] >= [0, 29]
-    if config.speculative_config is None or mended or not both or not getattr(config, "use_v2_model_runner", False):
+    older = re.match(r"0\.(1\d|2[0-8])\.\d", version)  # a build without tags has no such number
+    if config.speculative_config is None or not older or not both or not getattr(config, "use_v2_model_runner", False):
         return None
     step, piecewise = config.speculative_config.num_speculative_tokens + 1, graphs.cudagraph_capture_sizes
     largest = min(graphs.max_cudagraph_capture_size, most * step)

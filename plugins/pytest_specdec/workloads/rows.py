@@ -338,7 +338,8 @@ def json_list(path: Path) -> Iterator[Row | Wrong]:
             raise Mistake(f"{path}:{error.lineno} is not JSON ({error.msg}): correct the file") from None
         line += text.count("\n", at, between.end())
         at = between.end()
-    if text[at + 1 :].strip():
+    if rest := text[at + 1 :].lstrip():
+        line = 1 + text.count("\n", 0, len(text) - len(rest))
         raise Mistake(f"{path}:{line} is not JSON (Extra data): correct the file")
 
 

@@ -554,11 +554,14 @@ class TestRefusal:
 
 
 class TestLife:
-    @pytest.mark.parametrize(("devices", "parks"), [((0, 1), False), ((0, 0), True)])
+    @pytest.mark.parametrize(
+        ("devices", "placement"),
+        [((0, 1), "cuda:0, cuda:1"), ((0, "cpu"), "cpu, cuda:0"), ((0, 0), "cuda"), (("cuda:0", 0), "cuda")],
+    )
     def test_weights_on_several_gpus_stay_there(
-        self, load: Any, monkeypatch: pytest.MonkeyPatch, devices: tuple[int, int], parks: bool
+        self, load: Any, monkeypatch: pytest.MonkeyPatch, devices: tuple[int | str, int | str], placement: str
     ) -> None:
-        """All would come back to one GPU, and the layers' inputs to several."""
+        """All would come back to one GPU, and the layers' inputs to several. Where they are is told."""
         moved: list[str] = []
         monkeypatch.setattr(torch.cuda, "get_device_name", str)
         engine = load("counts")
@@ -566,7 +569,9 @@ class TestLife:
         monkeypatch.setattr(engine._target, "to", moved.append)
         engine.park()
         engine.wake()
-        assert (engine.describe()["parks"], moved) == (parks, ["cpu", "cuda"] if parks else [])
+        parks, told = placement == "cuda", engine.describe()
+        assert (told["parks"], moved) == (parks, ["cpu", "cuda"] if parks else [])
+        assert told["configuration"]["placement"] == placement
 
     def test_parking_on_the_cpu_changes_nothing(self, load: Any) -> None:
         engine = load("counts")

@@ -154,7 +154,14 @@ def test_requests_whose_graph_is_piecewise_are_named(gamma: int, piecewise: list
 
 @pytest.mark.parametrize(
     ("version", "more"),
-    [("0.29.0", {}), ("0.28.0", {"use_v2_model_runner": False}), ("0.28.0", {"speculative_config": None})],
+    [
+        ("0.29.0", {}),
+        ("1.20.0", {}),
+        ("dev", {}),
+        ("0.1.dev5+g0123", {}),
+        ("0.28.0", {"use_v2_model_runner": False}),
+        ("0.28.0", {"speculative_config": None}),
+    ],
 )
 def test_where_full_graphs_go_first_none_is_named(version: str, more: dict[str, Any]) -> None:
     assert vllm._requests_piecewise(graphs_of(2, SIZES, **more), version) is None

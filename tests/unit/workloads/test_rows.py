@@ -63,7 +63,7 @@ def test_a_json_list_gives_the_line_on_which_each_object_begins(tmp_path: Path) 
         (b'[{"a": 1},\n{"a" 2}]', "FILE:2 is not JSON (Expecting ':' delimiter): correct the file"),
         (b'[{"a": 1},\n', "FILE:2 is not JSON (Expecting value): correct the file"),
         (b'[{"a": 1}\n', "FILE:1 is not JSON (Expecting ',' or ']'): correct the file"),
-        (b'[{"a": 1}\n]\n[{"a": 2}]', "FILE:2 is not JSON (Extra data): correct the file"),
+        (b'[{"a": 1}\n]\n[{"a": 2}]', "FILE:3 is not JSON (Extra data): correct the file"),
         (b'[{"a": "\xff"}]', "FILE:1 is not UTF-8 at byte 8 of the line: save the file as UTF-8"),
     ],
 )

@@ -279,11 +279,11 @@ class Decoder:
         return (*progress.context, *burst)
 
     def bias(self, progress: Progress, burst: Sequence[int]) -> Mapping[int, float]:
-        """The request's `logit_bias`."""
+        """The request's `logit_bias`; asked only where a field of RESHAPING is given."""
         return {int(token): float(bias) for token, bias in progress.request.sampling.get("logit_bias", {}).items()}
 
     def history(self, progress: Progress, burst: Sequence[int]) -> list[int]:
-        """The tokens that penalties count."""
+        """The tokens that penalties count; asked as `bias` is."""
         return [*progress.output, *burst]
 
     def stop_tokens(self, request: Request) -> frozenset[int]:
