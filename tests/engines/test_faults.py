@@ -61,6 +61,8 @@ def test_speculation_among_the_options(specdec, vllm_spec, scenario):
 def test_afterwards(specdec, vllm_spec, scenario):
     specdec(vllm_spec, scenario)
 """
+EIGHT_BITS = "test_eight_bits_in_one_arm"
+NO_EIGHT_BITS = "Unsupported CPU attention configuration"
 TEXT = Path(__file__).parents[2] / "scenarios" / "prose.toml"
 SCENARIO = 'source = { format = "random", length = 8 }\ncount = 2\nmax_tokens = 24\nrounds = 1\nwarmup_rounds = 0\n'
 
@@ -100,12 +102,14 @@ def outcome(said, test):
             "test_speculation_among_the_options",
             "the baseline would speculate, by 'ngram': take speculation out of its options",
         ),
-        ("test_eight_bits_in_one_arm", "divergent: "),
-        ("test_eight_bits_in_one_arm", "cache.cache_dtype is fp8 here and auto for target-only"),
+        (EIGHT_BITS, "divergent: "),
+        (EIGHT_BITS, "cache.cache_dtype is fp8 here and auto for target-only"),
     ],
 )
 def test_each_fault_is_one_clear_error(said, test, message):
     """The test does not pass, and what it says names the fault."""
+    if test == EIGHT_BITS and NO_EIGHT_BITS in said:
+        pytest.skip("vLLM's kernels for processors without AVX-512 have no KV cache in eight bits")
     assert outcome(said, test) in ("FAILED", "ERROR")
     assert message in said
 
