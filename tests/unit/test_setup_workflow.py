@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import configparser
 import json
+import os
 import re
+import runpy
 import sys
 from pathlib import Path
 from typing import Any
@@ -123,3 +125,13 @@ def test_an_issue_form_asks_what_the_machine_has(path: Path, capsys: pytest.Capt
     assert main(arguments) == 0
     assert "processor" in json.loads(capsys.readouterr().out)
     assert questions["doctor"]["validations"] == {"required": True}
+
+
+@pytest.mark.parametrize(("given", "threads"), [({}, "1"), ({"NUMBA_NUM_THREADS": "4"}, "4")])
+def test_lookup_in_the_suite_has_one_thread_unless_the_user_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], threads: str
+) -> None:
+    """Beside one busy core it is twenty times slower with two."""
+    monkeypatch.setattr(os, "environ", given)
+    runpy.run_path(str(ROOT / "tests" / "conftest.py"))
+    assert given["NUMBA_NUM_THREADS"] == threads
