@@ -108,7 +108,8 @@ def outcome(said, test):
 )
 def test_each_fault_is_one_clear_error(said, test, message):
     """The test does not pass, and what it says names the fault."""
-    if test == EIGHT_BITS and NO_EIGHT_BITS in said:
+    if test == EIGHT_BITS and "avx512f" not in Path("/proc/cpuinfo").read_text("utf-8"):
+        assert NO_EIGHT_BITS in said
         pytest.skip("vLLM's kernels for processors without AVX-512 have no KV cache in eight bits")
     assert outcome(said, test) in ("FAILED", "ERROR")
     assert message in said

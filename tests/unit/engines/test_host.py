@@ -10,13 +10,14 @@ import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import psutil
 import pytest
 
 from pytest_specdec.engines import host, process_group
 from pytest_specdec.engines.host import WorkerEngine
-from pytest_specdec.engines.process_group import group_is_gone, live_members
+from pytest_specdec.engines.process_group import group_is_gone, is_alive, live_members
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import EngineDied, EngineError, Unsupported
 from pytest_specdec.workloads.workload import Request, Workload
@@ -330,3 +331,10 @@ def test_a_server_s_command_ends_when_who_started_it_is_killed() -> None:
 
 def _python_children() -> set[int]:
     return {child.pid for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE}
+
+
+@pytest.mark.parametrize(("refusal", "alive"), [("NoSuchProcess", False), ("AccessDenied", True)])
+def test_what_may_not_be_looked_at_lives(monkeypatch: pytest.MonkeyPatch, refusal: str, alive: bool) -> None:
+    """Else what another user runs in an engine's group would be left."""
+    monkeypatch.setattr(psutil.Process, "status", Mock(side_effect=getattr(psutil, refusal)(os.getpid())))
+    assert is_alive(os.getpid()) is alive

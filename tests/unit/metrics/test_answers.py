@@ -60,6 +60,12 @@ def test_chunks_that_carry_several_steps_are_no_steps(counted: Speculation | Non
     assert warn_of_answers(part, 36)[-1].endswith("ignore_eos passes over")
 
 
+def test_steps_are_held_against_the_answers_that_tell_theirs() -> None:
+    """One that does not, as one that the engine broke off, makes the others' no less known."""
+    whole, untold = answer(7, EOS, 8, 9), Generation((5,), (7, 8), "length", (), "broken off")
+    assert part_of(whole, untold).tokens_per_step_past_end == part_of(whole).tokens_per_step_past_end == Figure(1.0)
+
+
 def test_an_answer_that_failed_is_none() -> None:
     """What came of it says nothing of its end, nor of circles."""
     whole, failed = answer(7, EOS, *[11] * 8), replace(answer(7, EOS, *[11] * 32), error="the connection was lost")

@@ -169,6 +169,22 @@ def test_energy_has_a_best_gamma_of_its_own() -> None:
     assert "best for energy is not to speculate" in advice(part.model)
 
 
+def chunked(size: int, gap: float, gamma: int = 0) -> Arm:
+    """A round of one request whose 24 tokens come in chunks of `size`, one each `gap` seconds."""
+    chunks = tuple(Chunk(gap * (at + 1), size) for at in range(24 // size))
+    places = (8, 6, 5)[:gamma]
+    counted = Speculation(10, 10 * gamma, sum(places), places) if gamma else None
+    run = Run((Generation((7,), (1,) * 24, "length", chunks),), counted, gap * len(chunks))
+    return Arm(Rounds((run,), (run.engine_seconds,)), gamma, "bfloat16")
+
+
+def test_a_target_s_chunk_of_two_tokens_costs_two_of_them() -> None:
+    """Drafting was measured to save energy: by a chunk at the price of one token it would be told not to."""
+    target = with_energy(chunked(2, 1.0), 1.0)
+    part = explained(with_energy(chunked(3, 1.2, 1), 0.8), target, with_energy(chunked(4, 1.4, 3), 0.85))
+    assert part.model.best_gamma_energy == Figure(3)
+
+
 def test_energy_that_was_not_measured_gives_no_gamma() -> None:
     part = explained(fake(4), fake(0), fake(2))
     assert part.model.best_gamma_energy == Figure(None, NO_ENERGY)

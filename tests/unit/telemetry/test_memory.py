@@ -151,7 +151,7 @@ def test_a_process_that_ends_while_it_is_looked_at_is_left_out(tmp_path: Path, m
 def test_what_the_kernel_or_the_engine_does_not_tell_is_null(tmp_path: Path) -> None:
     schedule(tmp_path, t1="")
     assert CoreWait(GROUP, tmp_path).share() == Figure(None, NO_WAITING_TOLD)
-    assert CoreWait(None, tmp_path).share() == Figure(None, NO_PROCESS)
+    assert CoreWait(None, tmp_path / "none").share() == Figure(None, NO_PROCESS)
 
 
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this kernel tells no scheduler statistics")
