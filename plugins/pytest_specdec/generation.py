@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import accumulate, zip_longest
 from operator import index
-from typing import Any
+from typing import Any, TypeAlias
 
 FINISHED = ("length", "stop")
 
@@ -184,6 +184,10 @@ class Run:
     def tokens(self) -> int:
         """Delivered token ids, over all requests."""
         return sum(len(generation.token_ids) for generation in self.generations)
+
+
+Runs: TypeAlias = Mapping[int, Run]
+"""What was decoded, by the number of its round; warm-up rounds are below 0."""
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ def of_measured_tokens(
     with enter() as engine:
         run = one_pass(engine, Workload("w", tuple(requests), CONCURRENCY))
     with session.pool.using(target) as alone:
-        seen = look_at(partial(alone.rank, most=MOST), answers_of(requests, [run]), (), target.dtype, Facts())
+        seen = look_at(partial(alone.rank, most=MOST), answers_of(requests, {0: run}), (), target.dtype, Facts())
     assert seen is not None
     return RatedVerdict.of(seen[0], repeats=False)
 

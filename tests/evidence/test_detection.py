@@ -242,7 +242,7 @@ class Bench:
         )
         run, workload = Run((cut(answer, count),), None, 0.0), Workload("planted", (request,), 1)
         own = Calibration((certified,), calibration.floor, calibration.facts)
-        return judge(workload, own, [run], lambda *_: [scores[:count]]).outcome.value
+        return judge(workload, own, {0: run}, lambda *_: [scores[:count]]).outcome.value
 
 
 def cut(answer: Generation, tokens: int) -> Generation:

@@ -106,7 +106,7 @@ def test_english_prompts_verified(specdec_session, vllm_ar, vllm_spec, monkeypat
     with pool.using(vllm_spec) as speculating:
         run = one_pass(speculating, workload)
     with pool.using(vllm_ar) as engine:
-        verdicts = [judge(workload, each.calibration, [run], engine.score) for each, _ in nulls]
+        verdicts = [judge(workload, each.calibration, {0: run}, engine.score) for each, _ in nulls]
     costs = [seconds / decoding for _, seconds in nulls]
     add_section(f"{vllm_spec.label} beside each null", beside_nulls(workload, reference, run, verdicts, costs))
     assert [each.near_ties.null.shape for each in verdicts] == [VERIFYING, ROWS]
@@ -140,7 +140,7 @@ def judge_variation(engine, variation: Workload, reference: Reference, workload:
     if variation.concurrency != workload.concurrency:
         floor = calibrate(engine, variation, run, Sample(0), time.perf_counter).calibration.floor
     certified = tuple(reference.calibration.certified[at] for at in order)
-    return judge(variation, replace(reference.calibration, certified=certified, floor=floor), [run], engine.score)
+    return judge(variation, replace(reference.calibration, certified=certified, floor=floor), {0: run}, engine.score)
 
 
 def tell(label: str, workload: Workload, reference: Reference, verdicts: dict[str, Verdict]) -> None:

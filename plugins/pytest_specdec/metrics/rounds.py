@@ -17,7 +17,7 @@ from itertools import pairwise
 from statistics import fmean, linear_regression, variance
 
 from pytest_specdec.errors import EngineError
-from pytest_specdec.generation import Generation, Run, Speculation, sum_told
+from pytest_specdec.generation import Generation, Run, Runs, Speculation, sum_told
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import EnergyPart
 
@@ -250,9 +250,9 @@ class Rounds:
     ended_by: str | None = None
 
     @property
-    def judged(self) -> tuple[Run, ...]:
-        """Everything that was decoded: the warm-up rounds, then the timed ones."""
-        return self.warmup.runs + self.runs
+    def judged(self) -> Runs:
+        """Everything that was decoded."""
+        return dict(enumerate(self.warmup.runs + self.runs, -self.warmup.rounds))
 
     @property
     def measured(self) -> bool:

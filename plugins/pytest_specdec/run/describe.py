@@ -72,7 +72,7 @@ def _whole(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: 
     places = None if workload.arrivals_s else workload.concurrency
     told = {"details": to_json(about.details), "differences": to_json(settings)}
     answers = answers_part(workload.requests, rounds.runs, Facts.of(about).eos_token_ids)
-    exercised = exercised_part(workload.requests, rounds.judged, about.details, about.context, spec.gamma)
+    exercised = exercised_part(workload.requests, [*rounds.judged.values()], about.details, about.context, spec.gamma)
     return Record(
         asked=asked_part(spec, scenario),
         workload=workload_part(workload),

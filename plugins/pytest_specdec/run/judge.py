@@ -91,7 +91,7 @@ def _by_limits_alone(session: Session, arms: Arms, rounds: Rounds, about: Descri
     if broken := _broken_limits(session, arms, rounds, about):
         return _with_broken_limits(broken, arms)
     right = _count_right_answers(session, arms, rounds, about)
-    left = sum(len(run.generations) for run in rounds.judged) - sum(right.values())
+    left = sum(len(run.generations) for run in rounds.judged.values()) - sum(right.values())
     counts = right | ({NOT_JUDGED: left} if left else {})
     return _without_truth(VerdictPart(outcome=NOT_JUDGED, counts=counts), [], NOT_JUDGED)
 
@@ -121,7 +121,6 @@ def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Descrip
         rank = partial(session.rank, arms)
         verdict, untried = rating.judge_logprobs(verdict, workload, rounds.judged, rank, reference.calibration.facts)
     part = replace(outcome_part(verdict, reference), known_truth=known, foretold=foretold)
-    verdict = _renumber_rounds(verdict, rounds)
     ties = verdict.counts.get(Outcome.TIE.value, 0) / sum(verdict.counts.values())
     if verdict.passes:
         warnings = *without_effect(workload, reference.calibration), *untried
@@ -149,7 +148,7 @@ def _look_again(session: Session, arms: Arms, rounds: Rounds, about: Description
     session.rate_all(fresh)
     calibration = session.reference(fresh).calibration.beside(Facts.of(about), level)
     run = session.decode_once(fresh)
-    return judge(fresh.workload, calibration, [run], partial(session.rescore, fresh))
+    return judge(fresh.workload, calibration, {0: run}, partial(session.rescore, fresh))
 
 
 def _continue_answers(workload: Workload, run: Run, context: int) -> Workload:
@@ -171,15 +170,9 @@ def without_effect(workload: Workload, calibration: Calibration) -> tuple[str, .
     return (f"{', '.join(fields)} had no effect on this workload: every token is what the target chooses without",)
 
 
-def _renumber_rounds(verdict: Verdict, rounds: Rounds) -> Verdict:
-    """The verdict with rounds from 0, warm-up rounds below."""
-    warmups = rounds.warmup.rounds
-    return replace(verdict, findings=tuple(replace(each, round=each.round - warmups) for each in verdict.findings))
-
-
 def _name_first_pass(verdict: Verdict, rounds: Rounds) -> Verdict:
     """The verdict, with a hint at what is wrong in the engine's first pass after loading, and right in later ones."""
-    first = {number - rounds.warmup.rounds for number, run in enumerate(rounds.judged) if run.first}
+    first = {number for number, run in rounds.judged.items() if run.first}
     later = {each.request for each in verdict.findings if each.round not in first}
     findings = (
         replace(each, hints=(*each.hints, FIRST_PASS)) if each.round in first and each.request not in later else each
@@ -199,10 +192,10 @@ def judge_target(session: Session, arms: Arms, rounds: Iterable[Rounds]) -> list
     known = session.reference(alone).calibration
     calibration = known.beside(known.facts, session.spend_level())
     rescore = partial(session.rescore, alone)
-    judged = ((each, judge(arms.workload, calibration, each.judged, rescore)) for each in rounds)
+    verdicts = (judge(arms.workload, calibration, each.judged, rescore) for each in rounds)
     return [
-        f"{TARGET_UNSTABLE}: {describe_verdict(_renumber_rounds(verdict, each), arms.workload.name)}"
-        for each, verdict in judged
+        f"{TARGET_UNSTABLE}: {describe_verdict(verdict, arms.workload.name)}"
+        for verdict in verdicts
         if not (verdict.passes or verdict.by_number_alone)
     ]
 
@@ -213,10 +206,10 @@ def _by_what_is_known(
     """The verdict, held against the truth of the target and of its drafter as far as they are known."""
     spec, runs = arms.spec, rounds.judged
     truth = truth_of(arms.known, arms.workload.requests)
-    foretold = foretell(spec, about, arms.workload, truth, runs)
+    foretold = foretell(spec, about, arms.workload, truth, runs.values())
     verdict = judge_truth(verdict, truth, calibration, runs, spec.speculates)
-    verdict = judge_drafts(verdict, foretold, runs, rounds.warmup.rounds)
-    return verdict, truth_part(truth, calibration, runs), foretold_part(foretold, rounds.runs)
+    verdict = judge_drafts(verdict, foretold, runs)
+    return verdict, truth_part(truth, calibration, runs.values()), foretold_part(foretold, rounds.runs)
 
 
 def _by_distribution(session: Session, arms: Arms, rounds: Rounds, about: Description, detects: Detects) -> Judgement:
@@ -259,9 +252,8 @@ def _broken_limits(session: Session, arms: Arms, rounds: Rounds, about: Descript
 
 
 def _cases(arms: Arms, rounds: Rounds, calibration: Calibration) -> list[Case]:
-    """One for each answer, warm-up rounds below 0."""
-    answers = answers_of(arms.workload.requests, rounds.judged, -rounds.warmup.rounds)
-    return [Case.of(answer, calibration) for answer in answers]
+    """One for each answer."""
+    return [Case.of(answer, calibration) for answer in answers_of(arms.workload.requests, rounds.judged)]
 
 
 def _another_mode(arms: Arms) -> bool:
@@ -286,7 +278,7 @@ def _rate(session: Session, arms: Arms, rounds: Rounds) -> tuple[RatedVerdict | 
     rated; what is wrong with the log-probabilities that came with them; and a word on what of these was not compared.
     """
     requests, (facts, dtype) = arms.workload.requests, _facts_and_dtype(session, arms)
-    answers = answers_of(requests, rounds.judged, -rounds.warmup.rounds)
+    answers = answers_of(requests, rounds.judged)
     told, untried = ([], (rating.OTHER_MODE,)) if _another_mode(arms) else rating.those_told(answers)
     sampled = all(sampling.is_sampled(request) and not reshaping_fields(request) for request in requests)
     seen = rating.look_at(partial(session.rank, arms), answers if sampled else (), told, dtype, facts)
@@ -304,7 +296,7 @@ def _of_tokens(
     verdict = RatedVerdict.of(tokens, repeats, _rejected(rounds.speculation))
     if verdict.outcome.passes or not arms.spec.speculates:
         return verdict
-    answers = answers_of(requests, session.alone_rounds[arms.target_key].runs)
+    answers = answers_of(requests, dict(enumerate(session.alone_rounds[arms.target_key].runs)))
     own = rating.look_at(partial(session.rank, arms), answers, (), dtype, facts) or ([], [])
     return replace(verdict, target_strays=not RatedVerdict.of(own[0], repeats).outcome.passes)
 

@@ -54,8 +54,7 @@ class Measured:
     @property
     def drafting(self) -> Drafting:
         """Whether the engine drafted throughout."""
-        spec, requests, warmups = self.arms.spec, self.arms.workload.requests, self.rounds.warmup.rounds
-        return Drafting(spec, self.rounds.judged, warmups, self.accepted_before, requests)
+        return Drafting(self.arms.spec, self.rounds.judged, self.accepted_before, self.arms.workload.requests)
 
 
 def measure(session: Session, benchmark: Any, arms: Arms, plan: Plan) -> Measured:

@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 from pytest_specdec.engines.methods import BY_BATCH_SIZE, LOOKUPS
 from pytest_specdec.engines.server.plan import UNKNOWN_METHOD
 from pytest_specdec.engines.spec import OTHER_VOCABULARY, SCHEDULE, EngineSpec
-from pytest_specdec.generation import Generation, Run, Speculation, count_steps, steps_of, sum_told
+from pytest_specdec.generation import Generation, Run, Runs, Speculation, count_steps, steps_of, sum_told
 from pytest_specdec.models import parse
 from pytest_specdec.models.memory import Memory
 from pytest_specdec.models.recipe import ConstructedRecipe, SmolLM2Recipe, TargetRecipe
@@ -238,15 +238,14 @@ STALE_LEVEL = 1e-6  # the chance of no acceptance in so many drafts, at the rate
 
 @dataclass(frozen=True)
 class Drafting:
-    """Whether one engine drafted throughout `runs`; the first `warmups` of them are warm-up rounds.
+    """Whether one engine drafted throughout `runs`.
 
     `accepted_before`: the share of drafted tokens that was accepted when this engine was last measured; None if never.
     `requests`: what was asked in each run.
     """
 
     spec: EngineSpec
-    runs: Sequence[Run]
-    warmups: int = 0
+    runs: Runs
     accepted_before: float | None = None
     requests: Sequence[Request] = ()
 
@@ -290,14 +289,14 @@ class Drafting:
     @property
     def _counted(self) -> list[Speculation]:
         """Of the rounds that drafted."""
-        return [run.speculation for run in self.runs if run.speculation and run.speculation.draft_tokens]
+        return [run.speculation for run in self.runs.values() if run.speculation and run.speculation.draft_tokens]
 
     @property
     def _gamma(self) -> int:
         return self.spec.gamma or 1
 
     def _dead(self) -> str:
-        tokens = sum(run.tokens for run in self.runs)
+        tokens = sum(run.tokens for run in self.runs.values())
         return (
             f"nothing was drafted in {tokens} tokens: the engine decoded without speculation "
             f"(method {self.spec.method}, γ = {self.spec.gamma}); equal output proves nothing then"
@@ -308,8 +307,8 @@ class Drafting:
 
         Those of excused requests are no silence; every draft may have been of the others.
         """
-        for number, run in enumerate(self.runs):
-            name = round_name(number - self.warmups)
+        for number, run in self.runs.items():
+            name = round_name(number)
             counted = run.speculation
             answers = {at: each for at, each in enumerate(run.generations) if at not in excused}
             long = [at for at, each in answers.items() if len(each.token_ids) > self._gamma]
@@ -329,11 +328,11 @@ class Drafting:
 
     def _short(self) -> list[str]:
         """Fewer tokens in each draft than were asked for; the last drafts of an answer may be cut short."""
-        total = Speculation.over(self.runs)
+        total = Speculation.over(self.runs.values())
         varies = self.spec.gamma is None or any(name in self.spec.speculative_options for name in VARY_LENGTH)
         if total is None or varies:
             return []
-        answers = sum(len(run.generations) for run in self.runs)
+        answers = sum(len(run.generations) for run in self.runs.values())
         lacking = total.drafts * self._gamma - total.draft_tokens
         if total.draft_tokens > total.drafts * (self._gamma - 1) or lacking <= 2 * self._gamma * answers:
             return []
@@ -343,10 +342,10 @@ class Drafting:
     def _stale(self) -> Iterator[str]:
         """Rounds in which nothing was accepted, though in other rounds, or when last measured, something was."""
         known = max([*map(_rate, self._counted), self.accepted_before or 0.0])
-        for number, run in enumerate(self.runs):
+        for number, run in self.runs.items():
             each = run.speculation
             if each and each.drafts and not each.accepted_tokens and (1 - known) ** each.drafts < STALE_LEVEL:
-                name = round_name(number - self.warmups)
+                name = round_name(number)
                 told = f"nothing of {each.draft_tokens} drafted tokens was accepted in {name}, where {known:.0%} were"
                 yield f"{told} in other rounds: is the drafter's state right after the engine woke?"
 

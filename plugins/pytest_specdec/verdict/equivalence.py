@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
 
-from pytest_specdec.generation import Chunk, Generation, Run, Score
+from pytest_specdec.generation import Chunk, Generation, Runs, Score
 from pytest_specdec.verdict.limits import (
     Decode,
     Decoded,
@@ -168,20 +168,20 @@ class Verdict:
 Answer: TypeAlias = tuple[int, int, Request, Generation]  # round, number, request and answer
 
 
-def answers_of(requests: Sequence[Request], runs: Sequence[Run], first: int = 0) -> list[Answer]:
-    """The answers of all rounds, `first` the number of the first round."""
+def answers_of(requests: Sequence[Request], runs: Runs) -> list[Answer]:
+    """The answers of all rounds."""
     return [
         (turn, at, request, answer)
-        for turn, run in enumerate(runs, first)
+        for turn, run in runs.items()
         for at, (request, answer) in enumerate(zip(requests, run.generations, strict=True))
     ]
 
 
 def judge(
-    workload: Workload, calibration: Calibration, runs: Sequence[Run], rescore: Rescore, decode: Decode = no_tokenizer
+    workload: Workload, calibration: Calibration, runs: Runs, rescore: Rescore, decode: Decode = no_tokenizer
 ) -> Verdict:
     """Judge every generation of every round. `rescore` is called at most once, with all outputs that differ."""
-    outputs = {(index, each.token_ids) for run in runs for index, each in enumerate(run.generations)}
+    outputs = {(index, each.token_ids) for run in runs.values() for index, each in enumerate(run.generations)}
     distinct = sum(len(tokens) for _, tokens in outputs)  # rounds that repeat an output are one observation
     floor = calibration.floor.for_gate(distinct, calibration.floor.level)
     calibration = replace(calibration, floor=floor)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pytest_specdec.generation import Generation, Ranking, Run
+from pytest_specdec.generation import Generation, Ranking, Runs
 from pytest_specdec.verdict.limits import Facts
 from pytest_specdec.verdict.noise import SANE_ULPS, ulp
 from pytest_specdec.workloads.workload import Request
@@ -218,7 +218,7 @@ UNDER_A_GRAMMAR = "log-probabilities were not compared under structured_outputs:
 
 
 def judge_logprobs(
-    verdict: Verdict, workload: Workload, runs: Sequence[Run], rank: Rank, facts: Facts
+    verdict: Verdict, workload: Workload, runs: Runs, rank: Rank, facts: Facts
 ) -> tuple[Verdict, tuple[str, ...]]:
     """The verdict, *logprobs* where tokens are right and these are not; and a word on what was not compared.
 

@@ -8,14 +8,14 @@ for, or where it is not known how it counts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.engines.methods import method_named
 from pytest_specdec.engines.spec import IN_WORKERS, EngineSpec
-from pytest_specdec.generation import Generation, Run, Speculation, count_steps
+from pytest_specdec.generation import Generation, Run, Runs, Speculation, count_steps
 from pytest_specdec.models import ModelError, expected_continuation
 from pytest_specdec.models.truth import COUNTINGS, ends_of, expected_counters, why_unknown
 from pytest_specdec.record import Figure, missing
@@ -58,7 +58,7 @@ def truth_of(target: str, requests: Sequence[Request]) -> Truth | Reason:
 
 
 def judge_truth(
-    verdict: Verdict, truth: Truth | Reason, calibration: Calibration, runs: Sequence[Run], speculates: bool
+    verdict: Verdict, truth: Truth | Reason, calibration: Calibration, runs: Runs, speculates: bool
 ) -> Verdict:
     """The verdict, divergent where an answer of either arm is not the known one; unchanged where nothing is known."""
     told = {(each.round, each.request): each for each in verdict.findings}
@@ -66,7 +66,7 @@ def judge_truth(
     for number, known in enumerate(truth if not isinstance(truth, str) else ()):
         strays = (each.generation for each in calibration.certified[number] if _differs(known, each.generation))
         alone = next(strays, None)  # an answer of the target alone that is wrong, if there is one
-        for place, seen in (((round_, number), run.generations[number]) for round_, run in enumerate(runs)):
+        for place, seen in (((round_, number), run.generations[number]) for round_, run in runs.items()):
             if _convicts(verdict, told.get(place), known, seen, alone):
                 gap = told[place].gap if place in told else None
                 wrong[place] = replace(_finding(place, known, seen, alone, speculates), gap=gap)
@@ -106,7 +106,7 @@ def _finding(
     )
 
 
-def truth_part(truth: Truth | Reason, calibration: Calibration, runs: Sequence[Run]) -> KnownTruthPart:
+def truth_part(truth: Truth | Reason, calibration: Calibration, runs: Iterable[Run]) -> KnownTruthPart:
     """How many tokens of the rounds and of the calibration were held against the truth, and how many were wrong."""
     if isinstance(truth, str):
         return missing(KnownTruthPart, truth)
@@ -127,7 +127,7 @@ def _wrong_tokens(known: tuple[int, ...], answer: Generation) -> int:
 
 
 def foretell(
-    spec: EngineSpec, about: Description, workload: Workload, truth: Truth | Reason, runs: Sequence[Run]
+    spec: EngineSpec, about: Description, workload: Workload, truth: Truth | Reason, runs: Iterable[Run]
 ) -> Speculation | Reason:
     """What the engine must count in each of these rounds, or why nothing is claimed of them."""
     if (why := truth if isinstance(truth, str) else _why_not(spec, about, workload)) is not None:
@@ -159,15 +159,12 @@ def _why_not(spec: EngineSpec, about: Description, workload: Workload) -> Reason
     return f"{longest} tokens come within two steps of the end of the context of {context}, where fewer are drafted"
 
 
-def judge_drafts(verdict: Verdict, foretold: Speculation | Reason, runs: Sequence[Run], warmups: int = 0) -> Verdict:
-    """The verdict, *draft state* where tokens are right and a round's counters are not the foretold ones.
-
-    `warmups`: how many of `runs`, the first, are warm-up rounds.
-    """
+def judge_drafts(verdict: Verdict, foretold: Speculation | Reason, runs: Runs) -> Verdict:
+    """The verdict, *draft state* where tokens are right and a round's counters are not the foretold ones."""
     if isinstance(foretold, str) or not verdict.passes:
         return verdict
     lines: tuple[str, ...] = ()
-    for number, run in enumerate(runs, start=-warmups):
+    for number, run in runs.items():
         counted, wanted = run.speculation, foretold
         if counted and not counted.accepted_per_position:  # the engine tells none
             wanted = replace(wanted, accepted_per_position=())

@@ -412,5 +412,5 @@ def test_a_gate_that_keeps_the_prefix_cache_finds_nothing_of_anothers(warmup: in
     kept = Workload("kept", (Request(tuple(range(3, 43)), max_tokens=4),), 1, keeps_prefix_cache=True)
     for _ in range(2):
         rounds = time_rounds(Timed(engine, kept, clock), Plan(2 - warmup, warmup))
-        found = [answer.cached_tokens for run in rounds.judged for answer in run.generations]
+        found = [answer.cached_tokens for run in rounds.judged.values() for answer in run.generations]
         assert found == [0, 32]

@@ -60,7 +60,7 @@ def verdict_on(
 ) -> Verdict:  # type: ignore[no-untyped-def]
     asked = request or request_for(expected.token_ids)
     known = calibration_of([expected], **calibration)
-    return judge(Workload("w", (asked,), 1), known, [Run((seen,), None, 0.0)], rescore, text_of)
+    return judge(Workload("w", (asked,), 1), known, {0: Run((seen,), None, 0.0)}, rescore, text_of)
 
 
 def test_the_same_tokens_are_identical_without_rescoring() -> None:
@@ -110,7 +110,7 @@ def test_a_tie_never_explains_a_gap_that_is_no_number() -> None:
 def test_output_equal_to_the_target_at_batch_one_is_identical_too() -> None:
     workload = Workload("w", (request_for([1, 2]),), 4)
     calibration = calibration_of([generation([1, 2]), generation([1, 7])])
-    verdict = judge(workload, calibration, [Run((generation([1, 7]),), None, 0.0)], never)
+    verdict = judge(workload, calibration, {0: Run((generation([1, 7]),), None, 0.0)}, never)
     assert verdict.outcome is Outcome.IDENTICAL
 
 
@@ -207,7 +207,7 @@ def test_an_engine_may_leave_eos_out_if_it_says_so(tokens: list[int], says_so: b
         return [[Score(0.0 if each == best else gaps_of[each], 10.0, best) for each, best in row] for row in rows]
 
     seen = Run((generation(tokens, "stop"),), None, 0.0)
-    assert judge(Workload("w", (asked,), 1), known, [seen], rate).outcome.value == outcome
+    assert judge(Workload("w", (asked,), 1), known, {0: seen}, rate).outcome.value == outcome
 
 
 def test_text_that_agrees_while_ids_do_not_is_told() -> None:
@@ -232,7 +232,7 @@ def test_an_end_that_both_arms_miss_is_found_absolutely() -> None:
     both = generation([1, 1, 1, 99], "stop")
     scores = (Score(9.0, 10.0, 99), Score(9.0, 10.0, 99), Score(9.0, 10.0, 99), Score(0.0, 10.0, 99))
     calibration = Calibration(((Certified(both, scores),),), FLOOR, Facts(eos_token_ids=frozenset({99})))
-    verdict = judge(Workload("w", (asked,), 1), calibration, [Run((both,), None, 0.0)], never)
+    verdict = judge(Workload("w", (asked,), 1), calibration, {0: Run((both,), None, 0.0)}, never)
     assert verdict.outcome is Outcome.LENGTH
     assert verdict.findings[0].detail == ("missed EOS at token 2; min_tokens = 2 permits it there, in both arms")
 
@@ -260,7 +260,9 @@ def test_repeated_rounds_are_one_observation_of_near_ties() -> None:
     ids, changed = generation([1, 2, 3]), generation([1, 9, 3])
     workload = Workload("w", (request_for([1, 2, 3]),), 1)
     row = [Score(0.0, 1.0, 1), Score(0.0, 1.0, 1), Score(0.1, 1.0, 1)]
-    verdict = judge(workload, calibration_of([ids]), [Run((changed,), None, 0.0)] * 9, lambda *_: [row] * 9)
+    verdict = judge(
+        workload, calibration_of([ids]), dict.fromkeys(range(9), Run((changed,), None, 0.0)), lambda *_: [row] * 9
+    )
     assert (verdict.near_ties.judged, verdict.near_ties.judged_tokens) == (1, 3)
 
 
@@ -278,7 +280,7 @@ def test_a_calibration_that_failed_decides_nothing() -> None:
 def test_the_worst_outcome_of_all_rounds_is_the_verdict() -> None:
     good, bad = generation([1, 2, 3]), generation([1, 9, 3])
     workload = Workload("w", (request_for([1, 2, 3]), request_for([1, 2, 3])), 2)
-    runs = [Run((good, good), None, 0.0), Run((good, bad), None, 0.0)]
+    runs = {0: Run((good, good), None, 0.0), 1: Run((good, bad), None, 0.0)}
     verdict = judge(workload, calibration_of([good], [good]), runs, gaps(0.0, 3.0, 0.0))
     assert (verdict.outcome, verdict.counts) == (Outcome.DIVERGENT, {"divergent": 1, "identical": 3})
     assert (verdict.findings[0].round, verdict.findings[0].request) == (1, 1)
@@ -290,7 +292,9 @@ OUTPUTS = st.lists(st.lists(st.integers(3, 99), min_size=5, max_size=5), min_siz
 def _judge(outputs: Sequence[Sequence[int]], seen: Sequence[Sequence[int]]) -> Verdict:
     workload = Workload("w", tuple(request_for(row) for row in outputs), 2)
     calibration = calibration_of(*([generation(row)] for row in outputs))
-    return judge(workload, calibration, [Run(tuple(map(generation, seen)), None, 0.0)], gaps(0.1, 0.1, 0.1, 0.1, 0.1))
+    return judge(
+        workload, calibration, {0: Run(tuple(map(generation, seen)), None, 0.0)}, gaps(0.1, 0.1, 0.1, 0.1, 0.1)
+    )
 
 
 @given(OUTPUTS)

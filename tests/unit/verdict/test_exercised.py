@@ -110,7 +110,7 @@ def round_of(counted: Speculation, *drafted: int | None, steps: Sequence[int] = 
 def of(method: str, *runs: Run, before: float | None = None, **options: Any) -> Drafting:
     """Rounds of an engine of this method at γ = 3, the first of them for warming up."""
     spec = EngineSpec(backend="fake", target="t", method=method, gamma=3, speculative_options=options)
-    return Drafting(spec, runs, 1, before)
+    return Drafting(spec, dict(enumerate(runs, -1)), before)
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def verdict_on(calibration: Calibration, *answers: Generation) -> Verdict:
     def rescore(requests: Sequence[Request], outputs: Sequence[Sequence[int]]):  # type: ignore[no-untyped-def]
         return Stumbles(0).score(requests, outputs)
 
-    return judge(WORKLOAD, calibration, [Run(answers, None, 0.0)], rescore)
+    return judge(WORKLOAD, calibration, {0: Run(answers, None, 0.0)}, rescore)
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ def judged(
     ours: Answers, theirs: Answers, floor: NoiseFloor = FLOOR, gap: float = 3.0, speculates: bool = True
 ) -> Verdict:
     """The verdict by the arms, then by the truth; what differs is rated `gap` below the argmax."""
-    calibration, runs = calibration_of(theirs, floor), [run_of(ours)]
+    calibration, runs = calibration_of(theirs, floor), {0: run_of(ours)}
     verdict = judge(WORKLOAD, calibration, runs, lambda _, outputs: [[Score(gap, 10.0, 1)] * TOKENS for _ in outputs])
     return judge_truth(verdict, truth_of(TARGET, WORKLOAD.requests), calibration, runs, speculates)
 
@@ -159,9 +159,8 @@ def test_the_sides_are_kept_in_the_record() -> None:
 
 def test_an_answer_to_another_prompt_is_not_compared() -> None:
     """It is called by its own name, also where the target alone is wrong."""
-    runs = [run_of(TRUE)]
     other = Generation((1, *PROMPTS[0]), changed(TRUE, 0)[0], "length")
-    runs = [Run((other, runs[0].generations[1]), None, 0.0)]
+    runs = {0: Run((other, run_of(TRUE).generations[1]), None, 0.0)}
     calibration = calibration_of(changed(TRUE, 0))
     verdict = judge(WORKLOAD, calibration, runs, lambda *_: [])
     held = judge_truth(verdict, truth_of(TARGET, WORKLOAD.requests), calibration, runs, speculates=True)
@@ -190,7 +189,7 @@ def test_where_nothing_is_known_no_claim_is_made(target: str, fields: dict[str, 
     requests = [Request(prompt, TOKENS, **fields) for prompt in PROMPTS]  # type: ignore[arg-type]
     truth = truth_of(target, requests)
     wrong = changed(TRUE)
-    calibration, runs = calibration_of(wrong), [run_of(wrong)]
+    calibration, runs = calibration_of(wrong), {0: run_of(wrong)}
     verdict = judge(WORKLOAD, calibration, runs, lambda *_: [])
     assert judge_truth(verdict, truth, calibration, runs, speculates=True) is verdict
     assert isinstance(truth, str)
@@ -212,10 +211,10 @@ def drafts_judged(
     *counted: Speculation | None, about: Description = ABOUT, steps: int = STEPS, spec: EngineSpec = SPEC
 ) -> tuple[Verdict, ForetoldPart]:
     """Of rounds with right tokens and these counters."""
-    runs = [run_of(TRUE, each, steps) for each in counted]
+    runs = {at: run_of(TRUE, each, steps) for at, each in enumerate(counted)}
     verdict = judge(WORKLOAD, calibration_of(TRUE), runs, lambda *_: [])
-    foretold = foretell(spec, about, WORKLOAD, truth_of(TARGET, WORKLOAD.requests), runs)
-    return judge_drafts(verdict, foretold, runs), foretold_part(foretold, runs)
+    foretold = foretell(spec, about, WORKLOAD, truth_of(TARGET, WORKLOAD.requests), runs.values())
+    return judge_drafts(verdict, foretold, runs), foretold_part(foretold, [*runs.values()])
 
 
 def test_counters_as_foretold_are_identical_and_recorded() -> None:

@@ -97,7 +97,7 @@ def find_wrong(
     workload: Workload, runs: Sequence[Run], rank: Rank = rank
 ) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
     """What is found though all tokens are right, and what was not compared."""
-    verdict, untried = judge_logprobs(PASSES, workload, runs, rank, Facts(vocabulary=4))
+    verdict, untried = judge_logprobs(PASSES, workload, dict(enumerate(runs)), rank, Facts(vocabulary=4))
     return verdict.findings, untried
 
 

@@ -121,7 +121,7 @@ def test_places_are_settled_before_the_token_is_drawn() -> None:
         asked.append(len(requests))
         return [[ranking(token) for token in output] for output in outputs]
 
-    answers = answers_of([request], [Run((answer,), None, 1.0)] * 2)
+    answers = answers_of([request], dict.fromkeys((0, 1), Run((answer,), None, 1.0)))
     found, _ = look_at(rank, answers, (), "float32", Facts()) or ([], [])
     assert [each.place.burst for each in found] == [0, 1, 2, 3, 1] * 2
     assert [each.place.round for each in found] == [0] * 5 + [1] * 5
