@@ -55,8 +55,7 @@ def cell(gate: Gate | None, printed: str) -> str:
     if gate is None:
         return "–"
     if not gate.verdict.startswith("tie"):
-        accepted = ACCEPTED.search(gate.row)
-        return gate.verdict + (f",{accepted[0]}" if accepted else "")
+        return _accepted(gate)
     ((gap, allowed),) = {tie[1:] for tie in TIE.findall(printed) if tie[0] == gate.method}
     return f"{gate.verdict}, {gap}, {allowed} allowed"
 
@@ -74,6 +73,25 @@ def soak_rows() -> list[str]:
         for scenario, at_once in AT_ONCE.items()
     ]
     return [f"| {mode} | {at_once} | {cells(gates, methods, text)} |" for mode, at_once, gates, text in found if gates]
+
+
+def passage_rows() -> list[str]:
+    """Of each mode, by the requests at once that a row has; its ties are told together below the table."""
+    rows = []
+    for mode, printed in sessions().items():
+        for at_once in (64, 256):
+            found = {each.method: each for each in gates_of(printed) if f" {at_once} {each.verdict} " in each.row}
+            if mode.startswith("passages, ") and found:
+                told = [_accepted(found.get(method)) for method in ("none", "draft_model", "ngram")]
+                rows.append(f"| {mode.removeprefix('passages, ')} | {at_once} | {' | '.join(told)} |")
+    return rows
+
+
+def _accepted(gate: Gate | None) -> str:
+    if gate is None:
+        return "–"
+    accepted = ACCEPTED.search(gate.row)
+    return gate.verdict + (f",{accepted[0]}" if accepted else "")
 
 
 def prompt_rows() -> list[str]:
@@ -95,8 +113,13 @@ def test_each_row_is_what_was_printed() -> None:
     """The heads, and the lines below them, are all else that the tables have."""
     lines = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("| ")]
     heads = [line for line in lines if line.startswith(("| mode |", "| prompts |", "| setting |"))]
-    assert len(heads) == 3
-    assert [line for line in lines if line not in heads] == [*soak_rows(), *prompt_rows(), *setting_rows()]
+    assert len(heads) == 4
+    assert [line for line in lines if line not in heads] == [
+        *soak_rows(),
+        *passage_rows(),
+        *prompt_rows(),
+        *setting_rows(),
+    ]
 
 
 def test_a_verdict_that_was_not_printed_is_found() -> None:
