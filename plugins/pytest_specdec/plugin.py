@@ -78,7 +78,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(str(error)) from None
     config.stash[fixtures.WITHHELD], config.stash[SCENARIOS] = set(), {}
     config.pluginmanager.register(fixtures, fixtures.__name__)
-    config.stash[INTERRUPTION] = interruption = Interruption()
+    config.stash[INTERRUPTION] = interruption = Interruption(config)
     config.pluginmanager.register(interruption, "specdec_interruption")
     _keep_engines_together(config)
 

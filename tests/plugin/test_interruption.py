@@ -108,6 +108,14 @@ def pytest_runtest_makereport(call):
     if call.excinfo:
         os.kill(os.getpid(), signal.SIGTERM)
 """
+KILLED_ONCE = """
+import signal
+
+def pytest_runtest_call(item):
+    if "g4" in item.name and not Path("killed").exists():
+        Path("killed").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
 ONE_BEFORE_AND_ONE_IN_A_WORKER = """
 def test_before(specdec, ar_engine, scenario):
     specdec(ar_engine, scenario)
@@ -223,6 +231,21 @@ def test_what_had_finished_is_saved_and_shown(project: Project, monkeypatch: pyt
     assert (storage / "0001_earlier.json").read_bytes() == EARLIER
     assert [line for line in result.outlines if line in {told for _, told in MOMENTS.values()}] == [words]
     assert len([line for line in result.outlines if line.strip().startswith("short ")]) == finished
+
+
+def test_a_session_that_is_killed_leaves_the_gates_that_had_finished(project: Project) -> None:
+    """In a file without a number, which a resumed session reads; one that ends in order leaves no such file."""
+    project.conftest(KILLED_ONCE)
+    project.tests(gate(gamma=[2, 3, 4]))
+    storage = project.path / ".benchmarks" / get_machine_id()
+    project.run_apart("--benchmark-autosave")
+    (killed,) = storage.iterdir()
+    assert what_is_saved(killed) == ([2, 3], {"partial": True, "reason": "killed after 2 of 3 gates"})
+    result = project.run_apart("--benchmark-autosave", "--specdec-resume")
+    result.assert_outcomes(passed=1, skipped=2)
+    assert result.stdout.str().count(f"run {killed.stem}") == 2
+    (ended,) = set(storage.iterdir()) - {killed}
+    assert (ended.name[:4], what_is_saved(ended)) == ("0001", ([4], None))
 
 
 def test_a_test_that_has_failed_is_left_out_though_nothing_has_reported_it(project: Project) -> None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.record import Record, from_json
 
 NUMBERED = re.compile(r"\d{4,}(?=_)")
+UNFINISHED = "unfinished_"
+"""So begins the name of a file that holds what had finished of a session that goes on, or was killed."""
 
 
 class UnreadableRun(ConfigurationError):
@@ -104,6 +107,13 @@ def saved_paths(storage: Path) -> list[Path]:
     """The files of pytest-benchmark's storage (`storage/<machine>/0001_….json`), oldest first."""
     numbered = (path for path in storage.glob("*/*.json") if NUMBERED.match(path.name))
     return sorted(numbered, key=lambda path: (int(run_id(path)), path.name, path.parent.name))
+
+
+def unfinished_runs(storage: Path) -> Iterator[tuple[Path, str]]:
+    """The files and texts of sessions that were killed, and of those that go on; these may vanish meanwhile."""
+    for path in storage.glob(f"*/{UNFINISHED}*.json"):
+        with suppress(UnreadableRun):
+            yield path, read_text(path)
 
 
 def paths_in(folder: Path) -> list[Path]:
