@@ -208,7 +208,9 @@ class VerdictPart(Part):
 
     @property
     def tie_in_words(self) -> str:
-        """How far tokens were from the argmax, and how far they may be."""
+        """How far the tokens of a tie were from the argmax, and how far they may be; empty for other verdicts."""
+        if self.outcome != "tie":
+            return ""
         gap, floor = self.max_gap_logits.value or 0.0, self.noise_floor_ulps.value or 0
         return f"largest gap {gap:.4g} logits, within the noise floor of {floor} ULPs"
 

@@ -174,8 +174,8 @@ def _cautions(gate: Gate, decided: str) -> set[str]:
     told = {f"{gate.label}: energy flagged “{flags}”"} if flags else set()
     if (word := gate.record.target_alone.caution) not in decided:
         told.add(f"{gate.label}: {word}")
-    if verdict.outcome == "tie":
-        told.add(f"{gate.label}: tie, {verdict.tie_in_words}")
+    if tie := verdict.tie_in_words:
+        told.add(f"{gate.label}: tie, {tie}")
     if gate.record.unjudged_in_words:
         told.add(f"{gate.label}: {gate.record.unjudged_in_words}")
     if gate.record.drafting_in_words:

@@ -238,7 +238,7 @@ def footnotes(records: Sequence[Record], shown: Sequence[str], decided: str = ""
         *_cost_notes(records, judged),
         *join_alike(note for record in ordered for note in _load_notes(record)),
         *(f"accepted by category: {_on(record)}: {part.categories_in_words}" for record, part in by_category),
-        *(f"tie: {_label(each)}: {each.verdict.tie_in_words}" for each in ordered if each.verdict.outcome == "tie"),
+        *join_alike(("tie", _gate(each), each.verdict.tie_in_words) for each in ordered),
         *join_alike(("drafting", _on(each), each.drafting_in_words) for each in ordered),
         *_truth_note(judged),
         *join_alike(("coverage", who, words or "") for who, words in coverage),
@@ -325,12 +325,12 @@ def gate_notes(records: Iterable[Record]) -> list[str]:
     cost = (
         ("J/token", record, record.energy.phases_in_words(record.target_alone)) for record in ordered if record.judged
     )
-    return [
-        f"{kind}: {record.asked.scenario}, {record.workload.concurrency} at once, {_label(record)}"
-        f"{f' γ={record.asked.gamma}' if record.asked.gamma else ''}: {', '.join(words)}"
-        for kind, record, words in (*told, *met, *cost)
-        if words
-    ]
+    return [f"{kind}: {_gate(record)}: {', '.join(words)}" for kind, record, words in (*told, *met, *cost) if words]
+
+
+def _gate(record: Record) -> str:
+    gamma = f" γ={record.asked.gamma}" if record.asked.gamma else ""
+    return f"{record.asked.scenario}, {record.workload.concurrency} at once, {_label(record)}{gamma}"
 
 
 def _times(record: Record) -> list[str]:

@@ -114,6 +114,19 @@ def test_a_message_of_several_lines_stays_one_annotation() -> None:
     assert "x%3Ay%2Cz%0Aw::engine error" in line
 
 
+def test_a_tie_names_its_gate() -> None:
+    """The same model at two concurrencies ties by two gaps; what is identical has no such line."""
+    tied = [
+        record(verdict={"outcome": "tie", "max_gap_logits": {"value": gap}}, workload={"concurrency": at})
+        for at, gap in ((8, 0.25), (64, 0.5))
+    ]
+    notes = [note.partition(", within") for note in footnotes([*tied, record()], []) if note.startswith("tie")]
+    assert [note[0] for note in notes] == [
+        "tie: short, 8 at once, t bfloat16 vllm draft_model γ=3: largest gap 0.25 logits",
+        "tie: short, 64 at once, t bfloat16 vllm draft_model γ=3: largest gap 0.5 logits",
+    ]
+
+
 def test_flat_properties_leave_out_what_was_not_measured() -> None:
     """One name, one value."""
     found = dict(flat(compare_with_baseline(SLOW)))
