@@ -108,7 +108,7 @@ class OpenLoad(_Load):
     rates: tuple[Above0, ...] | None = key(
         "a list of requests a second, each above 0", "rates = [2.0, 4.0, 8.0, 16.0]", None
     )
-    rate: Above0 | None = key("a number of requests a second, above 0", "rate = 8.0", None)
+    rate: Above0 | None = key("a number of requests a second, above 0 (several are `rates`)", "rate = 8.0", None)
     burstiness: Annotated[float, Field(strict=True, ge=0.05, allow_inf_nan=False)] = key(
         "the gamma distribution's shape, 0.05 or more (below, all requests would come at once)", "burstiness = 0.5", 1.0
     )

@@ -138,8 +138,14 @@ def test_digests_tell_loads_apart() -> None:
     [
         ('"open"', "load.rate: missing: an open load needs requests a second, for example rate = 8.0"),
         (
+            '"open", rate = [1, 2]',
+            "load.rate: expected a number of requests a second, above 0 (several are `rates`), found [1, 2]: write for "
+            "example rate = 8.0",
+        ),
+        (
             '"open", rate = 0',
-            "load.rate: expected a number of requests a second, above 0, found 0: write for example rate = 8.0",
+            "load.rate: expected a number of requests a second, above 0 (several are `rates`), found 0: write for "
+            "example rate = 8.0",
         ),
         ('"open", rate = 4, rates = [1, 2]', "load.rate: one rate beside a sweep of `rates`: remove one of them"),
         (
