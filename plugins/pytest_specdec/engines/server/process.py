@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +150,8 @@ def free_port() -> int:
 
     It lies below those that outgoing connections take.
     """
-    for port in random.sample(PORTS, len(PORTS)):
+    first = random.randrange(len(PORTS))  # several processes look at once
+    for port in chain(PORTS[first:], PORTS[:first]):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind((HOST, port))
             if port not in _given:
