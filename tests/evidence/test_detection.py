@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scipy.stats import binomtest
 from tests.engines.faulty_worker import OPTIONS, PROMPT, FaultyWorker
 
 from pytest_specdec.engines.engine import one_pass
@@ -287,6 +286,8 @@ def counted(plantings: Sequence[list[tuple[str, ...]]], tokens: Sequence[int]) -
 
 def exact_interval(red: int, of: int) -> tuple[float, float]:
     """The 95 % interval of a share by Clopper and Pearson (Biometrika 26, 1934)."""
+    from scipy.stats import binomtest  # half a second, which each worker would pay
+
     found = binomtest(red, of).proportion_ci(LEVEL, "exact")
     return float(found.low), float(found.high)
 
