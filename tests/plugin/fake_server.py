@@ -3,19 +3,23 @@
 It also answers as SGLang does, by `/generate` and `/server_info`, and tells of itself what `--told` says.
 
 It runs as a program: `python fake_server.py --port N [--drafts] [--fault NAME] [--only TOKEN]`. With `--only`, the
-fault befalls requests whose prompt begins with that token. Standard library only.
+fault befalls requests whose prompt begins with that token. Standard library only, and without asyncio, whose import
+takes longer than all else here: each connection has a thread.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
+import contextlib
 import json
 import os
+import socketserver
 import sys
-from collections.abc import AsyncIterator, Iterator
+import threading
+import time
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
+from typing import Any, BinaryIO
 
 VOCABULARY = 103
 BURST = 3
@@ -47,21 +51,22 @@ class FakeServer:
         self._preempted = 0  # each request, once
         self._hits = 0
         self._cached: set[tuple[int, ...]] = set()
+        self._counting = threading.Lock()
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def serve(self, reader: BinaryIO, writer: BinaryIO) -> None:
         """One connection, request after request."""
-        while head := await reader.readline():
+        while head := reader.readline():
             method, path, _ = head.decode().split()
             length = 0
-            while (line := await reader.readline()).strip():
+            while (line := reader.readline()).strip():
                 name, _, value = line.decode().partition(":")
                 length = int(value) if name.lower() == "content-length" else length
-            body = json.loads(await reader.readexactly(length)) if length else {}
-            await self._answer(f"{method} {path}", body, writer)
-            if writer.is_closing():
+            body = json.loads(reader.read(length)) if length else {}
+            if not self._answer(f"{method} {path}", body, writer):
                 return
 
-    async def _answer(self, asked: str, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+    def _answer(self, asked: str, body: dict[str, Any], writer: BinaryIO) -> bool:
+        """Whether the connection goes on."""
         if asked == "GET /health":
             whole(writer, 200, "")
         elif asked == "GET /v1/models":
@@ -80,9 +85,10 @@ class FakeServer:
         elif asked == "POST /v1/completions" and "prompt_logprobs" in body:
             whole(writer, 200, json.dumps(rate(body)))
         elif asked == "POST /v1/completions":
-            await self._complete(body, writer)
+            return self._complete(body, writer)
         else:
             whole(writer, 404, "no such path")
+        return True
 
     def _page(self) -> str:
         lines = [f'vllm:spec_decode_num_{name}_total{{engine="0"}} {count}.0' for name, count in self._counted.items()]
@@ -94,25 +100,25 @@ class FakeServer:
         lines += [f"vllm:num_preemptions_total {self._preempted}"]
         return "" if self._options.fault == "no counters" else "\n".join(lines)
 
-    async def _complete(self, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+    def _complete(self, body: dict[str, Any], writer: BinaryIO) -> bool:
         hit = self._options.only is None or body["prompt"][0] == self._options.only
         fault = self._options.fault if hit else None
         if fault in STATUSES:
             status, message = STATUSES[fault]
             whole(writer, status, json.dumps({"error": {"message": message}}))
-            return
-        self._preempted += 1
+            return True
+        with self._counting:
+            self._preempted += 1
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
-        async for event in self._events(body, fault):
+        for event in self._events(body, fault):
             writer.write(b"%x\r\n%b\r\n" % (len(event), event))
-            await writer.drain()
-            await asyncio.sleep(self._options.pause)
+            time.sleep(self._options.pause)
         if fault == "cut":
-            writer.transport.abort()
-        else:
-            writer.write(b"0\r\n\r\n")
+            return False
+        writer.write(b"0\r\n\r\n")
+        return True
 
-    async def _events(self, body: dict[str, Any], fault: str | None) -> AsyncIterator[bytes]:
+    def _events(self, body: dict[str, Any], fault: str | None) -> Iterator[bytes]:
         tokens = decode(body["prompt"][-1], body["max_tokens"])
         if fault == "wrong token":
             tokens[3] = tokens[3] - 1 if tokens[3] > 3 else tokens[3] + 1
@@ -122,7 +128,7 @@ class FakeServer:
         burst = BURST if self._options.drafts else 1
         for at in range(0, len(tokens), burst):
             if at > 0:
-                await self._misbehave(fault)
+                misbehave(fault)
             if at > 0 and fault in ("truncate", "cut"):
                 return
             if at > 0 and fault == "error":
@@ -154,22 +160,17 @@ class FakeServer:
 
     def _find_cached(self, prompt: tuple[int, ...]) -> int:
         """The whole prompt, the second time."""
-        found = len(prompt) if prompt in self._cached else 0
-        self._cached.add(prompt)
-        self._hits += found
+        with self._counting:
+            found = len(prompt) if prompt in self._cached else 0
+            self._cached.add(prompt)
+            self._hits += found
         return found
-
-    async def _misbehave(self, fault: str | None) -> None:
-        if fault == "die":
-            print("about to die", flush=True)
-            os._exit(9)
-        if fault == "hang":
-            await asyncio.sleep(3600)
 
     def _chunk(self, body: dict[str, Any], tokens: list[int], at: int, total: int, fault: str | None) -> bytes:
         if self._options.drafts and len(tokens) == BURST:
-            for name, count in zip(COUNTERS, (1, BURST - 1, BURST - 1), strict=True):
-                self._counted[name] += count
+            with self._counting:
+                for name, count in zip(COUNTERS, (1, BURST - 1, BURST - 1), strict=True):
+                    self._counted[name] += count
         choice = {
             "index": 0,
             "text": " ".join(map(str, tokens)),
@@ -178,6 +179,15 @@ class FakeServer:
             "finish_reason": "length" if at + len(tokens) == total else None,
         }
         return event({"model": "another" if fault == "other model" else body["model"], "choices": [choice]})
+
+
+def misbehave(fault: str | None) -> None:
+    """In the middle of an answer."""
+    if fault == "die":
+        print("about to die", flush=True)
+        os._exit(9)
+    if fault == "hang":
+        time.sleep(3600)
 
 
 def decode(last: int, count: int) -> list[int]:
@@ -209,13 +219,20 @@ def event(value: dict[str, Any]) -> bytes:
     return f"data: {json.dumps(value)}\n\n".encode()
 
 
-def whole(writer: asyncio.StreamWriter, status: int, text: str) -> None:
+def whole(writer: BinaryIO, status: int, text: str) -> None:
     """An answer in one piece."""
     data = text.encode()
     writer.write(f"HTTP/1.1 {status} Said\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
 
 
-async def main() -> None:
+class Server(socketserver.ThreadingTCPServer):
+    """A thread for each connection, none of which holds up the end."""
+
+    allow_reuse_address = daemon_threads = True
+    request_queue_size = 100
+
+
+def main() -> None:
     """Listen until ended."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int)
@@ -229,9 +246,16 @@ async def main() -> None:
     if options.fault == "does not start":
         sys.exit("no such model")
     fake = FakeServer(options)
-    server = await asyncio.start_server(fake.serve, "127.0.0.1", options.port)
-    await server.serve_forever()
+
+    class Connection(socketserver.StreamRequestHandler):
+        disable_nagle_algorithm = True
+
+        def handle(self) -> None:
+            with contextlib.suppress(ConnectionError):
+                fake.serve(self.rfile, self.wfile)
+
+    Server(("127.0.0.1", options.port), Connection).serve_forever()
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()
