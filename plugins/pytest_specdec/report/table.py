@@ -135,7 +135,13 @@ def print_table(records: Sequence[Record], width: int, write: Callable[[str], No
 
     from rich.console import Console
 
-    console = Console(file=StringIO(), width=width, force_terminal=colour, color_system="standard" if colour else None)
+    console = Console(
+        file=StringIO(),
+        width=width,
+        force_terminal=colour,
+        color_system="standard" if colour else None,
+        emoji=False,  # their names are a module of their own, and no title has one
+    )
     columns = columns_for(records, width)
     console.print(_table(records, columns))
     for line in console.file.getvalue().splitlines():  # type: ignore[attr-defined]
