@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 import pytest_benchmark.plugin
+from _pytest.config import PytestPluginManager
 from _pytest.fixtures import FixtureManager
 from _pytest.nodes import Node
 from _pytest.terminal import TerminalReporter
@@ -27,6 +28,9 @@ from _pytest.terminal import TerminalReporter
 TAG, ARCHITECTURE = cache(pytest_benchmark.plugin.get_tag), cache(platform.architecture)
 LIST_DISTRIBUTIONS = importlib.metadata.distributions
 PARSE = FixtureManager.parsefactories
+OPTIONS_OF_HOOK = PytestPluginManager.parse_hookimpl_opts
+HOOKS: dict[tuple[ModuleType, str], Any] = {}
+STAY = "_pytest.", "pytest_benchmark.", "pytest_specdec.", "xdist."  # modules that are the same in each run
 MARKS_OF_FIXTURES = "_fixture_function_marker", "_pytestfixturefunction"  # the second before pytest 8.4
 
 
@@ -45,15 +49,16 @@ def prepare(modules: Iterable[str]) -> None:
 def answers_known() -> Iterator[None]:
     """What each run asks anew is known.
 
-    pytest-benchmark asks git, hg and file in other processes, pytest every installed package for each `-p`, and each of
-    its own plugins for fixtures: a seventh of a run, and most have none. Of a session that is broken off pytest parses
-    the source of each frame, its own ones too, and prints one line.
+    pytest-benchmark asks git, hg and file in other processes, pytest every installed package for each `-p`, and each
+    name in every plugin whether it is a fixture or a hook: up to a third of a run, and few are. Of a session that is broken
+    off pytest parses the source of each frame, its own ones too, and prints one line.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(importlib.metadata, "distributions", _list_plugins)
         patch.setattr(pytest_benchmark.plugin, "get_tag", TAG)
         patch.setattr(platform, "architecture", ARCHITECTURE)
         patch.setattr(FixtureManager, "parsefactories", _parse_where_any_are)
+        patch.setattr(PytestPluginManager, "parse_hookimpl_opts", _options_of_hook)
         patch.setattr(TerminalReporter, "pytest_keyboard_interrupt", _note_what_broke_off)
         yield
 
@@ -77,19 +82,35 @@ def _list_plugins() -> list[Installed]:
 
 def _parse_where_any_are(self: Any, *told: Any, **named: Any) -> None:
     holder = named.get("holder", *told[:1])
-    of_pytest = not isinstance(holder, Node) and _name_of(holder).startswith("_pytest.")
-    if not of_pytest or _has_fixtures(holder if isinstance(holder, ModuleType) else type(holder)):
+    if isinstance(holder, ModuleType) and holder.__name__.startswith(STAY):
+        holder = _with_fixtures_alone(holder)
+        told, named = (holder, *told[1:])[: len(told)], {**named, **({"holder": holder} if "holder" in named else {})}
+    if isinstance(holder, Node) or not type(holder).__module__.startswith("_pytest.") or _fixtures_of(type(holder)):
         PARSE(self, *told, **named)
 
 
-def _name_of(holder: object) -> str:
-    """The module's name, or that of the plugin's class."""
-    return holder.__name__ if isinstance(holder, ModuleType) else type(holder).__module__
+@cache
+def _with_fixtures_alone(module: ModuleType) -> ModuleType:
+    """The module without the hundreds of names in it that are no fixtures."""
+    alone = ModuleType(module.__name__)
+    vars(alone).update(_fixtures_of(module))
+    return alone
 
 
 @cache
-def _has_fixtures(holder: ModuleType | type) -> bool:
-    return any(getattr(value, name, None) for value in vars(holder).values() for name in MARKS_OF_FIXTURES)
+def _fixtures_of(holder: ModuleType | type) -> dict[str, Any]:
+    marked = {name for name, value in vars(holder).items() for mark in MARKS_OF_FIXTURES if getattr(value, mark, None)}
+    return {name: vars(holder)[name] for name in marked}
+
+
+def _options_of_hook(self: Any, plugin: object, name: str) -> Any:
+    if not name.startswith("pytest_"):
+        return None
+    if not isinstance(plugin, ModuleType) or not plugin.__name__.startswith(STAY):
+        return OPTIONS_OF_HOOK(self, plugin, name)
+    if (plugin, name) not in HOOKS:
+        HOOKS[plugin, name] = OPTIONS_OF_HOOK(self, plugin, name)
+    return HOOKS[plugin, name]
 
 
 def _note_what_broke_off(self: Any, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
