@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import log
 from random import Random
@@ -63,12 +63,19 @@ class Place:
     at: tuple[tuple[int, ...], int, int]
     logits: list[float]
     _best: int | None = None
+    _shares: list[float] | None = None
 
     def best(self) -> int:
         """The argmax, looked for once."""
         if self._best is None:
             self._best = argmax(self.logits)
         return self._best
+
+    def shares(self, temperature: float) -> list[float]:
+        """The probabilities at the answer's temperature, computed once."""
+        if self._shares is None:
+            self._shares = probabilities(self.logits, temperature)
+        return self._shares
 
 
 @dataclass
@@ -118,7 +125,7 @@ class Progress:
     def counted(self) -> Speculation:
         """What was speculated, once the answer is done."""
         drafted, accepted = zip(*self.steps, strict=True)
-        positions = tuple(sum(position < each for each in accepted) for position in range(max(drafted)))
+        positions = tuple(sum(map(position.__lt__, accepted)) for position in range(max(drafted)))
         return Speculation(sum(map(bool, drafted)), sum(drafted), sum(accepted), positions)
 
     def position(self, burst: Sequence[int]) -> int:
@@ -220,7 +227,8 @@ class Decoder:
         logits = list(swap_two_highest(place.logits)) if errs else place.logits
         if not progress.temperature:
             return argmax(logits) if errs else place.best(), logits
-        weights = probabilities(logits, progress.temperature)
+        temperature = progress.temperature
+        weights = probabilities(logits, temperature) if errs else place.shares(temperature)
         return draw(weights, progress.random), weights
 
     def verify(self, progress: Progress, burst: Sequence[int], draft: int, weights: list[float]) -> tuple[int, bool]:
@@ -228,7 +236,7 @@ class Decoder:
         if not progress.temperature:
             choice = self.choice(progress, burst)
             return choice, choice == draft
-        wanted = probabilities(self.reshape(progress, burst), progress.temperature)
+        wanted = self.place(progress, burst).shares(progress.temperature)
         if progress.random.random() * weights[draft] < wanted[draft]:
             return draft, True
         return draw(self.residual(wanted, weights), progress.random), False
@@ -242,7 +250,7 @@ class Decoder:
         place = self.place(progress, burst)
         if not progress.temperature:
             return place.best()
-        return draw(probabilities(place.logits, progress.temperature), progress.random)
+        return draw(place.shares(progress.temperature), progress.random)
 
     def reshape(self, progress: Progress, burst: Sequence[int]) -> list[float]:
         """The target's logits after context and burst, as the request's sampling fields reshape them."""
@@ -324,12 +332,12 @@ class Decoder:
         """The finished answer; text only where a stop text was asked for, and without it."""
         asked, ids = progress.request, self.without_end(progress.request, progress.output, progress.reason)
         text = up_to(text_of(ids), asked.stop) if asked.stop else None
-        chunks, moments = tuple(progress.chunks), (progress.started_s, progress.scheduled_s)
         counted = progress.counted if self.gamma else None
-        counts = (counted.draft_tokens, counted.accepted_tokens) if counted else (None, None)
-        answer = Generation(prompt, tuple(progress.output), progress.reason, chunks, text, *moments, None, *counts)
+        drafted, accepted = (counted.draft_tokens, counted.accepted_tokens) if counted else (None, None)
         logprobs = self.logprobs(asked, progress.output) if asked.sampling.get("logprobs") is not None else None
-        return replace(answer, cached_tokens=progress.cached, logprobs=logprobs)
+        whole = prompt, tuple(progress.output), progress.reason, tuple(progress.chunks), text
+        moments = progress.started_s, progress.scheduled_s
+        return Generation(*whole, *moments, None, drafted, accepted, progress.cached, logprobs)
 
     def logprobs(self, request: Request, output: Sequence[int]) -> tuple[float | None, ...]:
         """The logarithm of each token's probability, whatever sampling fields reshape."""
@@ -365,12 +373,12 @@ class Decoder:
 
     def _both_logits(
         self, request: Request, output: Sequence[int], shape: str | None = None
-    ) -> Iterator[tuple[Sequence[float], list[float]]]:
+    ) -> Iterator[tuple[Sequence[float], Sequence[float]]]:
         """At each token the raw logits, and the same without the tokens that are not permitted."""
         for place in range(len(output)):
             logits = self.model.logits((*request.prompt_ids, *output[:place]), shape)
             ends = self.stop_tokens(request) if place < request.min_tokens else ()
-            yield logits, mask_tokens(list(logits), ends)
+            yield logits, mask_tokens(list(logits), ends) if ends else logits
 
 
 def text_of(tokens: Sequence[int]) -> str:
