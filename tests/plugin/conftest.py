@@ -24,6 +24,7 @@ from tests.plugin.forks import answers_known, prepare
 from tests.plugin.gates import INI
 
 import pytest_specdec
+from pytest_specdec.engines.fake import TIME
 from pytest_specdec.record import Record, from_json
 
 PLUGINS = ("-p", "benchmark", "-p", "xdist", "-p", "pytest_specdec.plugin", "-p", "no:cacheprovider")
@@ -218,5 +219,6 @@ def project(
     monkeypatch.setenv("PYTHONPATH", root, prepend=os.pathsep)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr(TIME, "now", 0.0)  # after much time a round's is rounded otherwise
     with answers_known():
         yield Project(pytester, lambda: request.getfixturevalue("_forks"))
