@@ -50,8 +50,8 @@ def answers_known() -> Iterator[None]:
     """What each run asks anew is known.
 
     pytest-benchmark asks git, hg and file in other processes, pytest every installed package for each `-p`, and each
-    name in every plugin whether it is a fixture or a hook: up to a third of a run, and few are. Of a session that is broken
-    off pytest parses the source of each frame, its own ones too, and prints one line.
+    name in every plugin whether it is a fixture or a hook, as few are: up to a third of a run. Of a session that is
+    broken off pytest parses the source of each frame, its own ones too, and prints one line.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(importlib.metadata, "distributions", _list_plugins)
