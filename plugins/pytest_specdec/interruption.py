@@ -1,6 +1,6 @@
 """How a session ends before its time: SIGTERM interrupts it as Ctrl-C does, and a run that lacks gates is partial.
 
-SIGKILL, as a kernel without memory sends it, leaves what had been saved by then: the gates that had finished.
+SIGKILL, as a kernel without memory sends it, leaves the records of the gates that had passed by then.
 
 By default a process ends at once at SIGTERM, which time limits and cancelled jobs send: no figure is saved and no table
 printed. Here it raises KeyboardInterrupt wherever the main thread is, so pytest ends the session in order, with the
@@ -10,7 +10,6 @@ exit status of a process that SIGTERM ended. A SIGTERM that comes while the sess
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import threading
@@ -20,6 +19,8 @@ from typing import Any
 
 import pytest
 
+from pytest_specdec.fixtures import PROPERTY
+
 BY_SIGTERM = "ended by SIGTERM"
 TERMINATED = 128 + signal.SIGTERM
 
@@ -28,7 +29,7 @@ class Interruption:
     """A pytest plugin: what ended the session, and how many gates had finished by then."""
 
     def __init__(self, config: pytest.Config) -> None:
-        self._so_far = RunSoFar(config)
+        self._unfinished = Unfinished(config)
         self._ended = ""
         self._terminated = self._ending = self._broken_off = False
         self._gates: set[str] | None = None
@@ -76,21 +77,19 @@ class Interruption:
             self._ending = True
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count the tests that have finished."""
+        """Count the tests that have finished, and keep the records of those that passed: a kill is not foreseen."""
         if report.when == "call" or not report.passed:
             self._finished.add(report.nodeid)
-
-    def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """Save what has finished after each gate but the last, since the process may be killed."""
-        if self._gates and nodeid in self._gates and not self._gates <= self._finished:
-            self._so_far.write(f"killed after {self._count()}")
+        for name, value in report.user_properties:
+            if name == PROPERTY and report.when == "call" and report.passed:
+                self._unfinished.add(report.nodeid, str(value))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Iterator[None]:
         """Let SIGTERM break nothing off from here on; who sent it learns by the exit status that it came."""
         self._ending = True
         yield
-        self._so_far.remove()  # pytest-benchmark has saved the run
+        self._unfinished.remove()  # pytest-benchmark has saved the run
         if self._terminated:
             session.exitstatus = TERMINATED
 
@@ -112,50 +111,38 @@ class Interruption:
         """
         if self._gates is None:
             return f"{BY_SIGTERM} before a gate had run" if self._terminated else ""
-        counted = self._count() if self._gates else f"{recorded} gate{'s' * (recorded != 1)}" if recorded else ""
-        return f"{self._ended} after {counted}" if self._ended and counted else ""
-
-    def _count(self) -> str:
-        gates = self._gates or set()
-        return f"{len(gates & self._finished)} of {len(gates)} gates"
+        counted = f"{len(self._gates & self._finished)} of {len(self._gates)}" if self._gates else str(recorded or "")
+        return f"{self._ended} after {counted} gate{'s' * (counted != '1')}" if self._ended and counted else ""
 
 
-class RunSoFar:
-    """The gates that have finished, beside the saved runs, in pytest-benchmark's format and marked as partial.
+class Unfinished:
+    """Records of the gates that have passed, a line of JSON each, beside the saved runs.
 
-    It is there only where the run is to be saved, and only until it is.
+    They are there only where the run is to be saved, and only until pytest-benchmark has saved it.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._file: Path | None = None
 
-    def write(self, reason: str) -> None:
-        """Put a whole file in the place of the one before. Machine and commit are told by the saved run alone."""
-        from pytest_specdec.history.saved import UNFINISHED
-
-        session = getattr(self._config, "_benchmarksession", None)
-        name = "" if session is None or session.disabled else session.save or session.autosave
-        if session is None or not name or not hasattr(session.storage, "get"):  # a storage that is no folder
+    def add(self, test: str, record: str) -> None:
+        """A test's record in JSON. What cannot be written here, pytest-benchmark tells when it saves the run."""
+        session: Any = getattr(self._config, "_benchmarksession", None)
+        wanted = session is not None and not session.disabled and (session.save or session.autosave)
+        if not wanted or not hasattr(session.storage, "get"):  # a storage that is no folder
             return
-        told = self._config.hook.pytest_benchmark_generate_json(
-            config=self._config,
-            benchmarks=session.benchmarks,
-            include_data=session.save_data,
-            machine_info={},
-            commit_info={},
-        )
-        told["specdec"] = {"partial": True, "reason": reason}
-        self._file = session.storage.get(f"{UNFINISHED}{os.getpid()}_{name}.json")
-        part = self._file.with_suffix(".part")
-        with contextlib.suppress(OSError):  # pytest-benchmark tells it when it saves the run
-            part.write_text(json.dumps(told, default=str), "utf-8")
-            part.replace(self._file)
+        from pytest_specdec.history.saved import unfinished_line, unfinished_name
+
+        with contextlib.suppress(OSError):
+            self._file = self._file or session.storage.get(unfinished_name(session.storage.path))
+            with self._file.open("a", encoding="utf-8") as file:
+                file.write(unfinished_line(test, record))
 
     def remove(self) -> None:
-        """It is not needed any more."""
+        """The run is saved."""
         if self._file is not None:
-            self._file.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                self._file.unlink()
 
 
 def is_gate(item: pytest.Item) -> bool:

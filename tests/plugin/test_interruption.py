@@ -10,6 +10,7 @@ import json
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pytest_benchmark.utils import get_machine_id
@@ -17,6 +18,9 @@ from tests.plugin.conftest import Project
 from tests.plugin.gates import gate
 
 from pytest_specdec.engines.process_group import live_members
+from pytest_specdec.history.saved import all_paths, paths_in, read_run, unfinished_line, unfinished_name
+from pytest_specdec.interruption import Unfinished
+from pytest_specdec.record import Record, to_json
 
 TERMINATED = 128 + signal.SIGTERM
 EARLIER = b'{"benchmarks": []}\r\n'
@@ -112,7 +116,7 @@ KILLED_ONCE = """
 import signal
 
 def pytest_runtest_call(item):
-    if "g4" in item.name and not Path("killed").exists():
+    if "PLACE" in item.name and not Path("killed").exists():
         Path("killed").touch()
         os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -233,19 +237,61 @@ def test_what_had_finished_is_saved_and_shown(project: Project, monkeypatch: pyt
     assert len([line for line in result.outlines if line.strip().startswith("short ")]) == finished
 
 
-def test_a_session_that_is_killed_leaves_the_gates_that_had_finished(project: Project) -> None:
-    """In a file without a number, which a resumed session reads; one that ends in order leaves no such file."""
-    project.conftest(KILLED_ONCE)
-    project.tests(gate(gamma=[2, 3, 4]))
-    storage = project.path / ".benchmarks" / get_machine_id()
+@pytest.mark.parametrize(("place", "passed"), [("g4", [2, 3]), ("behind", [2, 3, 4])])
+def test_a_session_that_is_killed_leaves_the_gates_that_had_passed(
+    project: Project, place: str, passed: list[int]
+) -> None:
+    """A resumed session takes them up, and so do the commands on all that is saved; an orderly end leaves no file."""
+    project.conftest(KILLED_ONCE.replace("PLACE", place))
+    project.tests(gate(gamma=[2, 3, 4]) + "\ndef test_behind():\n    pass\n")
+    storage = project.path / ".benchmarks"
     project.run_apart("--benchmark-autosave")
-    (killed,) = storage.iterdir()
-    assert what_is_saved(killed) == ([2, 3], {"partial": True, "reason": "killed after 2 of 3 gates"})
+    (killed,) = all_paths(storage)
+    assert (gammas(killed), read_run(killed).partial) == (passed, f"unfinished, {len(passed)} gates had passed")
     result = project.run_apart("--benchmark-autosave", "--specdec-resume")
-    result.assert_outcomes(passed=1, skipped=2)
-    assert result.stdout.str().count(f"run {killed.stem}") == 2
-    (ended,) = set(storage.iterdir()) - {killed}
-    assert (ended.name[:4], what_is_saved(ended)) == ("0001", ([4], None))
+    result.assert_outcomes(passed=4 - len(passed), skipped=len(passed))
+    assert result.stdout.str().count(f"run {killed.stem}") == len(passed)
+    assert sorted(gamma for path in paths_in(storage) for gamma in gammas(path)) == [2, 3, 4]
+    assert all_paths(storage)[0] == killed
+
+
+def gammas(run: Path) -> list[int | None]:
+    """Those of the records in a file."""
+    return [record.asked.gamma for record in read_run(run).records]
+
+
+def test_what_has_failed_or_is_not_saved_leaves_nothing_behind(project: Project) -> None:
+    """Of two gates one fails after its verdict; without pytest-benchmark's timing there is no run to save."""
+    project.conftest(KILLED_ONCE.replace("PLACE", "behind"))
+    project.tests(FAILS_AFTER_ITS_GATE + "\ndef test_behind():\n    pass\n")
+    project.run_apart("--benchmark-autosave", "--benchmark-disable")
+    assert all_paths(project.path / ".benchmarks") == []
+    (project.path / "killed").unlink()
+    project.run_apart("--benchmark-save=named")
+    assert [gammas(path) for path in all_paths(project.path / ".benchmarks")] == [[2]]
+
+
+def test_the_line_that_was_being_written_may_be_cut_off(tmp_path: Path) -> None:
+    """The lines before it count; a run that was saved later is newer."""
+    storage = tmp_path / get_machine_id()
+    storage.mkdir()
+    file = storage / unfinished_name(tmp_path)
+    whole = unfinished_line("test_it.py::test_it", json.dumps(to_json(Record())))
+    file.write_text(whole + whole[:100])
+    assert [record.place.test for record in read_run(file).records] == ["test_it.py::test_it"]
+    (storage / "0001_later.json").write_bytes(EARLIER)
+    assert [path.name for path in all_paths(tmp_path)] == [file.name, "0001_later.json"]
+    assert unfinished_name(tmp_path).startswith("unfinished_0001_")
+
+
+def test_a_storage_that_cannot_be_written_ends_no_session(tmp_path: Path) -> None:
+    """pytest-benchmark tells it when it saves the run."""
+    (tmp_path / "storage").touch()
+    storage = SimpleNamespace(get=(tmp_path / "storage").joinpath, path=tmp_path / "storage")
+    session = SimpleNamespace(disabled=False, save="named", autosave=None, storage=storage)
+    unfinished = Unfinished(SimpleNamespace(_benchmarksession=session))  # type: ignore[arg-type]
+    unfinished.add("test_it.py::test_it", "{}")
+    unfinished.remove()
 
 
 def test_a_test_that_has_failed_is_left_out_though_nothing_has_reported_it(project: Project) -> None:

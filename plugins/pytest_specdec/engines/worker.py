@@ -68,7 +68,7 @@ def log_to(path: str | None) -> None:
 
 
 def _new_log() -> str:
-    import tempfile  # a fifth of the start of a process that needs none
+    import tempfile  # most processes need none
 
     return tempfile.mkstemp(prefix="specdec-", suffix=".log")[1]
 

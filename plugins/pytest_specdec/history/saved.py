@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.record import Record, from_json
 
 NUMBERED = re.compile(r"\d{4,}(?=_)")
 UNFINISHED = "unfinished_"
-"""So begins the name of a file that holds what had finished of a session that goes on, or was killed."""
+"""So begins the name of a file of lines, which holds what has passed of a session that goes on or was killed."""
 
 
 class UnreadableRun(ConfigurationError):
@@ -66,7 +68,9 @@ def run_of(path: Path, text: str) -> SavedRun:
 
 
 def content_of(path: Path, text: str) -> dict[str, Any]:
-    """What pytest-benchmark wrote. Raises UnreadableRun for anything else, or where it is not whole."""
+    """What pytest-benchmark wrote, or a session's lines. Raises UnreadableRun for anything else, or where it is cut."""
+    if path.name.startswith(UNFINISHED):
+        return _content_of_lines(text)
     try:
         content = json.loads(text)
     except json.JSONDecodeError as error:
@@ -105,20 +109,45 @@ def storage_folder(address: str) -> Path:
 
 def saved_paths(storage: Path) -> list[Path]:
     """The files of pytest-benchmark's storage (`storage/<machine>/0001_….json`), oldest first."""
-    numbered = (path for path in storage.glob("*/*.json") if NUMBERED.match(path.name))
-    return sorted(numbered, key=lambda path: (int(run_id(path)), path.name, path.parent.name))
+    return sorted((path for path in storage.glob("*/*.json") if NUMBERED.match(path.name)), key=_age)
 
 
-def unfinished_runs(storage: Path) -> Iterator[tuple[Path, str]]:
-    """The files and texts of sessions that were killed, and of those that go on; these may vanish meanwhile."""
-    for path in storage.glob(f"*/{UNFINISHED}*.json"):
-        with suppress(UnreadableRun):
-            yield path, read_text(path)
+def all_paths(storage: Path) -> list[Path]:
+    """The saved runs, and what unfinished sessions hold, by the runs that were saved when they began."""
+    left = storage.glob(f"*/{UNFINISHED}[0-9][0-9][0-9][0-9]*_*.jsonl")
+    return sorted([*saved_paths(storage), *left], key=_age)
+
+
+def _age(path: Path) -> tuple[int, bool, str, str]:
+    name = path.name.removeprefix(UNFINISHED)
+    return int(name.partition("_")[0]), name != path.name, path.name, path.parent.name
+
+
+def unfinished_name(storage: Path) -> str:
+    """A name for the file of a session that begins now, which no other has."""
+    saved = saved_paths(storage)
+    return f"{UNFINISHED}{run_id(saved[-1]) if saved else '0000'}_{uuid4().hex[:8]}.jsonl"
+
+
+def unfinished_line(test: str, record: str) -> str:
+    """A test's record, itself JSON, as `content_of` reads it."""
+    told = json.dumps({"fullname": test, "datetime": datetime.now(timezone.utc).isoformat()})
+    return f'{told[:-1]}, "extra_info": {{"specdec": {record}}}}}\n'
+
+
+def _content_of_lines(text: str) -> dict[str, Any]:
+    """What a saved run of these lines would hold; of a session that was killed the last line may be cut off."""
+    benches = []
+    for line in text.splitlines():
+        with suppress(json.JSONDecodeError):
+            benches.append(json.loads(line))
+    told = {"partial": True, "reason": f"unfinished, {len(benches)} gates had passed"}
+    return {"benchmarks": benches, "datetime": benches[-1]["datetime"] if benches else "", "specdec": told}
 
 
 def paths_in(folder: Path) -> list[Path]:
     """A folder's runs, oldest first: a storage's, or else every JSON file. Raises ConfigurationError for none."""
-    paths = saved_paths(folder)
+    paths = all_paths(folder)
     paths = paths or sorted(folder.glob("*.json"), key=lambda path: (read_run(path).datetime, path.name))
     if not paths:
         raise ConfigurationError(f"no run in {folder}: save one with pytest --benchmark-autosave")

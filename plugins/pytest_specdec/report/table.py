@@ -335,8 +335,11 @@ def gate_notes(records: Iterable[Record]) -> list[str]:
 
 
 def _gate(record: Record) -> str:
-    gamma = f" γ={record.asked.gamma}" if record.asked.gamma else ""
-    return f"{record.asked.scenario}, {record.workload.concurrency} at once, {_label(record)}{gamma}"
+    """All that tells it from the others of a session; an open load has no concurrency of its own."""
+    asked = record.asked
+    at = "" if asked.load.get("kind") == "open" else f", {record.workload.concurrency} at once"
+    draft = f" {model_label(asked.draft)}" if asked.draft else ""
+    return f"{asked.scenario}{at}, {_label(record)}{draft}{f' γ={asked.gamma}' if asked.gamma else ''}"
 
 
 def _times(record: Record) -> list[str]:

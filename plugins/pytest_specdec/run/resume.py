@@ -13,7 +13,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from functools import lru_cache
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ import pytest_specdec
 from pytest_specdec.engines.fake import VERSIONS
 from pytest_specdec.engines.spec import IN_WORKERS, EngineSpec
 from pytest_specdec.history.history import place
-from pytest_specdec.history.saved import read_text, run_of, saved_paths, unfinished_runs
+from pytest_specdec.history.saved import UNFINISHED, all_paths, read_text, run_of
 from pytest_specdec.record import GREEN, Place, Record
 from pytest_specdec.run.describe import asked_part, hardware_part
 from pytest_specdec.settings import Settings
@@ -56,15 +55,19 @@ def _files_of(model: str) -> list[tuple[str, int, int]]:
 
 
 def green_before(test: str, spec: EngineSpec, scenario: Scenario, settings: Settings, storage: Path) -> str | None:
-    """Where a green record of this test's gate lies, a killed session's first; None for none. Raises UnreadableRun."""
+    """Where the newest saved record of this test's gate lies; None where none is green. Raises UnreadableRun."""
     digest, asked = settings_digest(settings, scenario, spec), asked_part(spec, scenario)
     now = Record(asked=asked, hardware=hardware_part(), place=Place(test=test))
-    saved = ((path, read_text(path)) for path in reversed(saved_paths(storage)))
-    for path, text in chain(unfinished_runs(storage), saved):
-        run = run_of(path, text) if digest in text else None
+    for path in reversed(all_paths(storage)):
+        run = run_of(path, text) if digest in (text := _text_of(path)) else None
         if run and any(_is_same(record, now, digest) and _same_versions(record, spec) for record in run.records):
             return f"run {run.id} ({run.path})"
     return None
+
+
+def _text_of(path: Path) -> str:
+    """That of a session which has ended meanwhile is empty. Raises UnreadableRun."""
+    return "" if path.name.startswith(UNFINISHED) and not path.exists() else read_text(path)
 
 
 def _is_same(record: Record, now: Record, digest: str) -> bool:

@@ -15,11 +15,13 @@ import pytest
 
 RESULTS = Path(__file__).parents[3] / "docs" / "evidence" / "results"
 PAGE = RESULTS / "h200-correctness.md"
-ROW = re.compile(
-    r"^ (\S+) .*?(none|draft_model|eagle|ngram) .*? (identical|tie|engine error)(, red)?  .*(?:\n  .*)?", re.MULTILINE
-)
+METHODS = "none|draft_model|eagle|ngram"
+ROW = re.compile(rf"^ (\S+) .*?({METHODS}) .*? (identical|tie|engine error)(, red)?  .*(?:\n  .*)?", re.MULTILINE)
 ACCEPTED = re.compile(r" \d+\.\d%")
-TIE = re.compile(r"^tie: .* (\w+): (largest gap \S+ logits), within the noise floor of (\d+ ULPs)$", re.MULTILINE)
+TIE = re.compile(
+    rf"^tie: .* ({METHODS})(?: \S+)?(?: γ=\d+)?: (largest gap \S+ logits), within the noise floor of (\d+ ULPs)$",
+    re.MULTILINE,
+)
 MEANT = re.compile(r"^# (\w+): (.+)$", re.MULTILINE)
 AT_ONCE = {"soak-64": 64, "soak": 256}
 PROMPTS = {"spec_bench": "Spec-Bench", "sharegpt": "ShareGPT"}
@@ -130,3 +132,4 @@ def test_a_verdict_that_was_not_printed_is_found() -> None:
     assert cell(gate, printed) == "identical, red, 23.9%"
     tie = gate._replace(method="ngram", verdict="tie")
     assert [cell(tie, printed), cell(None, printed)] == ["tie, largest gap 0.5 logits, 3 ULPs allowed", "–"]
+    assert cell(tie, printed.replace("ngram:", "ngram γ=4:")) == "tie, largest gap 0.5 logits, 3 ULPs allowed"

@@ -115,15 +115,21 @@ def test_a_message_of_several_lines_stays_one_annotation() -> None:
 
 
 def test_a_tie_names_its_gate() -> None:
-    """The same model at two concurrencies ties by two gaps; what is identical has no such line."""
+    """One model at two concurrencies and under an open load, by three gaps; what is identical has no such line."""
+    gates = ((8, "closed", 0.25), (64, "closed", 0.5), (64, "open", 0.75))
     tied = [
-        record(verdict={"outcome": "tie", "max_gap_logits": {"value": gap}}, workload={"concurrency": at})
-        for at, gap in ((8, 0.25), (64, 0.5))
+        record(
+            verdict={"outcome": "tie", "max_gap_logits": {"value": gap}},
+            workload={"concurrency": at},
+            asked={"load": {"kind": kind}},
+        )
+        for at, kind, gap in gates
     ]
     notes = [note.partition(", within") for note in footnotes([*tied, record()], []) if note.startswith("tie")]
     assert [note[0] for note in notes] == [
-        "tie: short, 8 at once, t bfloat16 vllm draft_model γ=3: largest gap 0.25 logits",
-        "tie: short, 64 at once, t bfloat16 vllm draft_model γ=3: largest gap 0.5 logits",
+        "tie: short, 8 at once, t bfloat16 vllm draft_model d γ=3: largest gap 0.25 logits",
+        "tie: short, 64 at once, t bfloat16 vllm draft_model d γ=3: largest gap 0.5 logits",
+        "tie: short, t bfloat16 vllm draft_model d γ=3: largest gap 0.75 logits",
     ]
 
 
@@ -152,7 +158,7 @@ def test_energy_by_phase_is_told_of_each_gate() -> None:
     alone = {**decode, "prefill_joules_per_prompt_token": short}
     neither = {**decode, "prefill_joules_per_prompt_token": mixed, "decode_joules_per_output_token": mixed}
     told = gate_notes([record(), *(record(energy=each) for each in (apart, alone, neither))])
-    assert [note.removeprefix("J/token: short, 8 at once, t bfloat16 vllm draft_model γ=3: ") for note in told] == [
+    assert [note.removeprefix("J/token: short, 8 at once, t bfloat16 vllm draft_model d γ=3: ") for note in told] == [
         "0.02 a prompt token in prefill, 0.9 an output token in decode",
         "0.9 an output token in decode",
         "not apart: requests overlap",

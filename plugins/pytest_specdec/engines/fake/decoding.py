@@ -63,7 +63,7 @@ class Place:
     at: tuple[tuple[int, ...], int, int]
     logits: list[float]
     _best: int | None = None
-    _shares: list[float] | None = None
+    _shares: dict[float, list[float]] = field(default_factory=dict)
 
     def best(self) -> int:
         """The argmax, looked for once."""
@@ -72,10 +72,10 @@ class Place:
         return self._best
 
     def shares(self, temperature: float) -> list[float]:
-        """The probabilities at the answer's temperature, computed once."""
-        if self._shares is None:
-            self._shares = probabilities(self.logits, temperature)
-        return self._shares
+        """The probabilities at this temperature, computed once."""
+        if temperature not in self._shares:
+            self._shares[temperature] = probabilities(self.logits, temperature)
+        return self._shares[temperature]
 
 
 @dataclass
