@@ -93,11 +93,11 @@ def test_show_says_what_each_gate_s_time_was_spent_on_and_what_its_answers_met(
     assert [
         line for line in run_command(capsys, "show", "--storage", str(storage))[1].splitlines() if "time: " in line
     ] == [
-        "time: short, 8 at once, t bfloat16 vllm draft_model γ=3: load 12.3 s, rating 0.5 s, "
+        "time: short, 8 at once, t bfloat16 vllm draft_model d γ=3: load 12.3 s, rating 0.5 s, "
         "waited for a core 12% of the time that it wanted one"
     ]
     assert (
-        "\nexercised: short, 8 at once, t bfloat16 vllm draft_model γ=3: all accepted 1,440, drafted share 91%, "
+        "\nexercised: short, 8 at once, t bfloat16 vllm draft_model d γ=3: all accepted 1,440, drafted share 91%, "
         "fields eos min_tokens\n"
     ) in run_command(capsys, "show", "--storage", str(storage))[1]
     assert "time: " not in run_command(capsys, "show", "1", "--storage", str(storage))[1]
