@@ -18,6 +18,7 @@ from tests.plugin.conftest import Project
 from tests.plugin.gates import gate
 
 from pytest_specdec.engines.process_group import live_members
+from pytest_specdec.history.history import run_path
 from pytest_specdec.history.saved import all_paths, paths_in, read_run, unfinished_line, unfinished_name
 from pytest_specdec.interruption import Unfinished
 from pytest_specdec.record import Record, to_json
@@ -252,7 +253,7 @@ def test_a_session_that_is_killed_leaves_the_gates_that_had_passed(
     result.assert_outcomes(passed=4 - len(passed), skipped=len(passed))
     assert result.stdout.str().count(f"run {killed.stem}") == len(passed)
     assert sorted(gamma for path in paths_in(storage) for gamma in gammas(path)) == [2, 3, 4]
-    assert all_paths(storage)[0] == killed
+    assert all_paths(storage)[0] == killed == run_path(killed.stem, storage)
 
 
 def gammas(run: Path) -> list[int | None]:

@@ -21,6 +21,7 @@ from pytest_specdec.history.compare import Outcome, compare_figure, in_words, ow
 from pytest_specdec.history.saved import (
     SavedRun,
     UnreadableRun,
+    all_paths,
     paths_in,
     read_run,
     read_text,
@@ -134,18 +135,18 @@ def baselines(named: str, storage: Path) -> Baselines:
 
 
 def run_path(named: str, storage: Path) -> Path:
-    """The file of a run that is named by its number, "machine/number" or path; of a folder, that of the newest."""
+    """The file of a run that is named by its id, "machine/id" or path; of a folder, that of the newest."""
     if Path(named).is_file():
         return Path(named)
     if Path(named).is_dir():
         return paths_in(Path(named))[-1]
     machine, _, number = named.rpartition("/")
-    same = (path for path in saved_paths(storage) if run_id(path) == number.zfill(4))
+    known = all_paths(storage)
+    same = (path for path in known if run_id(path) == number.zfill(4))
     numbered = [path for path in same if machine in ("", path.parent.name)]
     if len(numbered) == 1:
         return numbered[0]
     if not numbered:
-        known = saved_paths(storage)
         none = ", which holds no run: measure with --benchmark-autosave"
         latest = f"; the latest is {run_id(known[-1])}" if known else none
         raise ConfigurationError(f"{named!r} is neither a file nor the number of a run in {storage}{latest}")
