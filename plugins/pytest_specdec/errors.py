@@ -30,13 +30,13 @@ class Unsupported(EngineError):
     """The engine itself refuses the request, in words: the test is skipped with this reason."""
 
 
-def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
-    """The question after the nearest of the known words; `otherwise` where none is near."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = "", cutoff: float = 0.5) -> str:
+    """The question after the nearest of the known words; `otherwise` where none is as near as `cutoff`, of 1."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
     return f"did you mean {near[0]!r}?" if near else otherwise
 
 
 def unknown_key(where: str, key: str, known: Iterable[str]) -> str:
     """The mistake in words, with the nearest of the keys that are known there, or all of them."""
     known = list(known)
-    return f"{where}: unknown key {key!r}; {did_you_mean(key, known, 'known keys: ' + ', '.join(known))}"
+    return f"{where}: unknown key {key!r}; {did_you_mean(key, known, 'known keys: ' + ', '.join(known), 0.6)}"

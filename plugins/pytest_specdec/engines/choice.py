@@ -80,21 +80,20 @@ def _alone(base: EngineSpec) -> EngineSpec:
 
 
 def _refuse_wrong_mark(mark: Mapping[str, Any]) -> None:
-    """A key that `@pytest.mark.specdec` does not know, or a value of another kind than its key's, is an error."""
-    for key in mark:
-        if key not in MARK_KEYS:
-            raise ConfigurationError(unknown_key("@pytest.mark.specdec", key, sorted(MARK_KEYS)))
-    reference = mark.get("reference")
-    said = reference.items() if isinstance(reference, Mapping) else ()
-    for key, value in (*mark.items(), *said):
-        _refuse_wrong_value(key, value)
-    _refuse_wrong_value(BY_BATCH_SIZE, (mark.get("speculative_options") or {}).get(BY_BATCH_SIZE))
+    """Keys that `@pytest.mark.specdec` does not know, and values of another kind than their key's, all at once."""
+    tables = [mark.get(name) for name in ("reference", "speculative_options")]
+    reference, options = (each if isinstance(each, Mapping) else {} for each in tables)
+    said = (*mark.items(), *reference.items(), (BY_BATCH_SIZE, options.get(BY_BATCH_SIZE)))
+    wrong = [unknown_key("@pytest.mark.specdec", key, sorted(MARK_KEYS)) for key in mark if key not in MARK_KEYS]
+    wrong += [told for key, value in said if (told := _wrong_value(key, value))]
+    if wrong:
+        raise ConfigurationError("; ".join(wrong))
 
 
-def _refuse_wrong_value(key: str, value: Any) -> None:
+def _wrong_value(key: str, value: Any) -> str:
     expected, holds = EXPECTED.get(key, ("", bool))
-    if expected and value is not None and not holds(value):
-        raise ConfigurationError(f"@pytest.mark.specdec: {key}={value!r}: expected {expected}")
+    wrong = expected and value is not None and not holds(value)
+    return f"@pytest.mark.specdec: {key}={value!r}: expected {expected}" if wrong else ""
 
 
 def refuse_impossible(specs: Iterable[EngineSpec], others_add_engines: bool, cache: str | None) -> None:

@@ -86,6 +86,11 @@ def test_a_reference_of_another_kind_is_compared_with_and_is_not_what_the_fixtur
         ({"target": "m", "reference": {"options": 3}}, "options=3: expected a table"),
         ({"target": "m", "reference": 5}, "reference is 5: it must be an engine's name, or a table"),
         ({"target": "m", "gama": 3}, "unknown key 'gama'; did you mean 'gamma'"),
+        ({"target": "m", "engine": "vllm"}, "unknown key 'engine'; known keys: draft, dtype"),
+        (
+            {"target": "m", "gama": 3, "options": 5, "speculative_options": 7},
+            "unknown key 'gama'.*; .*options=5: expected.*; .*speculative_options=7: expected",
+        ),
         ({"gamma": 3}, "no target model: give --specdec-target"),
         ({"target": "m", "method": "none"}, "does not speculate: use the fixtures vllm_ar"),
     ],
