@@ -141,7 +141,8 @@ def _content_of_lines(text: str) -> dict[str, Any]:
     for line in text.splitlines():
         with suppress(json.JSONDecodeError):
             benches.append(json.loads(line))
-    told = {"partial": True, "reason": f"unfinished, {len(benches)} gates had passed"}
+    gates = f"{len(benches)} gate{'s' * (len(benches) != 1)}"
+    told = {"partial": True, "reason": f"unfinished, {gates} had passed"}
     return {"benchmarks": benches, "datetime": benches[-1]["datetime"] if benches else "", "specdec": told}
 
 
