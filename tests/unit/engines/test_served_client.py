@@ -65,6 +65,21 @@ def test_a_kept_connection_that_the_server_closes_costs_no_answer(serve: Callabl
     assert asked == ["POST /a HTTP/1.1", "POST /b HTTP/1.1, unheard", "POST /b HTTP/1.1"]
 
 
+def test_a_question_goes_on_a_connection_of_its_own(serve: Callable[[Talk], str]) -> None:
+    """A kept one may have been closed while answers were judged, and what is posted on it is lost."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        await request(reader)
+        writer.close()
+
+    with contextlib.closing(Client(serve(talk), 600.0, {})) as client:
+        client.warm("/ready", 1)
+        assert client.json("/rate", {}) == {}
+        assert client.json_of_each("/rate", [{}, {}]) == [{}, {}]
+
+
 @pytest.mark.parametrize("hears", [False, True])
 def test_however_many_kept_connections_the_server_closes_it_is_asked_once_more(
     serve: Callable[[Talk], str], hears: bool

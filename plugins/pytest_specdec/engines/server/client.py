@@ -67,7 +67,7 @@ class Client:
 
     def text(self, path: str, body: Mapping[str, Any] | None = None, timeout: float | None = None) -> str:
         """The answer's text; `path` may be a whole URL. Raises EngineError with the server's words."""
-        return self._wait(self._text(path, body, timeout))
+        return self._wait(self._text(path, body, timeout, self._unkept))
 
     def json(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """The answer as JSON. Raises EngineError."""
@@ -105,10 +105,12 @@ class Client:
             task.cancel()
             self._loop.run_until_complete(asyncio.wait([task]))
 
-    async def _text(self, path: str, body: Mapping[str, Any] | None, timeout: float | None) -> str:
+    async def _text(
+        self, path: str, body: Mapping[str, Any] | None, timeout: float | None, session: aiohttp.ClientSession
+    ) -> str:
         url = path if path.startswith("http") else self.url + path
         method, limit = "GET" if body is None else "POST", aiohttp.ClientTimeout(total=timeout or self._timeout)
-        asked = self._session.request(method, url, json=body, timeout=limit, trace_request_ctx=Exchange())
+        asked = session.request(method, url, json=body, timeout=limit, trace_request_ctx=Exchange())
         try:
             async with asked as answer:
                 words = await answer.text(errors="replace")
@@ -123,7 +125,7 @@ class Client:
 
         async def one(body: Mapping[str, Any] | None) -> Any:
             async with places:
-                text = await self._text(path, body, None)
+                text = await self._text(path, body, None, self._unkept)
             try:
                 return json.loads(text)
             except ValueError:
@@ -133,7 +135,7 @@ class Client:
 
     async def _warm(self, path: str, connections: int) -> None:
         await asyncio.sleep(0)  # what the server has closed meanwhile is noticed
-        touched = (self._text(path, None, None) for _ in range(connections))
+        touched = (self._text(path, None, None, self._session) for _ in range(connections))
         await asyncio.gather(*touched, return_exceptions=True)
 
     async def _carry(self, exchange: Exchange, limit_s: float) -> None:
