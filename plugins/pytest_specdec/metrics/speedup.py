@@ -408,17 +408,20 @@ def _why_none(ordered: Sequence[tuple[int, Gain]]) -> str:
         return NONE_MEASURED
     (first, _), (last, at_last) = ordered[0], ordered[-1]
     if at_last.ratio < 1:
-        return f"{LOSES}, from {first} to {last}{_unsure(ordered, lambda gain: gain.loses)}"
+        return (
+            _where_sure(ordered, lambda gain: gain.loses, "surely does not pay") or f"{LOSES}, from {first} to {last}"
+        )
     rising = [at for (_, here), (at, then) in pairwise(ordered) if here.ratio < 1 <= then.ratio]
     if rising:
         sure = all(gain.pays for at, gain in ordered if at >= rising[-1])
         before = [str(at) for at, gain in ordered if at < rising[-1] and gain.pays]
         told = f"{'pays' if sure else 'seems to pay, not surely,'} from {rising[-1]} on at every concurrency measured"
         return f"{told}, up to {last}" + (f", and at {', '.join(before)}" if before else "")
-    return f"{PAYS}, up to {last}{_unsure(ordered, lambda gain: gain.pays)}"
+    return _where_sure(ordered, lambda gain: gain.pays, "surely pays") or f"{PAYS}, up to {last}"
 
 
-def _unsure(ordered: Sequence[tuple[int, Gain]], sure: Callable[[Gain], bool]) -> str:
-    """Where it only seems so."""
-    left = [str(at) for at, gain in ordered if not sure(gain)]
-    return f", not surely at {', '.join(left)}" if left else ""
+def _where_sure(ordered: Sequence[tuple[int, Gain]], sure: Callable[[Gain], bool], surely: str) -> str:
+    """Where it is sure and where estimates alone say so; empty if it is sure everywhere."""
+    told, left = ([str(at) for at, gain in ordered if sure(gain) == is_so] for is_so in (True, False))
+    decided = f"{surely} at {', '.join(told)}; " if told else ""
+    return f"{decided}not decided at {', '.join(left)}" if left else ""

@@ -1,6 +1,7 @@
 """Which γ to use, with what certainty, at what latency and energy: one sentence for each target, scenario and device.
 
-Of the exact gates the best is taken whose gain over the target alone is sure: its whole 95 % interval lies above it.
+Of the exact gates the one is taken whose gain over the target alone is surely the largest: whose 95 % interval begins
+highest, and above it. The best estimate of a few rounds is often luck.
 Gates that differ in concurrency have one decision: up to how many requests speculation pays, and the best γ at each.
 """
 
@@ -25,7 +26,8 @@ from pytest_specdec.thresholds import METRICS, Metric, Threshold, shown
 
 MUCH_WAITED = 0.25
 USE, NOT_TO, UNDECIDED = "use", "do not speculate", "not decided"
-SAYS_NOTHING = (*PASSING, "undecidable", "engine error", "inputs differ", "")  # of the tokens, that they are wrong
+UNJUDGED = ("undecidable", "engine error", "inputs differ", "")
+SAYS_NOTHING = (*PASSING, *UNJUDGED)  # of the tokens, that they are wrong
 SHORT_NAMES = {"itl": "ITL", "ttft": "TTFT", "tpot": "TPOT", "e2e": "whole request"}
 
 
@@ -145,6 +147,8 @@ def _weigh(gates: Sequence[Gate], by: str, limits: Sequence[Threshold], wrong: C
     kept = [gate for gate in exact if not any(_tell_miss(limit, gate.record) for limit in limits)]
     gains = [Candidate(gate, gain) for gate in kept if (gain := BY[by](gate, _target_of(gate, targets))) is not None]
     outcome, best, words = _best(gains, kept, by)
+    if all(gate.red and gate.record.verdict.outcome in UNJUDGED for gate in arms):
+        outcome, words = UNDECIDED, "not decided: no gate that speculates was judged"
     elsewhere = sorted({gate.name for gate in arms if not gate.red} & {*wrong})
     if best is None and elsewhere:
         words = f"do not speculate here: wrong at another concurrency: {name_few(elsewhere)}"
@@ -247,9 +251,9 @@ def _others(best: Candidate, weighed: Weighed) -> list[Candidate]:
 
 def _best(candidates: Sequence[Candidate], kept: Sequence[Gate], by: str) -> tuple[str, Candidate | None, str]:
     """The outcome, whom it is about, and the first words."""
-    ranked = sorted(candidates, key=lambda each: -each.gain.ratio)
-    if sure := [each for each in ranked if each.gain.pays]:
-        return USE, sure[0], f"use {sure[0].gate.name}: {_in_words(sure[0].gain, by)}"
+    ranked = sorted(candidates, key=lambda each: (-(each.gain.low or 0.0), -each.gain.ratio))
+    if ranked and ranked[0].gain.pays:
+        return USE, ranked[0], f"use {ranked[0].gate.name}: {_in_words(ranked[0].gain, by)}"
     if not ranked and not kept:
         return NOT_TO, None, "do not speculate here: no gate that speculates is green and within the limits"
     if not ranked:
@@ -260,7 +264,8 @@ def _best(candidates: Sequence[Candidate], kept: Sequence[Gate], by: str) -> tup
         first = open_ones[0]
         told = f"{_in_words(first.gain, by)}, {_rounds(first)}{_waited(first)}"
         return UNDECIDED, first, f"not decided: {first.gate.name}: {told}"
-    return NOT_TO, ranked[0], f"do not speculate here: at best {_in_words(ranked[0].gain, by)}, {ranked[0].gate.name}"
+    best = max(ranked, key=lambda each: each.gain.ratio)
+    return NOT_TO, best, f"do not speculate here: at best {_in_words(best.gain, by)}, {best.gate.name}"
 
 
 def _in_words(gain: Gain, by: str) -> str:

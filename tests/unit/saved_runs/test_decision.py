@@ -11,7 +11,7 @@ from tests.unit.saved_runs.made import figure, merge, record
 from pytest_specdec.history.saved import SavedRun
 from pytest_specdec.record import Record, from_json, to_json
 from pytest_specdec.report.content import gather
-from pytest_specdec.report.decision import Decision, headline, parse_limit, write_lines
+from pytest_specdec.report.decision import UNDECIDED, Decision, headline, parse_limit, write_lines
 from pytest_specdec.report.findings import decisions_on, markdown
 from pytest_specdec.report.table import footnotes
 from pytest_specdec.thresholds import Threshold
@@ -129,6 +129,24 @@ def test_bounds_that_are_no_figures_are_not_told_as_such() -> None:
     """Two rounds leave everything open; hundredths of that say nothing."""
     told = words(target(), arm(4, 1.1, 0.0001, 703139.48))
     assert told.startswith("not decided: γ = 4 (draft_model d): 1.10× [<0.01, >100], ")
+
+
+def test_of_two_sure_gains_the_one_that_is_surely_larger_is_used() -> None:
+    """The larger estimate is often that of the gate whose rounds scatter most."""
+    told = words(target(), arm(8, 2.34, 1.75, 3.12), arm(6, 2.30, 2.21, 2.39))
+    assert told.startswith("use γ = 6 (draft_model d): 2.30× [2.21, 2.39]")
+    assert "not told apart from γ = 8" in told
+
+
+def test_engines_that_failed_are_no_advice() -> None:
+    """A mistake in an option says nothing of whether to speculate; a wrong token beside it does."""
+    failed = arm(4, 2.0, 1.9, 2.1, gate="red", verdict={"outcome": "engine error"})
+    wrong = arm(2, 2.0, 1.9, 2.1, gate="red", verdict={"outcome": "divergent"})
+    assert decision(target(), failed).outcome == UNDECIDED
+    assert words(target(), failed) == (
+        "not decided: no gate that speculates was judged; γ = 4 (draft_model d) is red: engine error"
+    )
+    assert words(target(), failed, wrong).startswith("do not speculate here: no gate that speculates is green")
 
 
 def test_a_wide_interval_gives_way_to_a_sure_gain() -> None:
