@@ -7,6 +7,7 @@ moment that the test names.
 from __future__ import annotations
 
 import json
+import re
 import signal
 import time
 from pathlib import Path
@@ -19,7 +20,7 @@ from tests.plugin.gates import gate
 
 from pytest_specdec.engines.process_group import live_members
 from pytest_specdec.history.history import run_path
-from pytest_specdec.history.saved import all_paths, paths_in, read_run, unfinished_line, unfinished_name
+from pytest_specdec.history.saved import UnreadableRun, all_paths, paths_in, read_run, unfinished_line, unfinished_name
 from pytest_specdec.interruption import Unfinished
 from pytest_specdec.record import Record, to_json
 
@@ -284,6 +285,17 @@ def test_the_line_that_was_being_written_may_be_cut_off(tmp_path: Path) -> None:
     (storage / "0001_later.json").write_bytes(EARLIER)
     assert [path.name for path in all_paths(tmp_path)] == [file.name, "0001_later.json"]
     assert unfinished_name(tmp_path).startswith("unfinished_0001_")
+
+
+@pytest.mark.parametrize("line", ["[]", "3", "{}"])
+def test_a_line_that_is_whole_and_no_record_is_named(tmp_path: Path, line: str) -> None:
+    """No kill leaves it: it is somebody else's, wherever it stands."""
+    file = tmp_path / unfinished_name(tmp_path)
+    whole = unfinished_line("test_it.py::test_it", json.dumps(to_json(Record())))
+    for lines, number in ((whole + line, 2), (f"{line}\n{whole}", 1)):
+        file.write_text(lines)
+        with pytest.raises(UnreadableRun, match=re.escape(f"{file}:{number}: {line} is no record of a gate")):
+            read_run(file)
 
 
 def test_a_storage_that_cannot_be_written_ends_no_session(tmp_path: Path) -> None:

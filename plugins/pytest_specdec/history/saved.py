@@ -70,7 +70,7 @@ def run_of(path: Path, text: str) -> SavedRun:
 def content_of(path: Path, text: str) -> dict[str, Any]:
     """What pytest-benchmark wrote, or a session's lines. Raises UnreadableRun for anything else, or where it is cut."""
     if path.name.startswith(UNFINISHED):
-        return _content_of_lines(text)
+        return _content_of_lines(path, text)
     try:
         content = json.loads(text)
     except json.JSONDecodeError as error:
@@ -135,12 +135,14 @@ def unfinished_line(test: str, record: str) -> str:
     return f'{told[:-1]}, "extra_info": {{"specdec": {record}}}}}\n'
 
 
-def _content_of_lines(text: str) -> dict[str, Any]:
+def _content_of_lines(path: Path, text: str) -> dict[str, Any]:
     """What a saved run of these lines would hold; of a session that was killed the last line may be cut off."""
     benches = []
-    for line in text.splitlines():
+    for number, line in enumerate(text.splitlines(), 1):
         with suppress(json.JSONDecodeError):
             benches.append(json.loads(line))
+            if not isinstance(benches[-1], dict) or "datetime" not in benches[-1]:
+                raise UnreadableRun(f"{path}:{number}: {line:.40} is no record of a gate; delete the line")
     gates = f"{len(benches)} gate{'s' * (len(benches) != 1)}"
     told = {"partial": True, "reason": f"unfinished, {gates} had passed"}
     return {"benchmarks": benches, "datetime": benches[-1]["datetime"] if benches else "", "specdec": told}
