@@ -7,7 +7,7 @@ test stands for. No verdict, acceptance or gap is typed.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +15,8 @@ import pytest
 
 RESULTS = Path(__file__).parents[3] / "docs" / "evidence" / "results"
 PAGE = RESULTS / "h200-correctness.md"
-METHODS = "none|draft_model|eagle|ngram"
+NAMES = {"none": "target only", "draft_model": "draft model, γ = 4", "eagle": "EAGLE, γ = 4", "ngram": "n-gram, γ = 4"}
+METHODS = "|".join(NAMES)
 ROW = re.compile(rf"^ (\S+) .*?({METHODS}) .*? (identical|tie|engine error)(, red)?  .*(?:\n  .*)?", re.MULTILINE)
 ACCEPTED = re.compile(r" \d+\.\d%")
 TIE = re.compile(
@@ -62,29 +63,35 @@ def cell(gate: Gate | None, printed: str) -> str:
     return f"{gate.verdict}, {gap}, {allowed} allowed"
 
 
-def cells(gates: Mapping[str, Gate], methods: Sequence[str], printed: str) -> str:
+def cells(gates: Mapping[str, Gate], methods: Iterable[str], printed: str) -> str:
     return " | ".join(cell(gates.get(method), printed) for method in methods)
+
+
+def head(what: str, methods: Iterable[str]) -> str:
+    """The head of a table whose last columns are these methods."""
+    return f"| {what} | {' | '.join(NAMES[each] for each in methods)} |"
 
 
 def soak_rows() -> list[str]:
     """Of each mode, those numbers at once that it reached."""
-    methods = ("none", "draft_model", "eagle", "ngram")
     found = [
         (mode.removeprefix("soak, "), at_once, by_method(printed, scenario), printed)
         for mode, printed in sessions().items()
         for scenario, at_once in AT_ONCE.items()
     ]
-    return [f"| {mode} | {at_once} | {cells(gates, methods, text)} |" for mode, at_once, gates, text in found if gates]
+    rows = [f"| {mode} | {at_once} | {cells(gates, NAMES, text)} |" for mode, at_once, gates, text in found if gates]
+    return [head("mode | at once", NAMES), *rows]
 
 
 def passage_rows() -> list[str]:
     """Of each mode, by the requests at once that a row has; its ties are told together below the table."""
-    rows = []
+    methods = ("none", "draft_model", "ngram")
+    rows = [head("mode | at once", methods)]
     for mode, printed in sessions().items():
         for at_once in (64, 256):
             found = {each.method: each for each in gates_of(printed) if f" {at_once} {each.verdict} " in each.row}
             if mode.startswith("passages, ") and found:
-                told = [_accepted(found.get(method)) for method in ("none", "draft_model", "ngram")]
+                told = [_accepted(found.get(method)) for method in methods]
                 rows.append(f"| {mode.removeprefix('passages, ')} | {at_once} | {' | '.join(told)} |")
     return rows
 
@@ -97,13 +104,14 @@ def _accepted(gate: Gate | None) -> str:
 
 
 def prompt_rows() -> list[str]:
-    printed, methods = sessions()["public prompts"], ("none", "ngram", "draft_model")
-    return [f"| {name} | {cells(by_method(printed, each), methods, printed)} |" for each, name in PROMPTS.items()]
+    printed, methods = sessions()["public prompts"], ("none", "draft_model", "ngram")
+    rows = [f"| {name} | {cells(by_method(printed, each), methods, printed)} |" for each, name in PROMPTS.items()]
+    return [head("prompts", methods), *rows]
 
 
 def setting_rows() -> list[str]:
     """A session of one gate need not name it in its row."""
-    rows = []
+    rows = ["| setting | verdict |"]
     for printed in sessions().values():
         for key, setting in MEANT.findall(printed):
             (gate,) = [each for each in gates_of(printed) if key in each.row] or gates_of(printed)
@@ -111,17 +119,10 @@ def setting_rows() -> list[str]:
     return rows
 
 
-def test_each_row_is_what_was_printed() -> None:
-    """The heads, and the lines below them, are all else that the tables have."""
+def test_each_table_is_what_was_printed() -> None:
+    """Its head names the methods in the order of its cells; the lines below heads are all else that the tables have."""
     lines = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("| ")]
-    heads = [line for line in lines if line.startswith(("| mode |", "| prompts |", "| setting |"))]
-    assert len(heads) == 4
-    assert [line for line in lines if line not in heads] == [
-        *soak_rows(),
-        *passage_rows(),
-        *prompt_rows(),
-        *setting_rows(),
-    ]
+    assert lines == [*soak_rows(), *passage_rows(), *prompt_rows(), *setting_rows()]
 
 
 def test_a_verdict_that_was_not_printed_is_found() -> None:
