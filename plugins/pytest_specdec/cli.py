@@ -48,11 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return int(options.run(options))
-    except ConfigurationError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
     except BrokenPipeError:
         return 0
+    except (ConfigurationError, OSError) as error:  # OSError: a folder that may not be entered, a name that is too long
+        print(f"error: {error}", file=sys.stderr)
+        return 2
 
 
 def _parser() -> argparse.ArgumentParser:

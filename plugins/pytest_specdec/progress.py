@@ -45,7 +45,9 @@ def earlier_seconds(storage: Path) -> dict[str, float]:
         except UnreadableRun:
             continue
         if (content.get("machine_info") or {}).get("node") == platform.node():
-            told = {bench["fullname"]: bench.get("extra_info", {}).get(SECONDS) for bench in content["benchmarks"]}
+            told = {
+                bench.get("fullname"): (bench.get("extra_info") or {}).get(SECONDS) for bench in content["benchmarks"]
+            }
             found |= {test: seconds for test, seconds in told.items() if seconds is not None}
     return found
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import platform
 import threading
 from collections.abc import Callable
 from itertools import pairwise
@@ -162,4 +164,12 @@ def test_a_file_that_is_no_run_tells_no_time(tmp_path: Path, text: str) -> None:
     """And keeps no session from its plan."""
     (tmp_path / "host").mkdir()
     (tmp_path / "host" / "0001_cut.json").write_text(text)
+    assert earlier_seconds(tmp_path) == {}
+
+
+def test_a_benchmark_of_another_tool_tells_no_time(tmp_path: Path) -> None:
+    """It has no name, and nothing beside it."""
+    (tmp_path / "host").mkdir()
+    content = {"machine_info": {"node": platform.node()}, "benchmarks": [{"extra_info": None}]}
+    (tmp_path / "host" / "0001_other.json").write_text(json.dumps(content))
     assert earlier_seconds(tmp_path) == {}

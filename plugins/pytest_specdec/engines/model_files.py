@@ -123,13 +123,13 @@ def _refuse_other_tokenizer_unmade(target: str, draft: str, cache: str | None) -
 def read(model: str, name: str) -> dict[str, Any]:
     """A JSON file of the model's folder, or of its snapshot in the hub's cache; empty where there is none.
 
-    Raises ConfigurationError for one that is cut off.
+    Raises ConfigurationError for one that is cut off or no object.
     """
     file = _folder(model) / name
     try:
         return dict(json.loads(file.read_text("utf-8"))) if file.is_file() else {}
-    except ValueError as error:
-        raise ConfigurationError(f"{file} is cut off, or no JSON ({error}): fetch or write it again") from None
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"{file} is cut off, or no JSON object ({error}): fetch or write it again") from None
 
 
 def hub_cache() -> Path:

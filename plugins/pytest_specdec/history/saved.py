@@ -69,17 +69,23 @@ def run_of(path: Path, text: str) -> SavedRun:
 
 def content_of(path: Path, text: str) -> dict[str, Any]:
     """What pytest-benchmark wrote, or a session's lines. Raises UnreadableRun for anything else, or where it is cut."""
-    if path.name.startswith(UNFINISHED):
-        return _content_of_lines(path, text)
-    try:
-        content = json.loads(text)
-    except json.JSONDecodeError as error:
-        what = "is empty" if not text.strip() else f"is cut off or no JSON (line {error.lineno}: {error.msg})"
-        raise UnreadableRun(f"{path}: {what}; delete it, or measure again with --benchmark-autosave") from None
+    content = _content_of_lines(path, text) if path.name.startswith(UNFINISHED) else _content_of_json(path, text)
     benches = content.get("benchmarks") if isinstance(content, dict) else None
     if not isinstance(benches, list) or not all(isinstance(bench, dict) for bench in benches):
         raise UnreadableRun(f'{path}: has no list "benchmarks" of objects, so pytest-benchmark did not write it')
+    parts = [(key, content.get(key)) for key in ("commit_info", "machine_info", "specdec")]
+    for key, part in [*parts, *(("extra_info", bench.get("extra_info")) for bench in benches)]:
+        if not isinstance(part or {}, dict):
+            raise UnreadableRun(f'{path}: "{key}" is no object, so pytest-benchmark did not write it')
     return dict(content)
+
+
+def _content_of_json(path: Path, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        what = f"is cut off or no JSON ({error})" if text.strip() else "is empty"
+        raise UnreadableRun(f"{path}: {what}; delete it, or measure again with --benchmark-autosave") from None
 
 
 def read_text(path: Path) -> str:

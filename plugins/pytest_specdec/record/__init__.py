@@ -167,6 +167,8 @@ def _reader(hint: Any) -> Reader:
     if origin is tuple:
         each = _reader(arguments[0])
         return tuple if each is _plain else lambda values: tuple(map(each, values))
+    if origin is Mapping:
+        return dict
     return partial(part_from, hint) if is_dataclass(hint) and isinstance(hint, type) else _plain
 
 

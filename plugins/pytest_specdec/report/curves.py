@@ -56,10 +56,10 @@ def series_file(gate: Gate) -> Path | None:
 
 def _read(path: Path) -> Mapping[str, Mapping[str, Sequence[Any]]]:
     try:
-        gpus: Mapping[str, Mapping[str, Sequence[Any]]] = json.loads(path.read_text("utf-8"))["gpus"]
-    except (ValueError, KeyError) as error:
+        told = json.loads(path.read_text("utf-8"))["gpus"]
+        return {gpu: dict(columns) for gpu, columns in told.items()}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigurationError(f"{path}: not a power series ({error!r}); delete the file, or measure again") from None
-    return gpus
 
 
 Both = Callable[[Record], tuple[Known[float], Known[float]]]

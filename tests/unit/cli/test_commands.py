@@ -208,6 +208,38 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.Ca
     assert "give a number with % or tokens/s" in capsys.readouterr().err
 
 
+OF_OTHER_TOOLS = {
+    "commit": '{"benchmarks": [], "commit_info": "0123456789"}',
+    "machine": '{"benchmarks": [], "machine_info": ["host"]}',
+    "partial": '{"benchmarks": [], "specdec": true}',
+    "extra": '{"benchmarks": [{"extra_info": 3}]}',
+    "record": '{"benchmarks": [{"extra_info": {"specdec": {"schema": 2, "engine": {"versions": 3}}}}]}',
+    "deep": "[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("text", OF_OTHER_TOOLS.values(), ids=OF_OTHER_TOOLS)
+def test_a_file_of_another_tool_s_is_named_by_every_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    """Wherever it differs from pytest-benchmark's."""
+    path = str(tmp_path / "other.json")
+    Path(path).write_text(text)
+    for command in (["show"], ["decide"], ["compare", path], ["report", "-o", str(tmp_path / "report.md")]):
+        code, out, error = run_command(capsys, *command, path)
+        assert (code, out, error.count("\n")) == (2, "", 1)
+        assert error.startswith(f"error: {path}: ")
+
+
+@pytest.mark.parametrize("command", ["show", "compare", "list --storage", "init --target t --engine vllm"])
+def test_what_the_system_refuses_is_told_in_one_line(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    """A name that is too long, as a folder that may not be entered; to some versions of Python it is not there."""
+    code, out, error = run_command(capsys, *command.split(), name := "a" * 300)
+    assert (code, out, error.count("\n")) == (2, "", 1)
+    assert error.startswith("error: ")
+    assert name in error
+
+
 def test_report_writes_the_file(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Over every run, in the format that the suffix names."""
     pytest.importorskip("pytest_specdec.report")

@@ -527,9 +527,10 @@ def test_power_is_drawn_only_from_a_series_that_lies_in_the_storage(full: list[S
     assert [figure for figure in gather(full).figures if figure.kind == "Power over time"] == []
 
 
-def test_a_broken_series_is_named(full: list[SavedRun], tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ['{"gpus":', "{}", "[]", '{"gpus": []}', '{"gpus": {"GPU-1": 3}}'])
+def test_a_broken_series_is_named(full: list[SavedRun], tmp_path: Path, text: str) -> None:
     """With the remedy."""
-    (tmp_path / "store/series/one.json").write_text('{"gpus":')
+    (tmp_path / "store/series/one.json").write_text(text)
     with pytest.raises(ConfigurationError, match=r"one\.json: not a power series .* delete the file"):
         gather(full)
 
