@@ -89,7 +89,11 @@ def passage_rows() -> list[str]:
     rows = [head("mode | at once", methods)]
     for mode, printed in sessions().items():
         for at_once in (64, 256):
-            found = {each.method: each for each in gates_of(printed) if f" {at_once} {each.verdict} " in each.row}
+            found = {
+                each.method: each
+                for each in gates_of(printed)
+                if re.search(rf" {at_once} (\S+ +)?{each.verdict} ", each.row)
+            }
             if mode.startswith("passages, ") and found:
                 told = [_accepted(found.get(method)) for method in methods]
                 rows.append(f"| {mode.removeprefix('passages, ')} | {at_once} | {' | '.join(told)} |")
