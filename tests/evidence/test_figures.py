@@ -255,7 +255,7 @@ RUNS: dict[str, Callable[[str], bool]] = {
     "`llama-8b`, one card": lambda run: "one-card" in run or run == "h200-memory-llama",
     "`llama-8b` with a head, from 1 to 256 at once": lambda run: run in ("h200-map", "h200-map-g6"),
     "`llama-8b` with that head and larger graphs": lambda run: run == "h200-graphs",
-    "`llama-8b` with other drafts": lambda run: run in ("h200-map-heads", "h200-map-heads-g12"),
+    "`llama-8b` with other drafts": lambda run: run.startswith("h200-map-heads"),
     "`qwen3-8b`, one card": lambda run: re.fullmatch("h200-g[0-9]|h200-quick", run) is not None,
     "`llama-8b`, two cards": lambda run: "tensor-parallel" in run,
 }
