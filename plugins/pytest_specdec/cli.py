@@ -151,7 +151,7 @@ def list_runs(options: argparse.Namespace) -> int:
 
 def _line(run: SavedRun) -> str:
     versions = {f"{name} {version}" for each in run.records for name, version in each.engine.versions.items()}
-    commit = str(run.commit.get("id", ""))[:10]
+    commit = str(run.commit.get("id", ""))[:12]
     partial = f"partial: {run.partial}" if run.partial else ""
     parts = (run.id, run.datetime[:19], commit, count(len(run.records), "gate"), ", ".join(sorted(versions)), partial)
     return "  ".join(part for part in parts if part)

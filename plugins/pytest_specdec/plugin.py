@@ -43,6 +43,7 @@ MEASURING_OPTIONS = [f"benchmark_{name}" for name in ("json", "save", "autosave"
 MEASURING_SETTINGS = ("compare", "fail", "fail_on")
 FAKE_ALONE = ("fake",)
 FAKE_CLOCK = "pytest_specdec.engines.fake.clock"
+NOT_BESIDE = "the fake engine has a clock of its own: run it without other engines, or with --benchmark-disable"
 FAKE_SCENARIO = Path(__file__).parent / "engines/fake/numbers.toml"
 NEEDS = frozenset({"gpu", "cpu", "multi_gpu", "engine"})
 
@@ -202,7 +203,7 @@ def _specdec_marks(definition: pytest.Item) -> list[dict[str, Any]]:
     marks = list(definition.iter_markers_with_node("specdec"))
     for _, mark in marks:
         if mark.args:
-            raise ConfigurationError(f"@pytest.mark.specdec takes keys only, e.g. target={mark.args[0]!r}")
+            raise ConfigurationError(f"@pytest.mark.specdec takes keys only, not {mark.args[0]!r}: e.g. gamma=4")
     shared: dict[str, Any] = {}
     for node, mark in reversed(marks):
         shared |= mark.kwargs if node is not definition else {}
@@ -236,11 +237,17 @@ def _scenarios(metafunc: pytest.Metafunc, marks: list[dict[str, Any]], settings:
     if not named:
         raise ConfigurationError("no scenario: give --specdec-scenario FILE, or @pytest.mark.specdec(scenario=…)")
     base = metafunc.config.rootpath if marked or not metafunc.config.getoption("specdec_scenario") else None
-    paths = dict.fromkeys(base / name if base else name for name in named)
+    beside = metafunc.definition.path.parent if marked else base
+    paths = dict.fromkeys(_place(name, base, beside) if base and beside else name for name in named)
     read = metafunc.config.stash[SCENARIOS]
     found = load_scenarios(paths, settings.set, settings.places("set"), read)
     read |= found
     return list(found)
+
+
+def _place(name: str, base: Path, beside: Path) -> Path:
+    """From pytest's rootdir; what is not there may stand beside the test."""
+    return beside / name if not (base / name).exists() and (beside / name).exists() else base / name
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -272,18 +279,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item._id = type(item._id).parse(f"{item.nodeid}@{group}")
     if groups:
         _order(items, written)
-    _choose_clock(config, {spec.backend for item in items for spec in _engines_of(item)})
+    _choose_clock(config, items)
 
 
-def _choose_clock(config: pytest.Config, backends: set[str]) -> None:
-    """Where the fake engine decodes alone and no clock is named: its own, which moves when it decodes."""
+def _choose_clock(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
+    """Where no clock is named: the fake engine's own, which moves when it decodes; beside others it is not timed."""
     session = getattr(config, "_benchmarksession", None)
-    if backends != set(FAKE_ALONE) or session is None:
+    fakes = [item for item in items if any(spec.backend in FAKE_ALONE for spec in _engines_of(item))]
+    if not fakes or session is None or session.disabled:
         return
     from pytest_benchmark.timers import default_timer
     from pytest_benchmark.utils import load_timer
 
-    if load_timer(str(config.getoption("benchmark_timer"))).target is default_timer:
+    if load_timer(str(config.getoption("benchmark_timer"))).target is not default_timer:
+        return
+    if any(spec.backend not in FAKE_ALONE for item in items for spec in _engines_of(item)):
+        for item in fakes:
+            item.add_marker(pytest.mark.skip(reason=NOT_BESIDE))
+    else:
         config.option.benchmark_timer, session.options["timer"] = FAKE_CLOCK, load_timer(FAKE_CLOCK)
 
 

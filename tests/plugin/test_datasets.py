@@ -50,7 +50,8 @@ def test_acceptance_is_told_by_the_categories_of_the_file(project: Project) -> N
     words = "4.00 tokens a step (2 requests)"
     assert words in printed
     assert words in (project.path / "page.md").read_text("utf-8")
-    assert record.throughput.waited_for_cores == Figure(None, NO_PROCESS)
+    waited = (record.throughput.waited_for_cores, record.target_alone.waited_for_cores)
+    assert waited == (Figure(None, NO_PROCESS),) * 2
 
 
 def test_answers_as_long_as_the_trace_says(project: Project) -> None:

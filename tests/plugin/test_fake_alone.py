@@ -17,6 +17,17 @@ def test_no_other_option_is_needed(project: Project) -> None:
     assert throughput.seconds.value == 8 * 32 * throughput.rounds
 
 
+def test_beside_another_engine_it_is_skipped_by_name_and_judged_where_nothing_is_timed(project: Project) -> None:
+    """By the usual clock it decodes faster than by its own, which would be a red gate on a sound engine."""
+    project.write("pytest.ini", "[pytest]\n")
+    other = "@pytest.mark.skip\ndef test_other(specdec, vllm_ar, scenario): ...\n"
+    project.tests(gate("test_fake", "ar_engine") + other)
+    mixed = project.run("--specdec-engine=fake", "-rs")
+    mixed.assert_outcomes(skipped=2)
+    assert any("the fake engine has a clock of its own: run it without" in line for line in mixed.outlines)
+    project.run("--specdec-engine=fake", "--benchmark-disable").assert_outcomes(passed=1, skipped=1)
+
+
 @pytest.mark.parametrize(
     ("fixture", "clock"), [("spec_engine", "pytest_specdec.engines.fake.clock"), ("vllm_ar", "time.perf_counter")]
 )

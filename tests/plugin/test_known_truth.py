@@ -97,7 +97,7 @@ def test_how_much_was_held_against_the_truth_is_a_footnote(pair: Project) -> Non
     tokens = sum(record.verdict.known_truth.tokens.value or 0 for record in records)
     said = " ".join(str(pair.run().stdout).split())
     assert tokens > 2 * 2 * 3 * 30
-    assert f"known truth: 2 of 2 gates, {tokens:,} tokens compared, 0 of them wrong; accepted drafts compared" in said
+    assert f"known truth: 2 of 2 gates, {tokens:,} tokens of all rounds compared, 0 of them wrong; accepted" in said
     assert "accepted drafts compared with the foretold ones in 1 " in said
 
 

@@ -58,7 +58,7 @@ def test_what_nobody_has_said_names_option_and_mark(project: Project, options: t
     ("mark", "message"),
     [
         ("specdec(gama=3)", "test_it.py::test_wrong: @pytest.mark.specdec: unknown key 'gama'; did you mean 'gamma'?"),
-        ("specdec('t')", "test_it.py::test_wrong: @pytest.mark.specdec takes keys only, e.g. target='t'"),
+        ("specdec('t')", "test_it.py::test_wrong: @pytest.mark.specdec takes keys only, not 't': e.g. gamma=4"),
         (
             "specdec(scenario='scenarios/shrt.toml')",
             "scenarios/shrt.toml: no such file or folder: did you mean 'short.toml'?",
@@ -86,6 +86,16 @@ def test_a_mark_that_cannot_be_meant_is_refused_before_anything_is_loaded(
     """A gate that could run stands before it, and waits."""
     project.tests(SPECULATIVE + f"\n@pytest.mark.{mark}\n" + gate("test_wrong"))
     assert has_message(collection_error(project), message)
+
+
+def test_a_scenario_is_found_from_the_root_or_beside_the_test(project: Project) -> None:
+    """The root's own counts where both have one."""
+    project.write("sub/beside.toml", (project.path / "scenarios/short.toml").read_text("utf-8"))
+    project.write("sub/test_beside.py", "import pytest\n" + gate(scenario="beside.toml"))
+    at_root = project.write("beside.toml", "nothing = 1\n")
+    assert has_message(collection_error(project, "sub"), "unknown key 'nothing'")
+    at_root.unlink()
+    project.run("sub").assert_outcomes(passed=1)
 
 
 def test_a_key_of_a_mark_that_is_none_says_nothing(project: Project) -> None:

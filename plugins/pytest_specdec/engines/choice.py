@@ -13,7 +13,14 @@ from dataclasses import fields, replace
 from os.path import expanduser
 from typing import Any
 
-from pytest_specdec.engines.methods import BY_BATCH_SIZE, METHODS, Method, method_named, names_of_vllm
+from pytest_specdec.engines.methods import (
+    BY_BATCH_SIZE,
+    METHODS,
+    Method,
+    method_named,
+    most_drafted_by_vllm,
+    names_of_vllm,
+)
 from pytest_specdec.engines.model_files import is_unknown, method_of_draft, read, refuse_wrong_models
 from pytest_specdec.engines.server.plan import SERVED, reference_of, what_a_server_decides, with_server
 from pytest_specdec.engines.spec import NO_SPECULATION, EngineSpec
@@ -119,6 +126,9 @@ def _refuse_wrong_method(spec: EngineSpec) -> None:
     name, of_vllm = spec.named_method or spec.method, None if elsewhere else names_of_vllm()
     if spec.backend != "vllm" or of_vllm is not None:
         refuse_missing_method(name, spec.backend, of_vllm if spec.backend == "vllm" else None)
+    most = most_drafted_by_vllm() if spec.backend == "vllm" and not elsewhere else None
+    if most is not None and (spec.gamma or 0) > most:
+        raise ConfigurationError(f"gamma {spec.gamma} is more than vLLM verifies in a step: give at most {most}")
     method = method_named(spec.method)
     if method in METHODS and method.takes_draft and spec.draft is None:
         raise ConfigurationError(f"method {spec.method!r} drafts with a model of its own: name it as the draft")

@@ -7,6 +7,7 @@ passes through: it is a newer engine's, or another plugin's.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -160,6 +161,15 @@ def names_of_vllm() -> frozenset[str] | None:
     }
     known = literals.get("SpeculativeMethod")
     return None if known is None else frozenset(_flatten(known, literals))
+
+
+@lru_cache
+def most_drafted_by_vllm() -> int | None:
+    """The largest γ that the vLLM installed here verifies, read from its source; None where it tells none."""
+    found = find_spec("vllm")
+    file = Path((found and found.origin) or "").parent / "v1" / "sample" / "rejection_sampler.py"
+    told = re.search(r"^MAX_SPEC_LEN = (\d+)$", file.read_text("utf-8") if file.exists() else "", re.MULTILINE)
+    return int(told[1]) if told else None
 
 
 def _flatten(node: ast.expr, literals: Mapping[str, ast.expr]) -> Iterator[str]:

@@ -387,6 +387,7 @@ class TargetAlonePart(Part):
     decode_joules_per_output_token: Annotated[Figure[float], "J/token", "as in `energy`"] = NOTHING
     energy_flags: Annotated[tuple[str, ...], "what speaks against that"] = ()
     latency: Annotated[LatencyPart, "of its tokens in those rounds"] = LatencyPart()
+    waited_for_cores: Annotated[Figure[float], "as in `throughput`, in rounds that alternate"] = NOTHING
 
     @property
     def caution(self) -> str:

@@ -26,8 +26,8 @@ from pytest_specdec.thresholds import METRICS, Metric, Threshold, shown
 
 MUCH_WAITED = 0.25
 USE, NOT_TO, UNDECIDED = "use", "do not speculate", "not decided"
-UNJUDGED = ("undecidable", "engine error", "inputs differ", "")
-SAYS_NOTHING = (*PASSING, *UNJUDGED)  # of the tokens, that they are wrong
+NEVER_JUDGED = ("undecidable", "engine error", "inputs differ", "")
+SAYS_NOTHING = (*PASSING, *NEVER_JUDGED)  # of the tokens, that they are wrong
 SHORT_NAMES = {"itl": "ITL", "ttft": "TTFT", "tpot": "TPOT", "e2e": "whole request"}
 
 
@@ -147,7 +147,7 @@ def _weigh(gates: Sequence[Gate], by: str, limits: Sequence[Threshold], wrong: C
     kept = [gate for gate in exact if not any(_tell_miss(limit, gate.record) for limit in limits)]
     gains = [Candidate(gate, gain) for gate in kept if (gain := BY[by](gate, _target_of(gate, targets))) is not None]
     outcome, best, words = _best(gains, kept, by)
-    if all(gate.red and gate.record.verdict.outcome in UNJUDGED for gate in arms):
+    if all(gate.red and gate.record.verdict.outcome in NEVER_JUDGED for gate in arms):
         outcome, words = UNDECIDED, "not decided: no gate that speculates was judged"
     elsewhere = sorted({gate.name for gate in arms if not gate.red} & {*wrong})
     if best is None and elsewhere:
@@ -284,9 +284,12 @@ def _rounds(candidate: Candidate) -> str:
 
 
 def _waited(candidate: Candidate) -> str:
-    """That a busy machine may be why, where the engine often wanted a core and had none."""
-    share = candidate.gate.record.throughput.waited_for_cores.value or 0.0
-    return f"; its engine waited for a core {share:.0%} of the time that it wanted one" if share >= MUCH_WAITED else ""
+    """That a busy machine may be why, where either arm often wanted a core and had none."""
+    record = candidate.gate.record
+    waited = {"its engine": record.throughput.waited_for_cores, "the target": record.target_alone.waited_for_cores}
+    who = max(waited, key=lambda each: waited[each].value or 0.0)
+    share = waited[who].value or 0.0
+    return f"; {who} waited for a core {share:.0%} of the time that it wanted one" if share >= MUCH_WAITED else ""
 
 
 def _about(best: Candidate, weighed: Weighed, by: str) -> Iterator[str]:

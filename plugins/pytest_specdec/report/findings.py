@@ -195,6 +195,9 @@ def comparison(parts: Compared, every: bool) -> Iterator[str]:
     yield from join_alike([*around, *refused, *unmeasured])
 
 
+ROUNDING = 1e-9
+
+
 def verdict_of(change: ChangePart) -> str:
     """That of its threshold; without one by its interval."""
     if change.outcome != Outcome.SHOWN:
@@ -203,7 +206,7 @@ def verdict_of(change: ChangePart) -> str:
         return "missing"
     if change.low is None or change.high is None:
         return "undecided" if change.change else "same"
-    if change.low <= 0 <= change.high:
+    if change.low <= ROUNDING and change.high >= -ROUNDING:
         return "same"
     return "better" if (change.low > 0) == METRICS[change.metric].more_is_better else "worse"
 

@@ -367,6 +367,6 @@ def _truth_note(records: Sequence[Record]) -> list[str]:
         return []
     tokens, wrong = (sum(getattr(each, name).value or 0 for each in known) for name in ("tokens", "wrong"))
     counted = sum(record.verdict.foretold.drafts.value is not None for record in records)
-    gates, compared = f"{len(known)} of {count(len(records), 'gate')}", f"{tokens:,} tokens compared"
+    gates, compared = f"{len(known)} of {count(len(records), 'gate')}", f"{tokens:,} tokens of all rounds compared"
     told = f"known truth: {gates}, {compared}, {wrong:,} of them wrong"
     return [f"{told}; accepted drafts compared with the foretold ones in {counted}"]

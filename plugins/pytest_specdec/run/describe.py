@@ -83,7 +83,7 @@ def _whole(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: 
         latency=latency_part(rounds),
         acceptance=acceptance_part(rounds, spec.most_drafted, workload.categories),
         answers=answers,
-        target_alone=target_alone_part(base),
+        target_alone=replace(target_alone_part(base), waited_for_cores=measured.base_waited),
         speedup=with_steady_ratio(speedup, rounds, base.rounds, places) if base is not None else speedup,
         energy=replace(over_target(arm, target), series=measured.series),
         memory=measured.memory,

@@ -29,6 +29,8 @@ from pytest_specdec.telemetry.timing import DECODE, time_rounds
 from pytest_specdec.verdict.coverage import Drafting
 from pytest_specdec.workloads.scenario import Scenario
 
+NOT_BESIDE = "the target alone had no rounds beside these"
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -36,7 +38,7 @@ class Measured:
 
     `base`: the target's rounds that these are held against, `first`: its rounds when it was measured; None if these are
     they. `target`: what the target's engine said of itself, None if it is not loaded. `series`: a file. `waited`: for
-    which share of the time that its threads wanted a core.
+    which share of the time that its threads wanted a core; `base_waited`: the target's, in rounds beside these.
     `accepted_before`: the engine's acceptance when it was last measured.
     """
 
@@ -45,6 +47,7 @@ class Measured:
     about: Description
     memory: MemoryPart
     waited: Figure[float]
+    base_waited: Figure[float]
     series: Figure[str]
     accepted_before: float | None
     first: Rounds | None
@@ -68,18 +71,20 @@ def measure(session: Session, benchmark: Any, arms: Arms, plan: Plan) -> Measure
         session.progress.announce(f"{what}, {plan.rounds} rounds of {len(workload.requests)} requests")
         here, timed = subject_here(engine), session.timed(arms)
         peaks, waits = PeakMemory(here), CoreWait(here.group)
+        base_waits = CoreWait(subject_here(beside.engine).group) if beside is not None else None
         peaks.start()
         watching = watch(engine, session.settings.monitor, session.series_file(arms))
         during = session.progress.during(what, lambda: timed.told)
         with watching as series, during, session.spent.on(DECODE):
             rounds = time_rounds(timed, plan, beside, benchmark)
         about, memory, waited = engine.description, peaks.stop(engine.description.details), waits.share()
+        base_waited = base_waits.share() if base_waits is not None else Figure[float](None, NOT_BESIDE)
     if first is None:
         session.alone_rounds[arms.target_key] = rounds  # for the reference of others
     before = session.acceptance_before(arms, rounds)
     base = base_of(first, beside.so_far if beside is not None else None) if first is not None else None
     target = session.pool.describe(arms.target)
-    return Measured(arms, rounds, about, memory, waited, series(), before, first, base, target)
+    return Measured(arms, rounds, about, memory, waited, base_waited, series(), before, first, base, target)
 
 
 def refuse_two_models(about: Description, target: Description | None) -> None:

@@ -40,8 +40,8 @@ def test_list_has_a_line_for_each_run(storage: Path, capsys: pytest.CaptureFixtu
     code, out, _ = run_command(capsys, "list", "--storage", str(storage))
     assert code == 0
     assert out.splitlines() == [
-        "0001  2026-11-28T01:33:32  0123456789  1 gate  vllm 0.26.0",
-        "0002  2026-11-28T01:33:32  0123456789  1 gate  vllm 0.32.0",
+        "0001  2026-11-28T01:33:32  0123456789ab  1 gate  vllm 0.26.0",
+        "0002  2026-11-28T01:33:32  0123456789ab  1 gate  vllm 0.32.0",
     ]
     assert run_command(capsys, "list", "-n", "1", "--storage", str(storage))[1].startswith("0002")
     assert len(run_command(capsys, "list", "-n", "0", "--storage", str(storage))[1].splitlines()) == 2

@@ -7,14 +7,15 @@ import json
 import re
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pytest_specdec import cli
-from pytest_specdec.engines import choice
+from pytest_specdec.engines import choice, methods
 from pytest_specdec.engines.choice import choose_engines, refuse_impossible
-from pytest_specdec.engines.methods import METHODS, Method, method_named, method_of, names_of_vllm
+from pytest_specdec.engines.methods import METHODS, Method, method_named, method_of, most_drafted_by_vllm, names_of_vllm
 from pytest_specdec.engines.spec import EngineSpec
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.settings import Settings
@@ -143,6 +144,28 @@ def test_a_method_that_the_engine_lacks_is_refused(
     refuse_impossible(choose_engines("vllm", True, [{"method": "x", "python": "/p"}], settings), False, None)
     monkeypatch.setattr(choice, "names_of_vllm", lambda: None)
     refuse_impossible(choose_engines("vllm", True, [{"method": "x"}], settings), False, None)
+
+
+def test_a_gamma_that_vllm_does_not_verify_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By a number in the source of the vLLM installed here; of one that tells none, or is elsewhere, none is."""
+    settings = Settings.resolve({"target": "t"}, {}, {})
+    source = tmp_path / "v1" / "sample" / "rejection_sampler.py"
+    source.parent.mkdir(parents=True)
+    origin = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(methods, "find_spec", lambda name: origin)
+
+    def refuse(gamma: int, **more: str) -> None:
+        most_drafted_by_vllm.cache_clear()
+        mark = {"method": "ngram", "gamma": gamma, **more}
+        refuse_impossible(choose_engines("vllm", True, [mark], settings), False, None)
+
+    refuse(400)
+    source.write_text("PLACEHOLDER_TOKEN_ID = -1\nMAX_SPEC_LEN = 128\n")
+    refuse(128)
+    refuse(400, python="/p")
+    with pytest.raises(ConfigurationError, match="gamma 400 is more than vLLM verifies in a step: give at most 128"):
+        refuse(400)
+    most_drafted_by_vllm.cache_clear()
 
 
 @pytest.mark.parametrize("batches", [5, [5], [1, 2, 3], [[1, 2]], [[1, 2, True]], "many"])

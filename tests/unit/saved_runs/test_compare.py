@@ -16,6 +16,7 @@ from pytest_specdec.history.compare import (
 )
 from pytest_specdec.record import Record
 from pytest_specdec.record.parts import ChangePart
+from pytest_specdec.report.findings import verdict_of
 from pytest_specdec.thresholds import METRICS, SHOWN, Threshold
 
 REPEATS = 400
@@ -44,6 +45,15 @@ def test_a_slowdown_beyond_the_threshold_is_worse() -> None:
     assert found.low is not None
     assert found.high is not None
     assert found.low < -0.10 < found.high < -0.05
+
+
+def test_what_differs_by_rounding_alone_is_the_same() -> None:
+    """Of the same run the bounds of an interval may be a hair above 0."""
+    same, worse = (
+        ChangePart(metric="ttft_p99", outcome=Outcome.SHOWN, change=low, low=low, high=high)
+        for low, high in ((1e-16, 1e-16), (0.01, 0.02))
+    )
+    assert (verdict_of(same), verdict_of(worse)) == ("same", "worse")
 
 
 def test_the_same_is_good_and_so_is_better() -> None:

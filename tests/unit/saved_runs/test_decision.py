@@ -113,12 +113,17 @@ def test_a_decision_by_latency_takes_no_other_runs_target() -> None:
             "waited for a core 50% of the time that it wanted one",
         ),
         (
+            arm(4, 12.95, 0.95, 150, target_alone={"waited_for_cores": figure(0.6)}),
+            "not decided: γ = 4 (draft_model d): 12.95× [0.95, >100], about 1 more rounds would decide; the target "
+            "waited for a core 60% of the time that it wanted one",
+        ),
+        (
             arm(4, 2.0, 1.9, 2.1, gate="red", verdict={"outcome": "divergent"}),
             "do not speculate here: no gate that speculates is green and within the limits; γ = 4 (draft_model d) is "
             "red: divergent",
         ),
     ],
-    ids=["slower", "too near", "more rounds", "busy machine", "red"],
+    ids=["slower", "too near", "more rounds", "busy machine", "busy beside", "red"],
 )
 def test_what_is_not_sure_is_not_advised(gate: Record, expected: str) -> None:
     """An interval that ends at a gain that does not count, one that decides nothing, a red gate."""
