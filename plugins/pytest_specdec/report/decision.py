@@ -237,7 +237,9 @@ def _best_at(weighed: Weighed, by: str) -> str:
         return weighed.words
     best = weighed.best
     unsure = {USE: "", NOT_TO: ", which does not pay", UNDECIDED: ", not decided"}[weighed.outcome]
-    alike = name_few([each.gate.name for each in _others(best, weighed)])
+    family = best.gate.family  # which the line has said
+    others = sorted(_others(best, weighed), key=lambda each: each.gate.family != family)
+    alike = name_few([each.gate.name.removesuffix(f" ({family})") for each in others])
     told = f", not told apart from {alike}" if alike else ""
     return f"{best.gate.name}: {_in_words(best.gain, by)}{_cost(best.gate, by)}{unsure}{told}"
 

@@ -249,6 +249,15 @@ def test_a_sweep_that_never_breaks_even_says_up_to_where_it_was_measured() -> No
     assert losing.outcome == "do not speculate"
 
 
+def test_of_several_drafts_a_line_names_its_own_once_and_first() -> None:
+    """The γ without a name are those of the draft that the line advises."""
+    other = from_json(merge(to_json(arm(2, 1.9, 1.7, 2.1)), {"asked": {"draft": "other", "engine_key": "other2"}}))
+    gates = (arm(2, 1.9, 1.7, 2.1), other, arm(4, 2.0, 1.8, 2.2))
+    found = decision(*at(1, target(), *gates), *at(4, target(), *gates))
+    own, others = "γ = 4 (draft_model d): 2.00× [1.80, 2.20]", "γ = 2; γ = 2 (draft_model other)"
+    assert found.at_each == [f"at {at}: {own}, not told apart from {others}" for at in (1, 4)]
+
+
 def test_what_is_wrong_at_one_concurrency_is_advised_at_none() -> None:
     """A fault that depends on the batch comes back whenever as many requests are under way."""
     wrong = at(4, target(), arm(2, 1.7, 1.6, 1.8, gate="red", verdict={"outcome": "divergent"}))
