@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 from tests.plugin.conftest import Project
-from tests.plugin.gates import SPECULATIVE, gate
+from tests.plugin.gates import SPECULATIVE, gate, own_engine
 
 from pytest_specdec import plugin
 from pytest_specdec.engines.spec import EngineSpec
@@ -63,6 +63,28 @@ def test_the_reference_is_measured_once(project: Project) -> None:
     lines = project.run().outlines
     assert [line for line in lines if "for reference" in line] == []
     assert len([line for line in lines if "t-target decodes" in line]) == 1
+
+
+COUNTED = """
+def run(self):
+    with open("runs.txt", "a") as file:
+        print(self.spec.label, file=file)
+    return super().run()
+"""
+
+
+@pytest.mark.parametrize(("sampling", "for_reference"), [("", 1), ("sampling = { temperature = 1.0, seed = 1 }\n", 6)])
+def test_without_a_gate_of_its_own_the_target_decodes_one_round_for_reference(
+    project: Project, sampling: str, for_reference: int
+) -> None:
+    """Then the first of those beside; samples are others in each round."""
+    project.conftest(own_engine(COUNTED))
+    source = 'source = { format = "random", length = 4 }\ncount = 6\nmax_tokens = 8\n'
+    project.scenario(f"{source}{sampling}rounds = 6\nwarmup_rounds = 0\n")
+    project.tests(TESTS[0])
+    project.run()
+    runs = (project.path / "runs.txt").read_text("utf-8").split()
+    assert runs.index("t-draft_model-g3") == for_reference + 1
 
 
 def test_tests_without_engines_keep_their_order(project: Project) -> None:

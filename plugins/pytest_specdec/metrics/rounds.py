@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean, linear_regression, variance
 
@@ -313,6 +313,11 @@ class Plan:
     budget_s: float = 0.0
     steady: bool = False
     decided: Callable[[Rounds, Rounds | None], bool] | None = None
+
+    @property
+    def for_reference(self) -> Plan:
+        """What is decoded to be held against, and whose speed counts for nothing: one round."""
+        return replace(self, rounds=1, interval=None)
 
     def ended_by(self, rates: Sequence[float], spent_s: float) -> str | None:
         """Why no further round is needed after these rates in tokens/s and seconds of timed rounds; None if one is."""

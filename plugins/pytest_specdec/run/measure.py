@@ -27,6 +27,7 @@ from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.telemetry.monitor import CoreWait, PeakMemory, subject_here, watch
 from pytest_specdec.telemetry.timing import DECODE, time_rounds
 from pytest_specdec.verdict.coverage import Drafting
+from pytest_specdec.verdict.sampling import is_sampled
 from pytest_specdec.workloads.scenario import Scenario
 
 NOT_BESIDE = "the target alone had no rounds beside these"
@@ -63,7 +64,9 @@ class Measured:
 def measure(session: Session, benchmark: Any, arms: Arms, plan: Plan) -> Measured:
     """Decode in timed rounds, after the target alone has. Raises EngineError."""
     spec, workload = arms.spec, arms.workload
-    first = session.target_rounds(arms, plan) if spec.speculates else None
+    # Greedy answers are alike in each round, and the target's speed is that of its rounds beside these.
+    enough = plan if any(map(is_sampled, workload.requests)) else plan.for_reference
+    first = session.target_rounds(arms, enough) if spec.speculates else None
     beside = session.timed(Arms(arms.target, workload)) if spec.speculates and not benchmark.disabled else None
     with session.pool.using(spec) as engine:
         refuse_two_models(engine.description, session.pool.describe(arms.target))
