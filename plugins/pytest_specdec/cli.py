@@ -18,8 +18,9 @@ from typing import Any, TypeVar
 
 from pytest_specdec import hardware
 from pytest_specdec.engines.choice import LOOKUP
-from pytest_specdec.engines.methods import METHODS, method_named, names_of_vllm
+from pytest_specdec.engines.methods import METHODS, method_named
 from pytest_specdec.engines.model_files import hub_cache
+from pytest_specdec.engines.vllm_source import names_of_vllm
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.first_project import demo, init
 from pytest_specdec.history.history import LATEST, RegressionGate, find_in_run, run_path

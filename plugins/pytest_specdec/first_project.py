@@ -20,7 +20,8 @@ from string import Template
 from xml.etree import ElementTree
 
 from pytest_specdec.engines.choice import choose_engines, default_method, refuse_impossible, refuse_missing_method
-from pytest_specdec.engines.methods import method_named, names_of_vllm
+from pytest_specdec.engines.methods import method_named
+from pytest_specdec.engines.vllm_source import names_of_vllm
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.hardware import INSTALL
 from pytest_specdec.settings import Settings

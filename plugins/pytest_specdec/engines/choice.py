@@ -13,17 +13,17 @@ from dataclasses import fields, replace
 from os.path import expanduser
 from typing import Any
 
-from pytest_specdec.engines.methods import (
-    BY_BATCH_SIZE,
-    METHODS,
-    Method,
-    method_named,
-    most_drafted_by_vllm,
-    names_of_vllm,
-)
+from pytest_specdec.engines.methods import BY_BATCH_SIZE, METHODS, Method, method_named
 from pytest_specdec.engines.model_files import is_unknown, method_of_draft, read, refuse_wrong_models
 from pytest_specdec.engines.server.plan import SERVED, reference_of, what_a_server_decides, with_server
 from pytest_specdec.engines.spec import NO_SPECULATION, EngineSpec
+from pytest_specdec.engines.vllm import ADAPTER
+from pytest_specdec.engines.vllm_source import (
+    most_drafted_by_vllm,
+    names_of_vllm,
+    options_of_vllm,
+    speculative_options_of_vllm,
+)
 from pytest_specdec.errors import ConfigurationError, did_you_mean, unknown_key
 from pytest_specdec.hardware import default_dtype
 from pytest_specdec.settings import DTYPES, Settings
@@ -111,27 +111,48 @@ def refuse_impossible(specs: Iterable[EngineSpec], others_add_engines: bool, cac
     for spec in specs:
         if spec.backend in LOOKUP and spec.speculates:
             _refuse_wrong_method(spec)
+        elif spec.backend == FAKE and spec.speculates:
+            refuse_missing_method(spec.method, FAKE, [each.name for each in METHODS])
         for each in (spec, spec.target_only()):
             if not others_add_engines:
                 _refuse_unknown(
                     "engine", each.backend, ENGINES, "; others come by the hook pytest_specdec_start_engine"
                 )
             _refuse_unknown("dtype", each.dtype, DTYPES)
+            if each.backend == "vllm" and not _is_elsewhere(each):
+                _refuse_what_vllm_lacks(each)
             refuse_wrong_models(each, cache)
 
 
 def _refuse_wrong_method(spec: EngineSpec) -> None:
     """One that the engine lacks, or that needs a draft; what a vLLM elsewhere takes is not known here."""
-    elsewhere = spec.python is not None or spec.gateway is not None
-    name, of_vllm = spec.named_method or spec.method, None if elsewhere else names_of_vllm()
+    name, of_vllm = spec.named_method or spec.method, None if _is_elsewhere(spec) else names_of_vllm()
     if spec.backend != "vllm" or of_vllm is not None:
         refuse_missing_method(name, spec.backend, of_vllm if spec.backend == "vllm" else None)
-    most = most_drafted_by_vllm() if spec.backend == "vllm" and not elsewhere else None
-    if most is not None and (spec.gamma or 0) > most:
-        raise ConfigurationError(f"gamma {spec.gamma} is more than vLLM verifies in a step: give at most {most}")
     method = method_named(spec.method)
     if method in METHODS and method.takes_draft and spec.draft is None:
         raise ConfigurationError(f"method {spec.method!r} drafts with a model of its own: name it as the draft")
+
+
+def _is_elsewhere(spec: EngineSpec) -> bool:
+    """Whether it is not the engine that is installed here."""
+    return spec.python is not None or spec.gateway is not None
+
+
+def _refuse_what_vllm_lacks(spec: EngineSpec) -> None:
+    """A γ that it does not verify, an option that it has not."""
+    most = most_drafted_by_vllm()
+    if most is not None and (spec.gamma or 0) > most:
+        raise ConfigurationError(f"gamma {spec.gamma} is more than vLLM verifies in a step: give at most {most}")
+    if "speculative_config" in spec.options:
+        raise ConfigurationError(
+            "options: 'speculative_config' is said by the keys method, draft and gamma, the rest by speculative_options"
+        )
+    for key, known in (("options", options_of_vllm()), ("speculative_options", speculative_options_of_vllm())):
+        for name in getattr(spec, key):
+            if known is not None and name not in (*known, ADAPTER):
+                remedy = did_you_mean(name, known, "`vllm serve --help=all` lists those that it has")
+                raise ConfigurationError(f"{key}: vllm has no option {name!r}; {remedy}")
 
 
 def refuse_missing_method(name: str, engine: str, known: Collection[str] | None = None) -> None:

@@ -6,14 +6,10 @@ passes through: it is a newer engine's, or another plugin's.
 
 from __future__ import annotations
 
-import ast
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import lru_cache
-from importlib.util import find_spec
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any, Literal
 
 OUR_GAMMA = 3
@@ -144,38 +140,3 @@ def method_of(config: Mapping[str, Any], name: str) -> Method:
     last = PurePath(name.rstrip("/")).name.lower()
     by_name = (each for each in METHODS if each.in_name and each.in_name in last)
     return next(by_sign, None) or next(by_name, DRAFT_MODEL)
-
-
-@lru_cache
-def names_of_vllm() -> frozenset[str] | None:
-    """Every name that the vLLM installed here takes, read from its source; None where there is none, or another."""
-    found = find_spec("vllm")
-    if found is None or found.origin is None:
-        return None
-    file = Path(found.origin).with_name("config").joinpath("speculative.py")
-    source = ast.parse(file.read_text("utf-8") if file.exists() else "")
-    literals = {
-        ast.unparse(node.targets[0]): node.value.slice
-        for node in source.body
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript)
-    }
-    known = literals.get("SpeculativeMethod")
-    return None if known is None else frozenset(_flatten(known, literals))
-
-
-@lru_cache
-def most_drafted_by_vllm() -> int | None:
-    """The largest γ that the vLLM installed here verifies, read from its source; None where it tells none."""
-    found = find_spec("vllm")
-    file = Path((found and found.origin) or "").parent / "v1" / "sample" / "rejection_sampler.py"
-    told = re.search(r"^MAX_SPEC_LEN = (\d+)$", file.read_text("utf-8") if file.exists() else "", re.MULTILINE)
-    return int(told[1]) if told else None
-
-
-def _flatten(node: ast.expr, literals: Mapping[str, ast.expr]) -> Iterator[str]:
-    """The strings of a Literal, and of those that it names."""
-    for each in ast.walk(node):
-        if isinstance(each, ast.Name):
-            yield from _flatten(literals[each.id], literals)
-        elif isinstance(each, ast.Constant):
-            yield str(each.value)

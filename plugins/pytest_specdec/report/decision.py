@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from textwrap import wrap
@@ -49,10 +50,11 @@ class Decision:
 
 def parse_limit(name: str, written: str) -> Threshold:
     """The most that a latency may be, from "itl_p95" and "8ms". Raises ValueError with the remedy."""
-    threshold = Threshold.parse(f"{name}:{written}")
-    if threshold.relative:
-        raise ValueError(f"{written!r} is no limit of {name}: give a time, e.g. 8ms")
-    return threshold
+    with suppress(ValueError):
+        threshold = Threshold.parse(f"{name}:{written}")
+        if not threshold.relative:
+            return threshold
+    raise ValueError(f"{written!r} is no limit of {name}: give a time, e.g. 8ms")
 
 
 def _tell_miss(limit: Threshold, record: Record) -> str:

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from pytest_specdec import cli
-from pytest_specdec.engines import choice, methods
+from pytest_specdec.engines import choice, vllm_source
 from pytest_specdec.engines.choice import choose_engines, refuse_impossible
-from pytest_specdec.engines.methods import METHODS, Method, method_named, method_of, most_drafted_by_vllm, names_of_vllm
+from pytest_specdec.engines.methods import METHODS, Method, method_named, method_of
 from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.engines.vllm_source import most_drafted_by_vllm, names_of_vllm
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.settings import Settings
 
@@ -152,7 +153,7 @@ def test_a_gamma_that_vllm_does_not_verify_is_refused(monkeypatch: pytest.Monkey
     source = tmp_path / "v1" / "sample" / "rejection_sampler.py"
     source.parent.mkdir(parents=True)
     origin = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
-    monkeypatch.setattr(methods, "find_spec", lambda name: origin)
+    monkeypatch.setattr(vllm_source, "find_spec", lambda name: origin)
 
     def refuse(gamma: int, **more: str) -> None:
         most_drafted_by_vllm.cache_clear()
@@ -166,6 +167,36 @@ def test_a_gamma_that_vllm_does_not_verify_is_refused(monkeypatch: pytest.Monkey
     with pytest.raises(ConfigurationError, match="gamma 400 is more than vLLM verifies in a step: give at most 128"):
         refuse(400)
     most_drafted_by_vllm.cache_clear()
+
+
+@has_vllm
+@pytest.mark.parametrize(
+    ("mark", "words"),
+    [
+        (
+            {"options": {"gpu_memory_utilisation": 0.5}},
+            "options: vllm has no option 'gpu_memory_utilisation'; did you mean 'gpu_memory_utilization'?",
+        ),
+        (
+            {"speculative_options": {"prompt_lookup_mx": 4}},
+            "speculative_options: vllm has no option 'prompt_lookup_mx'; did you mean 'prompt_lookup_max'?",
+        ),
+        ({"options": {"speculative_config": {}}}, "'speculative_config' is said by the keys method, draft and gamma"),
+    ],
+)
+def test_an_option_that_vllm_has_not_is_refused(mark: dict[str, Any], words: str) -> None:
+    """Of the target alone, too; one that it has, an adapter, and what a vLLM elsewhere takes, pass."""
+    settings = Settings.resolve({"target": "t"}, {}, {})
+
+    def refuse(speculates: bool, **said: Any) -> None:
+        refuse_impossible(choose_engines("vllm", speculates, [{"method": "ngram", **said}], settings), False, None)
+
+    for speculates in (True, False) if "options" in mark else (True,):
+        with pytest.raises(ConfigurationError, match=re.escape(words)):
+            refuse(speculates, **mark)
+        refuse(speculates, **mark, python="/p")
+    known = {"kv_cache_memory_bytes": 2**30, "seed": 1, "adapter": "a"}
+    refuse(True, options=known, speculative_options={"prompt_lookup_max": 4})
 
 
 @pytest.mark.parametrize("batches", [5, [5], [1, 2, 3], [[1, 2]], [[1, 2, True]], "many"])

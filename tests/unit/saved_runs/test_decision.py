@@ -184,6 +184,13 @@ def test_older_runs_are_read_with_a_word_on_their_intervals() -> None:
     assert "drift" not in words(target(), arm(4, 2.0, 1.9, 2.1, target_alone={"rounds": "alternated"}))
 
 
+@pytest.mark.parametrize("written", ["8", "8%", "fast"])
+def test_a_limit_without_a_unit_of_time_is_refused(written: str) -> None:
+    """A share is none either: it has nothing to be a share of."""
+    with pytest.raises(ValueError, match=rf"'{written}' is no limit of itl_p95: give a time, e.g. 8ms"):
+        parse_limit("itl_p95", written)
+
+
 def test_a_limit_passes_over_what_misses_it() -> None:
     """And names what it would have been."""
     slow = arm(4, 2.0, 1.9, 2.1, latency={"itl_s": {"p95": 0.009, "n": 9}})
