@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -293,7 +293,7 @@ def _choose_clock(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
 
     if load_timer(str(config.getoption("benchmark_timer"))).target is not default_timer:
         return
-    if any(spec.backend not in FAKE_ALONE for item in items for spec in _engines_of(item)):
+    if any(map(_runs_another, items)):
         for item in fakes:
             item.add_marker(pytest.mark.skip(reason=NOT_BESIDE))
     else:
@@ -355,21 +355,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip, by name and with a remedy, what this machine cannot run; fail instead where it was required."""
     if item.get_closest_marker("thorough") and item.config.stash[SETTINGS].preset != "thorough":
         pytest.skip("takes long: give --specdec-preset=thorough")
-    marks, engines = _needs_of(item), _engines_of(item)
-    if not marks and not engines:
-        return
-    from pytest_specdec.engines.spec import interpreters_here
-    from pytest_specdec.hardware import missing
-
+    engines = _engines_of(item)
     try:
-        needs = list(missing(marks, interpreters_here(engines)))
+        needs = _missing_here(item, engines)
     except ConfigurationError as error:
         pytest.fail(str(error), pytrace=False)
     for need, reason in needs:
         if need in item.config.stash[SETTINGS].require:
             pytest.fail(f"--specdec-require={need}: {reason}", pytrace=False)
         pytest.skip(reason)
-    if item.config.stash[SETTINGS].resume and (done := _green_before(item, engines)):
+    if engines and item.config.stash[SETTINGS].resume and (done := _green_before(item, engines)):
         pytest.skip(f"{RESUMED} {item.name} is green in {done}")
 
 
@@ -390,6 +385,25 @@ def _green_before(item: pytest.Item, engines: list[EngineSpec]) -> str | None:
 
 def _needs_of(item: pytest.Item) -> list[tuple[str, tuple[Any, ...]]]:
     return [(mark.name, (*mark.args, *mark.kwargs.values())) for mark in item.iter_markers() if mark.name in NEEDS]
+
+
+def _missing_here(item: pytest.Item, engines: Sequence[EngineSpec]) -> list[tuple[str, str]]:
+    """What this machine lacks for the test, and why it is needed. Raises ConfigurationError for a wrong mark."""
+    marks = _needs_of(item)
+    if not marks and not engines:
+        return []
+    from pytest_specdec.engines.spec import interpreters_here
+    from pytest_specdec.hardware import missing
+
+    return list(missing(marks, interpreters_here(engines)))
+
+
+def _runs_another(item: pytest.Item) -> bool:
+    """Whether the test runs here, on an engine that is not the fake one."""
+    others = [spec for spec in _engines_of(item) if spec.backend not in FAKE_ALONE]
+    with suppress(ConfigurationError):
+        return bool(others) and item.get_closest_marker("skip") is None and not _missing_here(item, others)
+    return False
 
 
 @pytest.hookimpl(trylast=True)

@@ -17,15 +17,20 @@ def test_no_other_option_is_needed(project: Project) -> None:
     assert throughput.seconds.value == 8 * 32 * throughput.rounds
 
 
-def test_beside_another_engine_it_is_skipped_by_name_and_judged_where_nothing_is_timed(project: Project) -> None:
+@pytest.mark.parametrize("runs", [True, False])
+def test_beside_another_engine_it_is_skipped_by_name_and_judged_where_nothing_is_timed(
+    project: Project, runs: bool
+) -> None:
     """By the usual clock it decodes faster than by its own, which would be a red gate on a sound engine."""
     project.write("pytest.ini", "[pytest]\n")
-    other = "@pytest.mark.skip\ndef test_other(specdec, vllm_ar, scenario): ...\n"
-    project.tests(gate("test_fake", "ar_engine") + other)
-    mixed = project.run("--specdec-engine=fake", "-rs")
-    mixed.assert_outcomes(skipped=2)
-    assert any("the fake engine has a clock of its own: run it without" in line for line in mixed.outlines)
-    project.run("--specdec-engine=fake", "--benchmark-disable").assert_outcomes(passed=1, skipped=1)
+    marks = "@pytest.mark.specdec(target='t')\n" + ("" if runs else "@pytest.mark.skip\n")
+    project.write("test_other.py", f"import pytest\n\n{marks}def test_other(specdec, vllm_ar, scenario): ...\n")
+    project.tests(gate("test_fake", "ar_engine"))
+    other = {"failed": 1, "skipped": 0} if runs else {"failed": 0, "skipped": 1}  # it gates nothing, which is an error
+    project.run("--specdec-engine=fake", "--benchmark-disable").assert_outcomes(passed=1, **other)
+    timed = project.run("--specdec-engine=fake", "-rs")
+    timed.assert_outcomes(passed=0 if runs else 1, **{**other, "skipped": 1})
+    assert any("the fake engine has a clock of its own: run it without" in line for line in timed.outlines) == runs
 
 
 @pytest.mark.parametrize(

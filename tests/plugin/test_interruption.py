@@ -287,14 +287,14 @@ def test_the_line_that_was_being_written_may_be_cut_off(tmp_path: Path) -> None:
     assert unfinished_name(tmp_path).startswith("unfinished_0001_")
 
 
-@pytest.mark.parametrize("line", ["[]", "3", "{}"])
+@pytest.mark.parametrize("line", ["[]", "3", "{}", '{"datetime": 3}'])
 def test_a_line_that_is_whole_and_no_record_is_named(tmp_path: Path, line: str) -> None:
     """No kill leaves it: it is somebody else's, wherever it stands."""
     file = tmp_path / unfinished_name(tmp_path)
     whole = unfinished_line("test_it.py::test_it", json.dumps(to_json(Record())))
-    for lines, number in ((whole + line, 2), (f"{line}\n{whole}", 1)):
+    for lines, number, told in ((whole + line, 2, line), (f"{line}\n{whole}", 1, line), (f"{{\n{whole}", 1, "{")):
         file.write_text(lines)
-        with pytest.raises(UnreadableRun, match=re.escape(f"{file}:{number}: {line} is no record of a gate")):
+        with pytest.raises(UnreadableRun, match=re.escape(f"{file}:{number}: {told} is no record of a gate")):
             read_run(file)
 
 

@@ -87,6 +87,16 @@ def test_without_a_gate_of_its_own_the_target_decodes_one_round_for_reference(
     assert runs.index("t-draft_model-g3") == for_reference + 1
 
 
+def test_the_round_for_reference_is_no_point_of_a_sweep(project: Project) -> None:
+    """Which has as many rounds as the other arm's, though the same requests at the same rate were decoded before."""
+    source = 'source = { format = "random", length = 4 }\ncount = 6\nmax_tokens = 8\nrounds = 4\n'
+    for name, rate in (("a", "rate = 0.1"), ("b", "rates = [0.1, 0.2]")):
+        project.scenario(f'{source}load = {{ kind = "open", arrivals = "constant", {rate} }}\n', name)
+    project.tests(gate(scenario=["scenarios/a.toml", "scenarios/b.toml"]))
+    lines = [line for line in project.run().outlines if "t-target decodes" in line and "for reference" in line]
+    assert [" a for" in line for line in lines] == [True, False, False]
+
+
 def test_tests_without_engines_keep_their_order(project: Project) -> None:
     """And the engines' order is kept between them."""
     project.tests("def test_a(): pass\n" + TESTS[0] + "\ndef test_b(): pass\n" + TESTS[2] + "\ndef test_c(): pass\n")

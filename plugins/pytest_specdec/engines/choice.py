@@ -17,13 +17,7 @@ from pytest_specdec.engines.methods import BY_BATCH_SIZE, METHODS, Method, metho
 from pytest_specdec.engines.model_files import is_unknown, method_of_draft, read, refuse_wrong_models
 from pytest_specdec.engines.server.plan import SERVED, reference_of, what_a_server_decides, with_server
 from pytest_specdec.engines.spec import NO_SPECULATION, EngineSpec
-from pytest_specdec.engines.vllm import ADAPTER
-from pytest_specdec.engines.vllm_source import (
-    most_drafted_by_vllm,
-    names_of_vllm,
-    options_of_vllm,
-    speculative_options_of_vllm,
-)
+from pytest_specdec.engines.vllm_source import names_of_vllm, options_of_vllm, speculative_options_of_vllm
 from pytest_specdec.errors import ConfigurationError, did_you_mean, unknown_key
 from pytest_specdec.hardware import default_dtype
 from pytest_specdec.settings import DTYPES, Settings
@@ -111,7 +105,7 @@ def refuse_impossible(specs: Iterable[EngineSpec], others_add_engines: bool, cac
     for spec in specs:
         if spec.backend in LOOKUP and spec.speculates:
             _refuse_wrong_method(spec)
-        elif spec.backend == FAKE and spec.speculates:
+        elif spec.backend == FAKE and spec.speculates and not others_add_engines:
             refuse_missing_method(spec.method, FAKE, [each.name for each in METHODS])
         for each in (spec, spec.target_only()):
             if not others_add_engines:
@@ -119,8 +113,8 @@ def refuse_impossible(specs: Iterable[EngineSpec], others_add_engines: bool, cac
                     "engine", each.backend, ENGINES, "; others come by the hook pytest_specdec_start_engine"
                 )
             _refuse_unknown("dtype", each.dtype, DTYPES)
-            if each.backend == "vllm" and not _is_elsewhere(each):
-                _refuse_what_vllm_lacks(each)
+            if each.backend == "vllm" and not _is_elsewhere(each) and not others_add_engines:
+                _refuse_misspelt(each)
             refuse_wrong_models(each, cache)
 
 
@@ -139,20 +133,21 @@ def _is_elsewhere(spec: EngineSpec) -> bool:
     return spec.python is not None or spec.gateway is not None
 
 
-def _refuse_what_vllm_lacks(spec: EngineSpec) -> None:
-    """A γ that it does not verify, an option that it has not."""
-    most = most_drafted_by_vllm()
-    if most is not None and (spec.gamma or 0) > most:
-        raise ConfigurationError(f"gamma {spec.gamma} is more than vLLM verifies in a step: give at most {most}")
-    if "speculative_config" in spec.options:
+SAID_BY_KEYS = ("speculative_config", "spec_method", "spec_model", "spec_tokens")
+MISSPELT = 0.85  # so near that it is meant: a plugin of vLLM's may bring options of its own
+
+
+def _refuse_misspelt(spec: EngineSpec) -> None:
+    """An option that vLLM has not, whose name is nearly that of one; and what the keys of a mark say."""
+    if said := [name for name in SAID_BY_KEYS if name in spec.options]:
         raise ConfigurationError(
-            "options: 'speculative_config' is said by the keys method, draft and gamma, the rest by speculative_options"
+            f"options: {said[0]!r} is said by the keys method, draft and gamma, all else by speculative_options"
         )
     for key, known in (("options", options_of_vllm()), ("speculative_options", speculative_options_of_vllm())):
         for name in getattr(spec, key):
-            if known is not None and name not in (*known, ADAPTER):
-                remedy = did_you_mean(name, known, "`vllm serve --help=all` lists those that it has")
-                raise ConfigurationError(f"{key}: vllm has no option {name!r}; {remedy}")
+            written = name.replace("-", "_")
+            if known and written not in known and (meant := did_you_mean(written, known, cutoff=MISSPELT)):
+                raise ConfigurationError(f"{key}: vllm has no option {name!r}; {meant}")
 
 
 def refuse_missing_method(name: str, engine: str, known: Collection[str] | None = None) -> None:

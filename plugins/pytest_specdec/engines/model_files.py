@@ -127,9 +127,12 @@ def read(model: str, name: str) -> dict[str, Any]:
     """
     file = _folder(model) / name
     try:
-        return dict(json.loads(file.read_text("utf-8"))) if file.is_file() else {}
-    except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"{file} is cut off, or no JSON object ({error}): fetch or write it again") from None
+        told = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+    except (RecursionError, ValueError) as error:
+        raise ConfigurationError(f"{file} is cut off, or no JSON ({error}): fetch or write it again") from None
+    if not isinstance(told, dict):
+        raise ConfigurationError(f"{file} is no JSON object: fetch or write it again")
+    return told
 
 
 def hub_cache() -> Path:

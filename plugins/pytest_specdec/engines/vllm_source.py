@@ -6,7 +6,6 @@ Each function says None where there is no vLLM, or where another version has it 
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib.util import find_spec
@@ -39,13 +38,6 @@ def options_of_vllm() -> frozenset[str] | None:
 def speculative_options_of_vllm() -> frozenset[str] | None:
     """The names of what else is said of speculation."""
     return _fields("config/speculative.py", "SpeculativeConfig")
-
-
-@lru_cache
-def most_drafted_by_vllm() -> int | None:
-    """The largest γ that is verified in a step."""
-    told = re.search(r"^MAX_SPEC_LEN = (\d+)$", _text("v1/sample/rejection_sampler.py"), re.MULTILINE)
-    return int(told[1]) if told else None
 
 
 def _text(file: str) -> str:

@@ -143,15 +143,26 @@ def unfinished_line(test: str, record: str) -> str:
 
 def _content_of_lines(path: Path, text: str) -> dict[str, Any]:
     """What a saved run of these lines would hold; of a session that was killed the last line may be cut off."""
-    benches = []
-    for number, line in enumerate(text.splitlines(), 1):
-        with suppress(json.JSONDecodeError):
-            benches.append(json.loads(line))
-            if not isinstance(benches[-1], dict) or "datetime" not in benches[-1]:
-                raise UnreadableRun(f"{path}:{number}: {line:.40} is no record of a gate; delete the line")
+    *lines, last = text.split("\n")
+    lines += [last] if _is_json(last) else []
+    benches = [_bench_of_line(f"{path}:{number}", line) for number, line in enumerate(lines, 1)]
     gates = f"{len(benches)} gate{'s' * (len(benches) != 1)}"
     told = {"partial": True, "reason": f"unfinished, {gates} had passed"}
     return {"benchmarks": benches, "datetime": benches[-1]["datetime"] if benches else "", "specdec": told}
+
+
+def _is_json(text: str) -> bool:
+    with suppress(ValueError, RecursionError):
+        json.loads(text)
+        return True
+    return False
+
+
+def _bench_of_line(place: str, line: str) -> dict[str, Any]:
+    told = json.loads(line) if _is_json(line) else None
+    if isinstance(told, dict) and isinstance(told.get("datetime"), str):
+        return told
+    raise UnreadableRun(f"{place}: {line:.40} is no record of a gate; delete the line")
 
 
 def paths_in(folder: Path) -> list[Path]:

@@ -316,7 +316,7 @@ class Plan:
 
     @property
     def for_reference(self) -> Plan:
-        """What is decoded to be held against, and whose speed counts for nothing: one round."""
+        """For answers to be held against, whose speed counts for nothing: one round after the warm-up."""
         return replace(self, rounds=1, interval=None)
 
     def ended_by(self, rates: Sequence[float], spent_s: float) -> str | None:

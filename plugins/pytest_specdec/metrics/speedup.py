@@ -331,6 +331,7 @@ def over_target(arm: Arm, target: Arm | None) -> EnergyPart:
 NO_GAIN = 1.02
 NONE_MEASURED = "no gain was measured"
 PAYS, LOSES = "pays at every concurrency measured", "pays at no concurrency measured"
+GAIN_IN, NO_GAIN_IN = "surely pays", "surely does not pay"
 
 
 @dataclass(frozen=True)
@@ -408,16 +409,14 @@ def _why_none(ordered: Sequence[tuple[int, Gain]]) -> str:
         return NONE_MEASURED
     (first, _), (last, at_last) = ordered[0], ordered[-1]
     if at_last.ratio < 1:
-        return (
-            _where_sure(ordered, lambda gain: gain.loses, "surely does not pay") or f"{LOSES}, from {first} to {last}"
-        )
+        return _where_sure(ordered, lambda gain: gain.excluded, NO_GAIN_IN) or f"{LOSES}, from {first} to {last}"
     rising = [at for (_, here), (at, then) in pairwise(ordered) if here.ratio < 1 <= then.ratio]
     if rising:
         sure = all(gain.pays for at, gain in ordered if at >= rising[-1])
         before = [str(at) for at, gain in ordered if at < rising[-1] and gain.pays]
         told = f"{'pays' if sure else 'seems to pay, not surely,'} from {rising[-1]} on at every concurrency measured"
         return f"{told}, up to {last}" + (f", and at {', '.join(before)}" if before else "")
-    return _where_sure(ordered, lambda gain: gain.pays, "surely pays") or f"{PAYS}, up to {last}"
+    return _where_sure(ordered, lambda gain: gain.pays, GAIN_IN) or f"{PAYS}, up to {last}"
 
 
 def _where_sure(ordered: Sequence[tuple[int, Gain]], sure: Callable[[Gain], bool], surely: str) -> str:

@@ -58,7 +58,7 @@ def _read(path: Path) -> Mapping[str, Mapping[str, Sequence[Any]]]:
     try:
         told = json.loads(path.read_text("utf-8"))["gpus"]
         return {gpu: dict(columns) for gpu, columns in told.items()}
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise ConfigurationError(f"{path}: not a power series ({error!r}); delete the file, or measure again") from None
 
 

@@ -1,7 +1,7 @@
 """Which γ to use, with what certainty, at what latency and energy: one sentence for each target, scenario and device.
 
-Of the exact gates the one is taken whose gain over the target alone is surely the largest: whose 95 % interval begins
-highest, and above it. The best estimate of a few rounds is often luck.
+Of the exact gates whose gain over the target alone is sure, whose whole 95 % interval lies above it, the one is taken
+whose interval begins highest: the best estimate of a few rounds is often luck.
 Gates that differ in concurrency have one decision: up to how many requests speculation pays, and the best γ at each.
 """
 
@@ -27,8 +27,8 @@ from pytest_specdec.thresholds import METRICS, Metric, Threshold, shown
 
 MUCH_WAITED = 0.25
 USE, NOT_TO, UNDECIDED = "use", "do not speculate", "not decided"
-NEVER_JUDGED = ("undecidable", "engine error", "inputs differ", "")
-SAYS_NOTHING = (*PASSING, *NEVER_JUDGED)  # of the tokens, that they are wrong
+NEVER_JUDGED = ("engine error", "inputs differ", "")
+SAYS_NOTHING = (*PASSING, "undecidable", *NEVER_JUDGED)  # of the tokens, that they are wrong
 SHORT_NAMES = {"itl": "ITL", "ttft": "TTFT", "tpot": "TPOT", "e2e": "whole request"}
 
 
@@ -255,9 +255,10 @@ def _others(best: Candidate, weighed: Weighed) -> list[Candidate]:
 
 def _best(candidates: Sequence[Candidate], kept: Sequence[Gate], by: str) -> tuple[str, Candidate | None, str]:
     """The outcome, whom it is about, and the first words."""
-    ranked = sorted(candidates, key=lambda each: (-(each.gain.low or 0.0), -each.gain.ratio))
-    if ranked and ranked[0].gain.pays:
-        return USE, ranked[0], f"use {ranked[0].gate.name}: {_in_words(ranked[0].gain, by)}"
+    if sure := [each for each in candidates if each.gain.pays]:
+        first = max(sure, key=lambda each: each.gain.low or 0.0)
+        return USE, first, f"use {first.gate.name}: {_in_words(first.gain, by)}"
+    ranked = sorted(candidates, key=lambda each: -each.gain.ratio)
     if not ranked and not kept:
         return NOT_TO, None, "do not speculate here: no gate that speculates is green and within the limits"
     if not ranked:
@@ -268,8 +269,7 @@ def _best(candidates: Sequence[Candidate], kept: Sequence[Gate], by: str) -> tup
         first = open_ones[0]
         told = f"{_in_words(first.gain, by)}, {_rounds(first)}{_waited(first)}"
         return UNDECIDED, first, f"not decided: {first.gate.name}: {told}"
-    best = max(ranked, key=lambda each: each.gain.ratio)
-    return NOT_TO, best, f"do not speculate here: at best {_in_words(best.gain, by)}, {best.gate.name}"
+    return NOT_TO, ranked[0], f"do not speculate here: at best {_in_words(ranked[0].gain, by)}, {ranked[0].gate.name}"
 
 
 def _in_words(gain: Gain, by: str) -> str:

@@ -105,8 +105,9 @@ class Session:
         )
 
     def target_rounds(self, arms: Arms, plan: Plan) -> Rounds:
-        """The target alone on this workload, timed now if no test has done so."""
-        if arms.target_key not in self.alone_rounds:
+        """The target alone on this workload, timed now if no test has done so in as many rounds."""
+        known = self.alone_rounds.get(arms.target_key)
+        if known is None or (known.measured and len(known.runs) < plan.rounds):
             alone = Arms(arms.target, arms.workload)
             self.alone_rounds[arms.target_key] = self.time_rounds(alone, plan, " for reference")
         return self.alone_rounds[arms.target_key]

@@ -195,7 +195,7 @@ def test_decide_names_the_gamma_within_a_limit(tmp_path: Path, capsys: pytest.Ca
     assert "latencies of the target alone" in run_command(capsys, "decide", str(tmp_path), "--by", "latency")[1]
     with pytest.raises(SystemExit):
         main(["decide", str(tmp_path), "--max-p95-itl", "8"])
-    assert "'8' is no threshold of itl_p95: give a number with" in capsys.readouterr().err
+    assert "'8' is no limit of itl_p95: give a time, e.g. 8ms" in capsys.readouterr().err
 
 
 def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

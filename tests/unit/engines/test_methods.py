@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from pytest_specdec.engines import choice, vllm_source
 from pytest_specdec.engines.choice import choose_engines, refuse_impossible
 from pytest_specdec.engines.methods import METHODS, Method, method_named, method_of
 from pytest_specdec.engines.spec import EngineSpec
-from pytest_specdec.engines.vllm_source import most_drafted_by_vllm, names_of_vllm
+from pytest_specdec.engines.vllm_source import names_of_vllm, options_of_vllm, speculative_options_of_vllm
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.settings import Settings
 
@@ -147,56 +148,77 @@ def test_a_method_that_the_engine_lacks_is_refused(
     refuse_impossible(choose_engines("vllm", True, [{"method": "x"}], settings), False, None)
 
 
-def test_a_gamma_that_vllm_does_not_verify_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """By a number in the source of the vLLM installed here; of one that tells none, or is elsewhere, none is."""
+OF_VLLM = {
+    "engine/arg_utils.py": "class EngineArgs:\n    gpu_memory_utilization: float = 0.9\n",
+    "entrypoints/llm.py": "class LLM:\n    def __init__(self, model, *, chat_template=None, **kwargs): ...\n",
+    "config/speculative.py": "class SpeculativeConfig:\n    prompt_lookup_max: int\n",
+}
+
+
+@pytest.fixture
+def vllm_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Mapping[str, str]], None]:
+    """Makes vLLM's source these files."""
+    readers = (names_of_vllm, options_of_vllm, speculative_options_of_vllm)
+
+    def write(files: Mapping[str, str]) -> None:
+        for name, text in files.items():
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text(text)
+        origin = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
+        monkeypatch.setattr(vllm_source, "find_spec", lambda name: origin)
+        for reader in readers:  # each without what it remembers of the vLLM that is here
+            monkeypatch.setattr(choice, reader.__name__, reader.__wrapped__)
+
+    return write
+
+
+def refuse(others: bool = False, speculates: bool = True, **said: Any) -> None:
     settings = Settings.resolve({"target": "t"}, {}, {})
-    source = tmp_path / "v1" / "sample" / "rejection_sampler.py"
-    source.parent.mkdir(parents=True)
-    origin = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
-    monkeypatch.setattr(vllm_source, "find_spec", lambda name: origin)
+    refuse_impossible(choose_engines("vllm", speculates, [{"method": "ngram", **said}], settings), others, None)
 
-    def refuse(gamma: int, **more: str) -> None:
-        most_drafted_by_vllm.cache_clear()
-        mark = {"method": "ngram", "gamma": gamma, **more}
-        refuse_impossible(choose_engines("vllm", True, [mark], settings), False, None)
 
-    refuse(400)
-    source.write_text("PLACEHOLDER_TOKEN_ID = -1\nMAX_SPEC_LEN = 128\n")
-    refuse(128)
-    refuse(400, python="/p")
-    with pytest.raises(ConfigurationError, match="gamma 400 is more than vLLM verifies in a step: give at most 128"):
-        refuse(400)
-    most_drafted_by_vllm.cache_clear()
+@pytest.mark.parametrize("speculates", [True, False])
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            {"gpu_memory_utilisation": 0.5},
+            "vllm has no option 'gpu_memory_utilisation'; did you mean 'gpu_memory_",
+        ),
+        ({"chat_tmplate": "a"}, "vllm has no option 'chat_tmplate'; did you mean 'chat_template'?"),
+        ({"speculative_config": {}}, "'speculative_config' is said by the keys method, draft and gamma"),
+        ({"spec_tokens": 4}, "'spec_tokens' is said by the keys method, draft and gamma"),
+    ],
+)
+def test_a_misspelt_option_of_vllm_is_refused(
+    vllm_of: Callable[[Mapping[str, str]], None], options: dict[str, Any], words: str, speculates: bool
+) -> None:
+    """Not where another plugin starts engines, in another interpreter, or of a vLLM whose source is another."""
+    vllm_of(OF_VLLM)
+    with pytest.raises(ConfigurationError, match=rf"^options: {re.escape(words)}"):
+        refuse(speculates=speculates, options=options)
+    refuse(others=True, speculates=speculates, options=options)
+    refuse(speculates=speculates, options=options, python="/p")
+    if "speculative_config" not in options and "spec_tokens" not in options:
+        vllm_of({**OF_VLLM, "engine/arg_utils.py": "class EngineArgs(Base):\n    a: int\n"})
+        refuse(speculates=speculates, options=options)
+
+
+def test_an_option_that_may_be_another_plugin_s_of_vllm_passes(
+    vllm_of: Callable[[Mapping[str, str]], None],
+) -> None:
+    """Only a name that is nearly that of an option is taken for it; dashes are read as vLLM reads them."""
+    vllm_of(OF_VLLM)
+    with pytest.raises(ConfigurationError, match="speculative_options: vllm has no option 'prompt_lookup_mx'; did"):
+        refuse(speculative_options={"prompt_lookup_mx": 4})
+    refuse(options={"ulysses_sequence_parallel_size": 2, "adapter": "a"}, speculative_options={"prompt-lookup-max": 4})
 
 
 @has_vllm
-@pytest.mark.parametrize(
-    ("mark", "words"),
-    [
-        (
-            {"options": {"gpu_memory_utilisation": 0.5}},
-            "options: vllm has no option 'gpu_memory_utilisation'; did you mean 'gpu_memory_utilization'?",
-        ),
-        (
-            {"speculative_options": {"prompt_lookup_mx": 4}},
-            "speculative_options: vllm has no option 'prompt_lookup_mx'; did you mean 'prompt_lookup_max'?",
-        ),
-        ({"options": {"speculative_config": {}}}, "'speculative_config' is said by the keys method, draft and gamma"),
-    ],
-)
-def test_an_option_that_vllm_has_not_is_refused(mark: dict[str, Any], words: str) -> None:
-    """Of the target alone, too; one that it has, an adapter, and what a vLLM elsewhere takes, pass."""
-    settings = Settings.resolve({"target": "t"}, {}, {})
-
-    def refuse(speculates: bool, **said: Any) -> None:
-        refuse_impossible(choose_engines("vllm", speculates, [{"method": "ngram", **said}], settings), False, None)
-
-    for speculates in (True, False) if "options" in mark else (True,):
-        with pytest.raises(ConfigurationError, match=re.escape(words)):
-            refuse(speculates, **mark)
-        refuse(speculates, **mark, python="/p")
-    known = {"kv_cache_memory_bytes": 2**30, "seed": 1, "adapter": "a"}
-    refuse(True, options=known, speculative_options={"prompt_lookup_max": 4})
+def test_the_vllm_that_is_here_tells_its_options() -> None:
+    """So that its versions are noticed that keep them elsewhere."""
+    assert {"gpu_memory_utilization", "kv_cache_memory_bytes", "chat_template"} <= (options_of_vllm() or set())
+    assert {"prompt_lookup_max", "num_speculative_tokens"} <= (speculative_options_of_vllm() or set())
 
 
 @pytest.mark.parametrize("batches", [5, [5], [1, 2, 3], [[1, 2]], [[1, 2, True]], "many"])

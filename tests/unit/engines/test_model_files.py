@@ -70,14 +70,12 @@ def test_another_vocabulary_that_is_asked_for_is_no_error(tmp_path: Path) -> Non
         refuse_wrong_models(replace(asked, speculative_options={}), None)
 
 
-@pytest.mark.parametrize("text", ['{"model": {"vo', "3", "null"])
+@pytest.mark.parametrize("text", ['{"model": {"vo', "3", "null", "[]", "[" * 100_000])
 def test_a_file_that_is_cut_off_or_no_object_is_named(tmp_path: Path, text: str) -> None:
     """As after a download that broke; with what to do."""
     target, draft = model(tmp_path / "target", WORDS), model(tmp_path / "draft", WORDS)
     (tmp_path / "draft" / "tokenizer.json").write_text(text)
-    with pytest.raises(
-        ConfigurationError, match=r"draft/tokenizer.json is cut off, or no JSON .*: fetch or write it again"
-    ):
+    with pytest.raises(ConfigurationError, match=r"draft/tokenizer.json is .*no JSON.*: fetch or write it again"):
         refuse_other_tokenizer(target, draft)
 
 

@@ -348,6 +348,7 @@ def test_what_an_interval_leaves_open_does_not_narrow_the_bracket() -> None:
         ([(1, 0.9, 0.8, 0.95), (8, 0.7, 0.6, 0.8)], "pays at no concurrency measured, from 1 to 8"),
         ([(1, 0.9, 0.8, 1.1), (8, 0.7, 0.6, 0.8)], "surely does not pay at 8; not decided at 1"),
         ([(1, 0.9, 0.8, 1.1), (8, 0.7, 0.6, 1.2)], "not decided at 1, 8"),
+        ([(1, 0.99, 0.97, 1.01), (8, 0.7, 0.6, 1.2)], "surely does not pay at 1; not decided at 8"),
         ([(1, 0.9, 0.8, 0.95), (8, 1.7, 1.6, 1.8)], "pays from 8 on at every concurrency measured, up to 8"),
         (
             [(1, 1.2, 1.1, 1.3), (4, 0.9, 0.8, 0.95), (16, 1.3, 1.2, 1.4)],

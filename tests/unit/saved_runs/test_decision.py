@@ -143,6 +143,12 @@ def test_of_two_sure_gains_the_one_that_is_surely_larger_is_used() -> None:
     assert "not told apart from γ = 8" in told
 
 
+def test_of_what_is_open_the_largest_estimate_is_named() -> None:
+    """One that may pay, not one whose interval is narrow and holds 1."""
+    told = words(target(), arm(8, 0.99, 0.97, 1.03), arm(4, 1.5, 0.9, 2.5))
+    assert told.startswith("not decided: γ = 4 (draft_model d): 1.50× [0.90, 2.50]")
+
+
 def test_engines_that_failed_are_no_advice() -> None:
     """A mistake in an option says nothing of whether to speculate; a wrong token beside it does."""
     failed = arm(4, 2.0, 1.9, 2.1, gate="red", verdict={"outcome": "engine error"})
