@@ -143,9 +143,9 @@ def _refuse_misspelt(spec: EngineSpec) -> None:
         raise ConfigurationError(
             f"options: {said[0]!r} is said by the keys method, draft and gamma, all else by speculative_options"
         )
-    for key, known in (("options", options_of_vllm()), ("speculative_options", speculative_options_of_vllm())):
+    for key, names in (("options", options_of_vllm), ("speculative_options", speculative_options_of_vllm)):
         for name in getattr(spec, key):
-            written = name.replace("-", "_")
+            known, written = names(), name.replace("-", "_")
             if known and written not in known and (meant := did_you_mean(written, known, cutoff=MISSPELT)):
                 raise ConfigurationError(f"{key}: vllm has no option {name!r}; {meant}")
 
