@@ -51,6 +51,7 @@ BY_TARGET = "specdec_by_target"
 RESUMED = "--specdec-resume:"
 GROUP = re.compile("@[0-9a-f]{12}$")
 EFFECTIVE = pytest.StashKey[list[str]]()
+MISTAKES = pytest.StashKey[dict[str, list[str]]]()
 INTERRUPTION = pytest.StashKey[Interruption]()
 
 
@@ -186,10 +187,23 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             choices = _scenarios(metafunc, marks, metafunc.config.stash[SETTINGS])
             ids = [choice.label for choice in choices]
             metafunc.parametrize("scenario", choices, ids=ids, indirect=True, scope="session")
-        return
     except ConfigurationError as error:
-        mistake = error
-    pytest.fail(f"{metafunc.definition.nodeid}: {mistake}", pytrace=False)
+        mistakes = metafunc.config.stash.setdefault(MISTAKES, {})
+        mistakes.setdefault(str(error), []).append(metafunc.definition.nodeid)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Any:
+    """Fail a file or class for all mistakes of its tests at once, each told once."""
+    report = yield
+    if mistakes := collector.config.stash.get(MISTAKES, {}):
+        told = (
+            (tests[0], f" and {len(tests) - 1} more" * (len(tests) > 1), words) for words, tests in mistakes.items()
+        )
+        report.longrepr = "\n".join(f"{test}{more}: {words}" for test, more, words in told)
+        report.outcome, report.result = "failed", []
+        mistakes.clear()
+    return report
 
 
 def _is_ours(fixture: str, function: pytest.Item) -> bool:

@@ -88,6 +88,27 @@ def test_a_mark_that_cannot_be_meant_is_refused_before_anything_is_loaded(
     assert has_message(collection_error(project), message)
 
 
+@pytest.mark.parametrize("options", [(), ("-n", "1")])
+def test_all_mistakes_of_a_file_are_told_at_once_and_each_of_them_once(
+    project: Project, options: tuple[str, ...]
+) -> None:
+    """So that they are mended at once; that of a module's mark is every test's."""
+    tests = (
+        gate("test_one", gama=3) + gate("test_two", dtype="fp16") + gate("test_three", dtype="fp16") + gate("test_four")
+    )
+    project.tests(tests)
+    project.write("test_other.py", "import pytest\npytestmark = pytest.mark.specdec(target=3)\n" + gate())
+    result = project.run(*options)
+    assert result.ret == (ExitCode.TESTS_FAILED if options else ExitCode.INTERRUPTED)
+    assert project.loads() == []
+    for told in (
+        "test_it.py::test_one: @pytest.mark.specdec: unknown key 'gama'; did you mean 'gamma'?",
+        "test_it.py::test_two and 1 more: unknown dtype 'fp16'; did you mean 'float16'?",
+        "test_other.py::test_it: @pytest.mark.specdec: target=3: expected a text or a list of them",
+    ):
+        assert len([line for line in result.outlines if told in line]) == 1, told
+
+
 def test_a_scenario_is_found_from_the_root_or_beside_the_test(project: Project) -> None:
     """The root's own counts where both have one."""
     project.write("sub/beside.toml", (project.path / "scenarios/short.toml").read_text("utf-8"))
