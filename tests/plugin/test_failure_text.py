@@ -98,7 +98,7 @@ def test_a_test_that_cannot_be_collected_has_its_reason_in_the_summary(
     """With the test's name."""
     monkeypatch.setenv("CI", "true")
     project.tests(gate("test_red", gama=3))
-    project.run().stdout.fnmatch_lines(["ERROR test_it.py - Failed: test_it.py::test_red: *unknown key 'gama'*"])
+    project.run().stdout.fnmatch_lines(["ERROR test_it.py - test_it.py::test_red: *unknown key 'gama'*"])
 
 
 def test_a_missed_limit_names_figure_limit_and_file(project: Project) -> None:
