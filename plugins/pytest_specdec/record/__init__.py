@@ -139,7 +139,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(told: Mapping[str, Any]) -> Record:
-    """The record that was written, of this schema or of schema 1. Raises ValueError for a later one."""
+    """The record that was written, of this schema or of schema 1. Raises ValueError for a later one, or no number."""
     schema = told.get("schema", 1)
     if schema not in (1, SCHEMA):
         raise ValueError(f"a record of schema {schema}; this version reads up to {SCHEMA}: install a newer one")
@@ -166,10 +166,11 @@ def _reader(hint: Any) -> Reader:
         return partial(_optional, _reader(arguments[0]))
     if origin is tuple:
         each = _reader(arguments[0])
-        return tuple if each is _plain else lambda values: tuple(map(each, values))
+        return tuple if each in (_plain, _number) else lambda values: tuple(map(each, values))  # of rounds, long ones
     if origin is Mapping:
         return dict
-    return partial(part_from, hint) if is_dataclass(hint) and isinstance(hint, type) else _plain
+    plain = _number if hint in (int, float) else _plain
+    return partial(part_from, hint) if is_dataclass(hint) and isinstance(hint, type) else plain
 
 
 readers: Callable[[Any], dict[str, Reader]] = cache(
@@ -178,6 +179,12 @@ readers: Callable[[Any], dict[str, Reader]] = cache(
 
 
 def _plain(value: Any) -> Any:
+    return value
+
+
+def _number(value: Any) -> Any:
+    if type(value) not in (int, float):
+        raise ValueError(f"{value!r} is no number")
     return value
 
 

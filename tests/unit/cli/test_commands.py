@@ -214,6 +214,8 @@ OF_OTHER_TOOLS = {
     "partial": '{"benchmarks": [], "specdec": true}',
     "extra": '{"benchmarks": [{"extra_info": 3}]}',
     "record": '{"benchmarks": [{"extra_info": {"specdec": {"schema": 2, "engine": {"versions": 3}}}}]}',
+    "word": '{"benchmarks": [{"extra_info": {"specdec": {"schema": 2, "acceptance": {"rate": {"value": "high"}}}}}]}',
+    "truth": '{"benchmarks": [{"extra_info": {"specdec": {"schema": 2, "asked": {"gamma": true}}}}]}',
     "deep": "[" * 100_000,
 }
 
