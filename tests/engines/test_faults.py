@@ -52,11 +52,6 @@ def test_eight_bits_in_one_arm(specdec, vllm_spec, scenario):
     specdec(vllm_spec, scenario)
 
 
-@pytest.mark.specdec(**{**pair, "options": {"speculative_config": {"method": "ngram", "num_speculative_tokens": 2}}})
-def test_speculation_among_the_options(specdec, vllm_spec, scenario):
-    specdec(vllm_spec, scenario)
-
-
 @pytest.mark.specdec(**{**pair, "scenario": "after.toml"})
 def test_afterwards(specdec, vllm_spec, scenario):
     specdec(vllm_spec, scenario)
@@ -98,10 +93,6 @@ def outcome(said, test):
         ("test_dead_drafter", "nothing was drafted in 48 tokens: the engine decoded without speculation"),
         ("test_prompt_too_long", "500 + 24 tokens exceed the engine's context of 512"),
         ("test_killed", "died while run"),
-        (
-            "test_speculation_among_the_options",
-            "the baseline would speculate, by 'ngram': take speculation out of its options",
-        ),
         (EIGHT_BITS, "divergent: "),
         (EIGHT_BITS, "cache.cache_dtype is fp8 here and auto for target-only"),
     ],
