@@ -6,6 +6,10 @@ import pytest
 from tests.plugin.conftest import Project
 from tests.plugin.gates import gate
 
+from pytest_specdec.metrics.rounds import IS_BASELINE
+from pytest_specdec.record import missing
+from pytest_specdec.record.parts import TargetAlonePart
+
 
 def test_no_other_option_is_needed(project: Project) -> None:
     """Tests without marks pass; figures are those of the engine's own clock: a second for each of 8 x 32 tokens."""
@@ -13,8 +17,9 @@ def test_no_other_option_is_needed(project: Project) -> None:
     project.tests(gate("test_speculative") + gate("test_target_only", "ar_engine"), header="")
     records = project.records("--specdec-engine", "fake")
     assert [record.gate for record in records.values()] == ["green", "green"]
-    throughput = records["test_target_only[arithmetic-target-numbers]"].throughput
-    assert throughput.seconds.value == 8 * 32 * throughput.rounds
+    alone = records["test_target_only[arithmetic-target-numbers]"]
+    assert alone.throughput.seconds.value == 8 * 32 * alone.throughput.rounds
+    assert alone.target_alone == missing(TargetAlonePart, IS_BASELINE)
 
 
 @pytest.mark.parametrize("runs", [True, False])
