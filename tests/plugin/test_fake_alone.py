@@ -6,6 +6,7 @@ import pytest
 from tests.plugin.conftest import Project
 from tests.plugin.gates import gate
 
+from pytest_specdec import plugin
 from pytest_specdec.metrics.rounds import IS_BASELINE
 from pytest_specdec.record import missing
 from pytest_specdec.record.parts import TargetAlonePart
@@ -22,6 +23,13 @@ def test_no_other_option_is_needed(project: Project) -> None:
     assert alone.target_alone == missing(TargetAlonePart, IS_BASELINE)
 
 
+@pytest.fixture
+def every_engine_runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though none is loaded: no package has to be installed."""
+    monkeypatch.setattr(plugin, "_missing_here", lambda item, engines: [])
+
+
+@pytest.mark.usefixtures("every_engine_runs_here")
 @pytest.mark.parametrize("runs", [True, False])
 def test_beside_another_engine_it_is_skipped_by_name_and_judged_where_nothing_is_timed(
     project: Project, runs: bool
@@ -38,6 +46,7 @@ def test_beside_another_engine_it_is_skipped_by_name_and_judged_where_nothing_is
     assert any("the fake engine has a clock of its own: run it without" in line for line in timed.outlines) == runs
 
 
+@pytest.mark.usefixtures("every_engine_runs_here")
 @pytest.mark.parametrize(
     ("fixture", "clock"), [("spec_engine", "pytest_specdec.engines.fake.clock"), ("vllm_ar", "time.perf_counter")]
 )

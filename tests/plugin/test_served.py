@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 import time
@@ -162,12 +163,15 @@ def test_a_failed_request_is_named_and_the_other_counts(start: Start, fault: str
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For the client, a request's limit is over once another one has its whole answer, and not before."""
-    carry = client.Client._carry
+    """For the client, a request's limit is over once another one has its whole answer and it a part, not before."""
+    carry, under_way = client.Client._carry, list[client.Exchange]()
 
     async def carried(self: client.Client, exchange: client.Exchange, limit_s: float) -> None:
+        under_way.append(exchange)
         await carry(self, exchange, limit_s)
         if exchange.fault is None:
+            while not all(b"\n\n" in each.answer for each in under_way):
+                await asyncio.sleep(0.001)
             monkeypatch.setattr(self._loop, "time", lambda: time.monotonic() + 2 * AMPLE)
 
     monkeypatch.setattr(client.Client, "_carry", carried)
