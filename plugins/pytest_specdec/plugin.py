@@ -43,7 +43,7 @@ MEASURING_OPTIONS = [f"benchmark_{name}" for name in ("json", "save", "autosave"
 MEASURING_SETTINGS = ("compare", "fail", "fail_on")
 FAKE_ALONE = ("fake",)
 FAKE_CLOCK = "pytest_specdec.engines.fake.clock"
-NOT_BESIDE = "the fake engine has a clock of its own: run it without other engines, or with --benchmark-disable"
+OWN_CLOCK = "the fake engine has a clock of its own: run it without other engines, or with --benchmark-disable"
 FAKE_SCENARIO = Path(__file__).parent / "engines/fake/numbers.toml"
 NEEDS = frozenset({"gpu", "cpu", "multi_gpu", "engine"})
 
@@ -309,7 +309,7 @@ def _choose_clock(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
         return
     if any(map(_runs_another, items)):
         for item in fakes:
-            item.add_marker(pytest.mark.skip(reason=NOT_BESIDE))
+            item.add_marker(pytest.mark.skip(reason=OWN_CLOCK))
     else:
         config.option.benchmark_timer, session.options["timer"] = FAKE_CLOCK, load_timer(FAKE_CLOCK)
 

@@ -114,7 +114,7 @@ def refuse_impossible(specs: Iterable[EngineSpec], others_add_engines: bool, cac
                 )
             _refuse_unknown("dtype", each.dtype, DTYPES)
             if each.backend == "vllm" and not _is_elsewhere(each) and not others_add_engines:
-                _refuse_misspelt(each)
+                _refuse_wrong_options(each)
             refuse_wrong_models(each, cache)
 
 
@@ -137,7 +137,7 @@ SAID_BY_KEYS = ("speculative_config", "spec_method", "spec_model", "spec_tokens"
 MISSPELT = 0.85  # so near that it is meant: a plugin of vLLM's may bring options of its own
 
 
-def _refuse_misspelt(spec: EngineSpec) -> None:
+def _refuse_wrong_options(spec: EngineSpec) -> None:
     """An option that vLLM has not, whose name is nearly that of one; and what the keys of a mark say."""
     if said := [name for name in SAID_BY_KEYS if name in spec.options]:
         raise ConfigurationError(

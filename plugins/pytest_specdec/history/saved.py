@@ -144,22 +144,21 @@ def unfinished_line(test: str, record: str) -> str:
 def _content_of_lines(path: Path, text: str) -> dict[str, Any]:
     """What a saved run of these lines would hold; of a session that was killed the last line may be cut off."""
     *lines, last = text.split("\n")
-    lines += [last] if _is_json(last) else []
+    lines += [last] if _json_of(last) is not None else []
     benches = [_bench_of_line(f"{path}:{number}", line) for number, line in enumerate(lines, 1)]
     gates = f"{len(benches)} gate{'s' * (len(benches) != 1)}"
     told = {"partial": True, "reason": f"unfinished, {gates} had passed"}
     return {"benchmarks": benches, "datetime": benches[-1]["datetime"] if benches else "", "specdec": told}
 
 
-def _is_json(text: str) -> bool:
+def _json_of(line: str) -> Any:
     with suppress(ValueError, RecursionError):
-        json.loads(text)
-        return True
-    return False
+        return json.loads(line)
+    return None
 
 
 def _bench_of_line(place: str, line: str) -> dict[str, Any]:
-    told = json.loads(line) if _is_json(line) else None
+    told = _json_of(line)
     if isinstance(told, dict) and isinstance(told.get("datetime"), str):
         return told
     raise UnreadableRun(f"{place}: {line:.40} is no record of a gate; delete the line")

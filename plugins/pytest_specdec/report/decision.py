@@ -22,7 +22,7 @@ from pytest_specdec.progress import count
 from pytest_specdec.record import PASSING, Record
 from pytest_specdec.record.parts import LatencyPart
 from pytest_specdec.report.gates import Gate, group_by
-from pytest_specdec.report.table import name_few
+from pytest_specdec.report.table import WAITED, name_few
 from pytest_specdec.thresholds import METRICS, Metric, Threshold, shown
 
 MUCH_WAITED = 0.25
@@ -293,7 +293,7 @@ def _waited(candidate: Candidate) -> str:
     waited = {"its engine": record.throughput.waited_for_cores, "the target": record.target_alone.waited_for_cores}
     who = max(waited, key=lambda each: waited[each].value or 0.0)
     share = waited[who].value or 0.0
-    return f"; {who} waited for a core {share:.0%} of the time that it wanted one" if share >= MUCH_WAITED else ""
+    return f"; {who} {WAITED.format(share)}" if share >= MUCH_WAITED else ""
 
 
 def _about(best: Candidate, weighed: Weighed, by: str) -> Iterator[str]:

@@ -342,13 +342,16 @@ def _gate(record: Record) -> str:
     return f"{asked.scenario}{at}, {_label(record)}{draft}{f' γ={asked.gamma}' if asked.gamma else ''}"
 
 
+WAITED = "waited for a core {:.0%} of the time that it wanted one"
+
+
 def _times(record: Record) -> list[str]:
     told = asdict(record.times).items()
     spent = ((name.removesuffix("_s").replace("_", " "), each["value"]) for name, each in told)
-    waited = record.throughput.waited_for_cores.value
+    waits = {"": record.throughput.waited_for_cores.value, "the target ": record.target_alone.waited_for_cores.value}
     return [
         *(f"{name} {seconds:.1f} s" for name, seconds in spent if seconds is not None),
-        *([] if waited is None else [f"waited for a core {waited:.0%} of the time that it wanted one"]),
+        *(f"{who}{WAITED.format(share)}" for who, share in waits.items() if share is not None),
     ]
 
 

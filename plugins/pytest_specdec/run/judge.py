@@ -81,7 +81,7 @@ def judge_rounds(session: Session, arms: Arms, rounds: Rounds, about: Descriptio
     """Judge what `rounds` decoded, and whether that sees what the scenario asks for. Raises EngineError."""
     if arms.spec.unjudged is not None:
         return _by_limits_alone(session, arms, rounds, about)
-    if any(map(sampling.is_sampled, arms.workload.requests)):
+    if sampling.any_sampled(arms.workload.requests):
         return _by_distribution(session, arms, rounds, about, scenario.detects)
     return _token_by_token(session, arms, rounds, about, scenario)
 
@@ -98,7 +98,7 @@ def _by_limits_alone(session: Session, arms: Arms, rounds: Rounds, about: Descri
 
 def _count_right_answers(session: Session, arms: Arms, rounds: Rounds, about: Description) -> dict[str, int]:
     """How many are the target's own, with the end that this engine leaves out; nothing at a temperature."""
-    if any(map(sampling.is_sampled, arms.workload.requests)):
+    if sampling.any_sampled(arms.workload.requests):
         return {}
     known = session.reference(Arms(arms.target, arms.workload)).calibration  # by which its own rounds are judged
     cases = _cases(arms, rounds, known.beside(Facts.of(about), LEVEL))
@@ -186,7 +186,7 @@ def judge_target(session: Session, arms: Arms, rounds: Iterable[Rounds]) -> list
 
     The number of its near-ties alone convicts nobody: it is what the calibration counts.
     """
-    if any(map(sampling.is_sampled, arms.workload.requests)):
+    if sampling.any_sampled(arms.workload.requests):
         return []
     alone = Arms(arms.target, arms.workload)  # its rounds decode plainly, so the null is that of plain decoding
     known = session.reference(alone).calibration

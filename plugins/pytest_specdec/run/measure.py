@@ -27,7 +27,7 @@ from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.telemetry.monitor import CoreWait, PeakMemory, subject_here, watch
 from pytest_specdec.telemetry.timing import DECODE, time_rounds
 from pytest_specdec.verdict.coverage import Drafting
-from pytest_specdec.verdict.sampling import is_sampled
+from pytest_specdec.verdict.sampling import any_sampled
 from pytest_specdec.workloads.scenario import Scenario
 
 NOT_BESIDE = "the target alone had no rounds beside these"
@@ -65,7 +65,7 @@ def measure(session: Session, benchmark: Any, arms: Arms, plan: Plan) -> Measure
     """Decode in timed rounds, after the target alone has. Raises EngineError."""
     spec, workload = arms.spec, arms.workload
     # Greedy answers are alike in each round, and the target's speed is that of its rounds beside these.
-    enough = plan if any(map(is_sampled, workload.requests)) else plan.for_reference
+    enough = plan if any_sampled(workload.requests) else plan.for_reference
     first = session.target_rounds(arms, enough) if spec.speculates else None
     beside = session.timed(Arms(arms.target, workload)) if spec.speculates and not benchmark.disabled else None
     with session.pool.using(spec) as engine:

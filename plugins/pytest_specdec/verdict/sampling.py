@@ -12,7 +12,7 @@ samples run out before, nothing is decided, which is no pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -46,6 +46,11 @@ PLAIN_SAMPLING = frozenset({"temperature", "seed"})
 def is_sampled(request: Request) -> bool:
     """Whether the request asks for sampling: a temperature above 0."""
     return float(request.sampling.get("temperature") or 0) > 0
+
+
+def any_sampled(requests: Iterable[Request]) -> bool:
+    """Whether one of them does, so that tokens are judged by their distribution."""
+    return any(map(is_sampled, requests))
 
 
 def knows_exactly(sampling: Mapping[str, Any], vocabulary: int) -> bool:

@@ -89,12 +89,14 @@ def test_show_says_what_each_gate_s_time_was_spent_on_and_what_its_answers_met(
     times = {"load_s": made.figure(12.34), "rating_s": made.figure(0.5), "second_look_s": made.figure(None, "none")}
     met = {"all_accepted": made.figure(1440), "drafted_share": made.figure(0.91), "fields": ["eos", "min_tokens"]}
     waited = {"waited_for_cores": made.figure(0.123)}
-    made.save(storage, 3, {made.TEST: made.record(times=times, throughput=waited, coverage={"exercised": met})})
+    parts = {"throughput": waited, "target_alone": {"waited_for_cores": made.figure(0.04)}}
+    made.save(storage, 3, {made.TEST: made.record(times=times, coverage={"exercised": met}, **parts)})
     assert [
         line for line in run_command(capsys, "show", "--storage", str(storage))[1].splitlines() if "time: " in line
     ] == [
         "time: short, 8 at once, t bfloat16 vllm draft_model d γ=3: load 12.3 s, rating 0.5 s, "
-        "waited for a core 12% of the time that it wanted one"
+        "waited for a core 12% of the time that it wanted one, the target waited for a core 4% of the time that it "
+        "wanted one"
     ]
     assert (
         "\nexercised: short, 8 at once, t bfloat16 vllm draft_model d γ=3: all accepted 1,440, drafted share 91%, "
