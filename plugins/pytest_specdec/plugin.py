@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_specdec import fixtures, hookspecs
-from pytest_specdec.errors import ConfigurationError
+from pytest_specdec.errors import ConfigurationError, did_you_mean
 from pytest_specdec.fixtures import ENGINE_FIXTURES, SCENARIOS, SETTINGS, find_storage, withhold
 from pytest_specdec.interruption import Interruption, is_gate, without_empty_json
 from pytest_specdec.settings import OPTIONS, Settings
@@ -260,8 +260,12 @@ def _scenarios(metafunc: pytest.Metafunc, marks: list[dict[str, Any]], settings:
 
 
 def _place(name: str, base: Path, beside: Path) -> Path:
-    """From pytest's rootdir; what is not there may stand beside the test."""
-    return beside / name if not (base / name).exists() and (beside / name).exists() else base / name
+    """From pytest's rootdir or beside the test; of what is at neither place, where something is called nearly so."""
+    at_root, there = base / name, beside / name
+    if at_root.exists() or there.exists():
+        return at_root if at_root.exists() else there
+    near = there.parent.is_dir() and did_you_mean(there.name, os.listdir(there.parent))
+    return there if near else at_root
 
 
 @pytest.hookimpl(tryfirst=True)

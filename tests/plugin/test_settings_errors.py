@@ -111,12 +111,15 @@ def test_all_mistakes_of_a_file_are_told_at_once_and_each_of_them_once(
 
 def test_a_scenario_is_found_from_the_root_or_beside_the_test(project: Project) -> None:
     """The root's own counts where both have one."""
-    project.write("sub/beside.toml", (project.path / "scenarios/short.toml").read_text("utf-8"))
+    beside = project.write("sub/beside.toml", (project.path / "scenarios/short.toml").read_text("utf-8"))
     project.write("sub/test_beside.py", "import pytest\n" + gate(scenario="beside.toml"))
     at_root = project.write("beside.toml", "nothing = 1\n")
     assert has_message(collection_error(project, "sub"), "unknown key 'nothing'")
     at_root.unlink()
     project.run("sub").assert_outcomes(passed=1)
+    beside.rename(beside.with_name("besides.toml"))
+    told = "sub/beside.toml: no such file or folder: did you mean 'besides.toml'?"
+    assert any(told in line for line in project.run("sub").outlines)
 
 
 def test_a_key_of_a_mark_that_is_none_says_nothing(project: Project) -> None:
