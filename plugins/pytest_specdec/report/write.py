@@ -2,8 +2,7 @@
 
 In the page everything is escaped but the drawings, and a policy in its head forbids scripts and any look outside; in
 Markdown, every text that comes from a record is. A table in a page stands between two marks: `<!-- table of RUN … -->`
-stands for every gate of the runs, `<!-- speculation of RUN … -->` for those that speculate, `<!-- decision of RUN …
--->` for what they decide.
+stands for every gate of the runs, `<!-- decision of RUN … -->` for what they decide.
 """
 
 from __future__ import annotations
@@ -148,7 +147,7 @@ def write_report(runs: Sequence[SavedRun], output: Path, format: str) -> None:
 
 WIDTH = 130
 MARKED = re.compile(
-    r"(?P<begin><!-- (?P<what>table|speculation|decision) of (?P<runs>\S.*?) -->\n)"
+    r"(?P<begin><!-- (?P<what>table|decision) of (?P<runs>\S.*?) -->\n)"
     r"(?P<table>.*?)(?P<end><!-- end of table -->)",
     re.DOTALL,
 )
@@ -179,8 +178,6 @@ def table_of(found: re.Match[str], folder: Path) -> str:
         lines = [line for line, _ in write_lines(decisions_on(runs), WIDTH)]
     else:
         printed: list[str] = []
-        records = [record for run in runs for record in run.records]
-        wanted = [record for record in records if found["what"] == "table" or record.asked.speculates]
-        print_table(wanted, WIDTH, printed.append, colour=False)
+        print_table([record for run in runs for record in run.records], WIDTH, printed.append, colour=False)
         lines = [line for line in printed if line.strip() and not line.startswith("left out")]
     return "\n".join(["```text", *lines, "```", ""])

@@ -1,8 +1,9 @@
-"""The table of docs/evidence/results/h200-map.md that tells which γ to take, by a head's α and requests at once."""
+"""Tables of README and docs/evidence/results/h200-map.md: which γ pays, by draft and requests; and the served rates."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,17 @@ import pytest
 from pytest_specdec.history.saved import read_run
 from pytest_specdec.record import Record
 
-RESULTS = Path(__file__).parents[3] / "docs" / "evidence" / "results"
-RUNS = ("h200-map", "h200-map-g6", "h200-map-heads", "h200-map-heads-g12", "h200-map-heads-g368")
+ROOT = Path(__file__).parents[3]
+RESULTS = ROOT / "docs" / "evidence" / "results"
+README, PAGE = ROOT / "README.md", RESULTS / "h200-map.md"
 AT_ONCE = (1, 4, 16, 32, 64, 128, 256)
+DRAFTS = {
+    "head, α = 0.6": "llama-8b:eagle?memory=48&alpha=0.6",
+    "head, α = 0.8": "llama-8b:eagle?memory=48&alpha=0.8",
+    "head, α = 0.9": "llama-8b:eagle?memory=48&alpha=0.9",
+    "drafter of two layers, α = 0.8": "llama-8b:draft?memory=48&layers=2",
+    "lookup, every draft right": "ngram",
+}
 
 pytestmark = pytest.mark.skipif(not RESULTS.exists(), reason="a source distribution is without docs/evidence/results")
 
@@ -31,17 +40,50 @@ def cell(gates: Sequence[Record]) -> str:
     return "not decided" if any(bounds(each)[1] >= 1 for each in gates) else "none"
 
 
+@cache
+def map_records() -> list[Record]:
+    """Of all runs of the map."""
+    return [record for run in sorted(RESULTS.glob("h200-map*.json")) for record in read_run(run).records]
+
+
 def rows() -> Iterator[str]:
-    """A line for each α."""
-    records = [record for run in RUNS for record in read_run(RESULTS / f"{run}.json").records]
-    for alpha in ("0.6", "0.8", "0.9"):
-        heads = [each for each in records if (each.asked.draft or "").endswith(f"alpha={alpha}")]
-        cells = [cell([each for each in heads if each.workload.concurrency == at]) for at in AT_ONCE]
+    """A line for each draft."""
+    for name, draft in DRAFTS.items():
+        gates = [each for each in map_records() if draft in (each.asked.draft or each.asked.method)]
+        cells = [cell([each for each in gates if each.workload.concurrency == at]) for at in AT_ONCE]
         up_to = max(at for at, told in zip(AT_ONCE, cells, strict=True) if told.startswith("γ"))
-        yield f"| {alpha} | {' | '.join(cells)} | {up_to} |"
+        yield f"| {name} | {' | '.join(cells)} | {up_to} |"
 
 
-def test_the_table_of_heads_is_that_of_the_saved_runs() -> None:
+def served() -> Iterator[str]:
+    """A line for each rate of each arm."""
+    [record] = read_run(RESULTS / "h200-served-rates.json").records
+    sweep = record.load.sweep
+    for arms in zip(sweep.target_points, sweep.points, strict=True):
+        for arm, point in zip(("target", "head"), arms, strict=True):
+            times = [point.ttft_p50_s, point.ttft_p99_s, point.tpot_p50_s, point.tpot_p99_s]
+            ttft, ttft_p99, tpot, tpot_p99 = (1000 * (each or 0.0) for each in times)
+            yield (
+                f"| {point.asked:.0f} | {arm} | {point.completed:.1f} | {point.tokens_per_second:,.0f} "
+                f"| {ttft:,.0f}, {ttft_p99:,.0f} ms | {tpot:.1f}, {tpot_p99:.1f} ms "
+                f"| {point.goodput:.0%} | {'yes' if point.sustained else 'no'} |"
+            )
+
+
+@pytest.mark.parametrize(
+    ("file", "head", "lines"),
+    [(PAGE, "| draft |", rows), (README, "| draft |", rows), (PAGE, "| asked |", served)],
+)
+def test_the_tables_are_those_of_the_saved_runs(file: Path, head: str, lines: Callable[[], Iterator[str]]) -> None:
     """What may pay is told apart from what surely does not."""
-    page = (RESULTS / "h200-map.md").read_text("utf-8").splitlines()
-    assert [line for line in page if line.startswith("| 0.")] == [*rows()]
+    page = file.read_text("utf-8").splitlines()
+    begin = page.index(next(line for line in page if line.startswith(head))) + 2
+    told = [*lines()]
+    assert page[begin : begin + len(told) + 1] == [*told, ""]
+
+
+def test_readme_counts_the_gates() -> None:
+    """Of drafts: target-only gates compare nothing with it."""
+    gates = [each for each in map_records() if each.asked.method != "none"]
+    assert {each.verdict.outcome for each in gates} == {"identical"}
+    assert f"by {len(gates)} green gates" in README.read_text("utf-8")
