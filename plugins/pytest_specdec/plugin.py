@@ -21,7 +21,7 @@ from pytest_specdec import fixtures, hookspecs
 from pytest_specdec.errors import ConfigurationError, did_you_mean
 from pytest_specdec.fixtures import ENGINE_FIXTURES, SCENARIOS, SETTINGS, find_storage, withhold
 from pytest_specdec.interruption import Interruption, is_gate, without_empty_json
-from pytest_specdec.settings import OPTIONS, Settings
+from pytest_specdec.settings import BY_NAME, OPTIONS, Settings
 
 if TYPE_CHECKING:
     from pytest_specdec.engines.engine import Engine
@@ -53,6 +53,9 @@ GROUP = re.compile("@[0-9a-f]{12}$")
 EFFECTIVE = pytest.StashKey[list[str]]()
 MISTAKES = pytest.StashKey[dict[str, list[str]]]()
 INTERRUPTION = pytest.StashKey[Interruption]()
+LEFT_OPEN = pytest.StashKey[set[str]]()
+OF_SPECULATION = ("draft", "method", "gamma")
+OF_MARKS = ("target", *OF_SPECULATION, "dtype", "max_model_len", "python", "reference_python", "scenario")
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -178,6 +181,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
             refuse_wrong_marks(needs)
         marks = _specdec_marks(metafunc.definition)
+        _note_left_open(metafunc, marks)
         for fixture in [name for name in ENGINE_FIXTURES if _is_ours(name, metafunc.definition)]:
             from pytest_specdec.engines.spec import distinct_labels
 
@@ -204,6 +208,23 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Any:
         report.outcome, report.result = "failed", []
         mistakes.clear()
     return report
+
+
+def _note_left_open(metafunc: pytest.Metafunc, marks: list[dict[str, Any]]) -> None:
+    """Keep what this test takes from the settings, since no mark of it says so."""
+    engines = [ENGINE_FIXTURES[name] for name in ENGINE_FIXTURES if _is_ours(name, metafunc.definition)]
+    if engines:
+        asked = OF_MARKS if any(speculates for _, speculates in engines) else set(OF_MARKS) - set(OF_SPECULATION)
+        left = {name for name in asked if any(name not in mark for mark in marks or [{}])}
+        metafunc.config.stash.setdefault(LEFT_OPEN, set()).update(left)
+
+
+def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
+    """Options of the command line that change nothing, since a mark of each test says otherwise."""
+    settings, left_open = config.stash[SETTINGS], config.stash.get(LEFT_OPEN, set(OF_MARKS))
+    overruled = [BY_NAME[name] for name in OF_MARKS if name not in left_open]
+    idle = [option for option in overruled if settings.origins.get(option.name) == option.flag]
+    return [f"{each.flag} has no effect: the marks of all tests set {each.name} themselves" for each in idle]
 
 
 def _is_ours(fixture: str, function: pytest.Item) -> bool:
@@ -569,13 +590,16 @@ def _tell_gates(terminalreporter: Any, config: pytest.Config, records: list[Reco
     notes = [] if quiet else footnotes(records, shown, in_words(decisions))
     for note in [*notes, *change_notes(records, verbose), *worst(records)]:
         write(note)
-    _tell_github(records, decisions, config.stash[INTERRUPTION].partial(len(records)), write)
+    partial = config.stash[INTERRUPTION].partial(len(records))
+    _tell_github(config.rootpath, records, decisions, partial, write)
     judged = [record for record in records if record.judged]
     if judged and not any(record.throughput.seconds.value for record in judged):
         write(f"nothing was measured: {count(len(judged), 'gate')} judged correctness only", yellow=True)
 
 
-def _tell_github(records: list[Record], decisions: list[Decision], partial: str, write: Callable[[str], None]) -> None:
+def _tell_github(
+    rootdir: Path, records: list[Record], decisions: list[Decision], partial: str, write: Callable[[str], None]
+) -> None:
     """In GitHub Actions: a job summary in its file, and an annotation for each red gate."""
     from pytest_specdec.report.findings import error_lines, markdown
 
@@ -583,7 +607,8 @@ def _tell_github(records: list[Record], decisions: list[Decision], partial: str,
         with Path(summary).open("a", encoding="utf-8") as file:
             file.write(markdown(records, decisions, partial))
     if os.environ.get("GITHUB_ACTIONS") == "true":
-        for line in error_lines(records):
+        checkout = Path(os.environ.get("GITHUB_WORKSPACE") or rootdir)
+        for line in error_lines(records, rootdir.relative_to(checkout) if checkout in rootdir.parents else Path()):
             write(line)
 
 

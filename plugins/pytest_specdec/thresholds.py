@@ -69,6 +69,10 @@ class Threshold:
     text: str
     gates: bool = True
 
+    def __str__(self) -> str:
+        """As it was written."""
+        return f"{self.metric.name}:{self.text}"
+
     @classmethod
     def parse(cls, written: str) -> Threshold:
         """From "metric:5%" or "metric:10ms". Raises ValueError with the remedy."""

@@ -434,7 +434,7 @@ Written by
 or a table at a time, `-k "detection and transformers and memory"`; with `DETECTION=resume` a run that was broken off
 goes on. The same as data: `verdict/detection.json` of the package. From it every green
 gate on such a model states what it would have seen, in its record (`detection`) and in the report: lower bounds of
-the table for Transformers, by the tokens of its shortest answer.
+the table for Transformers, by the tokens of its shortest answer; none where a prompt is no longer than `memory=N`.
 
 What to read from it:
 

@@ -35,6 +35,13 @@ def test_a_divergence_is_told_with_counts_window_gap_floor_and_what_to_try(proje
     assert "token 3 is 8 below the target's argmax 9 (128 ULPs); 3 of 8 tokens are beyond the floor" in found
     assert found.startswith("request 0, warm-up round -2 and 3 more: divergent: ")
     assert len([line for line in lines if line.startswith("request 0, ")]) == 1
+    text = line_with(lines, "hint: as text")
+    after, _, sides = text.partition(": target only ")
+    assert after.endswith("<77><53><85>'")
+    assert sides == "'<9><77><53><85><9>', this engine '<3><35><3><35><3>'"
+    assert line_with(lines, "not the target's argmax: 3 of 16 tokens, 0 of 16 in the calibration")
+    options = "speculative_options = {'fault': 'wrong token'}: try it without them"
+    assert line_with(lines, "speculative_options").startswith(options)
     floor = line_with(lines, "noise floor")
     assert floor.startswith("noise floor 3 ULPs (bfloat16): over 32 target-only tokens")
     assert "--specdec-dtype float32" in line_with(lines, "what to try:")
@@ -90,6 +97,19 @@ def test_summary_and_annotation_have_the_reason_in_their_line(
     result = project.run()
     result.stdout.fnmatch_lines([f"::error file=test_it.py,line=*::{reason}*"])
     result.stdout.fnmatch_lines([f"FAILED test_it.py::test_red* - Failed: {reason}*"])
+
+
+@pytest.mark.parametrize(
+    ("checkout", "told"), [("..", "{}/test_it.py"), (".", "test_it.py"), ("../other", "test_it.py")]
+)
+def test_an_annotation_names_the_file_from_the_repository_s_root(
+    project: Project, monkeypatch: pytest.MonkeyPatch, checkout: str, told: str
+) -> None:
+    """Where pytest's rootdir is a folder of it; else as pytest names it."""
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_WORKSPACE", str((project.path / checkout).resolve()))
+    project.tests(gate("test_red", gamma=3, speculative_options={"fault": "wrong token"}))
+    project.run().stdout.fnmatch_lines([f"::error file={told.format(project.path.name)},line=*"])
 
 
 def test_a_test_that_cannot_be_collected_has_its_reason_in_the_summary(

@@ -115,3 +115,15 @@ def test_a_green_gate_says_what_it_would_have_seen(project: Project) -> None:
     assert pair is not None
     assert (pair.measured_on, pair.tokens) == ("constructed:tiny?memory=24", 16)
     assert (project.path / "report.md").read_text().count(pair.statement) == 1
+
+
+def test_after_short_prompts_no_fault_is_said_to_be_seen(project: Project) -> None:
+    """The pair's right output is not known there, and no fault was planted there."""
+    measured = {"target": "constructed:tiny?memory=24", "draft": "constructed:tiny:draft?memory=24", "gamma": 3}
+    project.tests(gate("test_pair", **measured))
+    project.scenario('source = { format = "random", length = 9 }\ncount = 2\nmax_tokens = 20\nrounds = 2\n')
+    said = " ".join(str(project.run().stdout).split())
+    [record] = project.records().values()
+    assert record.detection is None
+    assert record.verdict.known_truth.tokens.value is None
+    assert "prompts of fewer than 25 tokens: what the pair must emit" in said

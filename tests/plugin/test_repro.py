@@ -37,6 +37,7 @@ def test_the_fake_engine_s_script_shows_its_fault_and_sees_it_gone(project: Proj
     project.tests(RED)
     project.run("--specdec-repro=reports").stdout.fnmatch_lines(["bug report: reports/fake-t-draft_model-g3-short.py"])
     script = project.path / "reports" / "fake-t-draft_model-g3-short.py"
+    assert "speculative_options = {'fault': 'wrong token'}\n" in script.with_suffix(".md").read_text()
     assert [exit_code(script, fault) for fault in ("'wrong token'", "'unknown'", "None")] == [1, 2, 0]
 
 

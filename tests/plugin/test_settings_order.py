@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.plugin.conftest import Project
-from tests.plugin.gates import INI, SPECULATIVE, TARGET_ONLY
+from tests.plugin.gates import INI, SPECULATIVE, TARGET_ONLY, gate
 
 from pytest_specdec.settings import OPTIONS
 
@@ -60,12 +60,24 @@ def test_dtype_is_part_of_the_engine(project: Project) -> None:
     assert record.asked.dtype == "float32"
 
 
+def test_an_option_that_every_mark_overrides_is_said_to_have_no_effect(project: Project) -> None:
+    """Unless one test leaves it open: a target-only one leaves no γ open."""
+    own = gate("test_own", gamma=2) + TARGET_ONLY
+    project.tests(own)
+    said = "--specdec-gamma has no effect: the marks of all tests set gamma themselves"
+    assert said in project.run("--specdec-gamma=8", "--specdec-plan").outlines
+    assert "has no effect" not in project.run("--specdec-dtype=float32", "--specdec-plan").stdout.str()
+    project.tests(own + gate("test_open"))
+    assert "has no effect" not in project.run("--specdec-gamma=8", "--specdec-plan").stdout.str()
+
+
 def test_the_header_says_what_differs_from_the_defaults_and_where_it_was_said(project: Project) -> None:
     """In one line; where nothing is set there is none."""
     project.write("pytest.ini", INI + "specdec_preset = quick\n")
     project.tests("def test_other():\n    pass\n", header="")
     told = "specdec settings: engine = fake (ini file); dtype = float32 (--specdec-dtype)"
     assert told in project.run("--specdec-dtype=float32").outlines
+    assert "fail = tokens_per_second:5%" in project.run("--specdec-fail=tokens_per_second:5%").stdout.str()
     project.write("pytest.ini", "[pytest]\n")
     assert "specdec settings" not in project.run().stdout.str()
 

@@ -22,10 +22,9 @@ from pytest_specdec.progress import count
 from pytest_specdec.record import PASSING, Record
 from pytest_specdec.record.parts import LatencyPart
 from pytest_specdec.report.gates import Gate, group_by
-from pytest_specdec.report.table import WAITED, name_few
+from pytest_specdec.report.table import name_few, waited_long
 from pytest_specdec.thresholds import METRICS, Metric, Threshold, shown
 
-MUCH_WAITED = 0.25
 USE, NOT_TO, UNDECIDED = "use", "do not speculate", "not decided"
 NEVER_JUDGED = ("engine error", "inputs differ", "")
 SAYS_NOTHING = (*PASSING, "undecidable", *NEVER_JUDGED)  # of the tokens, that they are wrong
@@ -267,9 +266,10 @@ def _best(candidates: Sequence[Candidate], kept: Sequence[Gate], by: str) -> tup
         return UNDECIDED, None, f"not decided: {why.get(by, NO_LATENCIES)}"
     if open_ones := [each for each in ranked if not each.gain.excluded]:
         first = open_ones[0]
-        told = f"{_in_words(first.gain, by)}, {_rounds(first)}{_waited(first)}"
-        return UNDECIDED, first, f"not decided: {first.gate.name}: {told}"
-    return NOT_TO, ranked[0], f"do not speculate here: at best {_in_words(ranked[0].gain, by)}, {ranked[0].gate.name}"
+        told = "; ".join(filter(None, (_rounds(first), waited_long(first.gate.record))))
+        return UNDECIDED, first, f"not decided: {first.gate.name}: {_in_words(first.gain, by)}, {told}"
+    told = f"at best {_in_words(ranked[0].gain, by)}, {ranked[0].gate.name}"
+    return NOT_TO, ranked[0], f"do not speculate here: {told}{', and nothing else was measured' * (len(ranked) == 1)}"
 
 
 def _in_words(gain: Gain, by: str) -> str:
@@ -284,16 +284,7 @@ def _rounds(candidate: Candidate) -> str:
     wanted = rounds_to_decide(math.log(gain.high / gain.low) / 2, abs(math.log(gain.ratio)), rounds)
     if wanted is None:
         return f"too near the target alone for {MOST_ROUNDS:,} rounds to decide"
-    return f"about {wanted - rounds} more rounds would decide"
-
-
-def _waited(candidate: Candidate) -> str:
-    """That a busy machine may be why, where either arm often wanted a core and had none."""
-    record = candidate.gate.record
-    waited = {"its engine": record.throughput.waited_for_cores, "the target": record.target_alone.waited_for_cores}
-    who = max(waited, key=lambda each: waited[each].value or 0.0)
-    share = waited[who].value or 0.0
-    return f"; {who} {WAITED.format(share)}" if share >= MUCH_WAITED else ""
+    return f"about {wanted - rounds} more rounds would decide (--specdec-rounds={wanted})"
 
 
 def _about(best: Candidate, weighed: Weighed, by: str) -> Iterator[str]:

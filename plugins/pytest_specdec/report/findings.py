@@ -117,15 +117,18 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
 
 
-def error_lines(records: Sequence[Record]) -> list[str]:
-    """One `::error` line for each gate that is red or worse than its baseline, at the test's file and line."""
+def error_lines(records: Sequence[Record], folder: Path = Path()) -> list[str]:
+    """One `::error` line for each gate that is red or worse than its baseline, at the test's file and line.
+
+    `folder`: pytest's rootdir, seen from that of the repository, to which GitHub takes files to be relative.
+    """
     lines = []
     for record in (each for each in records if each.gate not in (GREEN, UNJUDGED)):
         outcome, place = record.verdict.outcome, record.place
         failures = record.failures or (record.baseline.failures if record.baseline else ())
         reasons = [each.partition("\n")[0] for each in failures or filter(None, (record.verdict.detail,))]
         said = "; ".join(reasons) or (f"red, though its output is {outcome}" if record.holds else outcome)
-        file, title = (text.translate(PROPERTY) for text in (place.file, name_of(record)))
+        file, title = (text.translate(PROPERTY) for text in ((folder / place.file).as_posix(), name_of(record)))
         lines.append(f"::error file={file},line={place.line},title={title}::{said.translate(DATA)}")
     return lines
 

@@ -233,6 +233,8 @@ def footnotes(records: Sequence[Record], shown: Sequence[str], decided: str = ""
     warned = [("warning", record.asked.scenario, word) for record in records for word in record.warnings]
     older = ((record, record.target_alone.caution) for record in records)
     warned += [("older run", _on(record), word) for record, word in older if word not in decided]
+    waited = ((record, waited_long(record)) for record in judged)
+    warned += [("busy machine", _gate(record), word) for record, word in waited if word not in decided]
     coverage = ((f"{each.asked.scenario}, {model_label(each.asked.target)}", each.coverage.low) for each in records)
     by_category = ((record, record.acceptance) for record in ordered if record.acceptance.by_category)
     return [
@@ -343,6 +345,15 @@ def _gate(record: Record) -> str:
 
 
 WAITED = "waited for a core {:.0%} of the time that it wanted one"
+MUCH_WAITED = 0.25
+
+
+def waited_long(record: Record) -> str:
+    """That its engine or the target beside it often wanted a core and had none; empty where neither did."""
+    waited = {"its engine": record.throughput.waited_for_cores, "the target": record.target_alone.waited_for_cores}
+    who = max(waited, key=lambda each: waited[each].value or 0.0)
+    share = waited[who].value or 0.0
+    return f"{who} {WAITED.format(share)}" if share >= MUCH_WAITED else ""
 
 
 def _times(record: Record) -> list[str]:

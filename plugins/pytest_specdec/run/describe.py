@@ -38,7 +38,7 @@ from pytest_specdec.record import Figure, Record, missing, parts, to_json
 from pytest_specdec.run.judge import Judgement
 from pytest_specdec.run.measure import Measured, Sweep
 from pytest_specdec.run.session import Arms
-from pytest_specdec.verdict.coverage import coverage_part, exercised_part, kind_of, would_have_seen
+from pytest_specdec.verdict.coverage import coverage_part, exercised_part, kind_of, reads_whole_codes, would_have_seen
 from pytest_specdec.verdict.limits import Facts
 from pytest_specdec.workloads.scenario import Scenario
 from pytest_specdec.workloads.workload import Workload
@@ -112,8 +112,10 @@ def _detection(measured: Measured, judgement: Judgement) -> parts.DetectionPart 
     unjudged = measured.arms.spec.unjudged is not None
     if kind is None or not judgement.passes or unjudged or judgement.part.sampling is not None:
         return None
-    answers = (each.token_ids for run in measured.rounds.runs for each in run.generations)
-    return would_have_seen(kind, min(map(len, answers)))
+    answers = [each for run in measured.rounds.runs for each in run.generations]
+    if not reads_whole_codes(measured.arms.known, answers):
+        return None
+    return would_have_seen(kind, min(len(each.token_ids) for each in answers))
 
 
 def sketch(arms: Arms, scenario: Scenario, rounds: Rounds) -> Record:

@@ -42,6 +42,7 @@ from pytest_specdec.verdict.words import (
     ADVICE,
     SHOWN,
     add_hints,
+    add_texts,
     describe_finding,
     describe_verdict,
     finding_parts,
@@ -129,9 +130,16 @@ def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Descrip
         part = replace(part, outcome=Outcome.UNDECIDABLE.value) if words else part
         return Judgement(part, words, ties, warnings)
     told = add_hints(verdict, workload, arms.spec.gamma, about, partial(session.alone, arms))
-    told = _name_first_pass(told, rounds)
+    told = add_texts(_name_first_pass(told, rounds), workload, partial(session.decode, arms))
     part = replace(part, findings=finding_parts(told.findings))
-    return Judgement(part, [describe_verdict(told, workload.name)], ties)
+    return Judgement(part, ["\n".join([describe_verdict(told, workload.name), *_own_options(arms)])], ties)
+
+
+def _own_options(arms: Arms) -> list[str]:
+    """What was asked of speculation beyond draft, method and γ: some options trade exactness for speed on purpose."""
+    if not (own := dict(arms.spec.speculative_options)):
+        return []
+    return [f"speculative_options = {own}: try it without them, and see whether they may change the output"]
 
 
 def _look(session: Session, arms: Arms, rounds: Rounds, about: Description, level: float) -> tuple[Reference, Verdict]:

@@ -176,6 +176,7 @@ def _what_happens(spec: EngineSpec, fault: Fault) -> list[str]:
         "",
         f"Target {spec.target}{drafter}; a prompt of {len(fault.request.prompt_ids)} token ids, "
         f"at most {fault.request.max_tokens} new tokens.",
+        *(f"{name} = {own}" for name in ("speculative_options", "options") if (own := dict(getattr(spec, name)))),
         f"Expected token {fault.position}: {wanted}. Seen: {got}{far}.",
     ]
 

@@ -139,6 +139,7 @@ def unmet(demand: Sequence[str], part: ExercisedPart) -> list[str]:
 
 LOW = 0.5
 NO_MEMORY = "the target is no constructed pair with memory (memory=N), so which entries decide a token is not known"
+TOO_SHORT = "prompts of fewer than {} tokens: what the pair must emit, and which faults would be seen, is not known"
 NONE_READ = "no entry was written there that a step could have read"
 Layer: TypeAlias = tuple[int, ...]  # how often each entry is read
 MEMORY, ONCE, PLAIN, TEXT = "memory", "once", "plain", "text"
@@ -159,9 +160,18 @@ def coverage_part(target: str, answers: Sequence[Generation]) -> CoveragePart:
     prompt = _read_shares(chain.from_iterable(each.prompt for each in reads))
     output = _read_shares(chain.from_iterable(each.output for each in reads))
     few = [*_few("prompts", prompt), *_few("answers", output)]
+    few += [] if reads_whole_codes(target, answers) else [TOO_SHORT.format(recipe.memory.reach + 1)]
     why = f"up to {recipe.memory.reach} tokens are read back, after prompts of {_range(at for at, _ in lengths)} tokens"
     low = f"{'; '.join(few)}: {why} and in answers of {_range(at for _, at in lengths)}" if few else None
     return CoveragePart(prompt=prompt, output=output, low=low)
+
+
+def reads_whole_codes(target: str, answers: Iterable[Generation]) -> bool:
+    """Whether each prompt is longer than what the target reads back: else its output is not known, and what a verdict
+    sees there was not measured."""
+    recipe = parse(target)
+    memory = recipe.memory if isinstance(recipe, ConstructedRecipe) else None
+    return memory is None or all(len(each.prompt_ids) > memory.reach for each in answers)
 
 
 def _read_shares(layers: Iterable[Layer]) -> Figure[ReadSharesPart]:

@@ -260,7 +260,7 @@ class Sensitivity:
         if self.lossy is not None:
             share = self.lossy / max(self.tokens, 1)
             found.append(f"a lossy acceptance of {self.lossy} or more runner-ups, however far ({share:.2%})")
-        if self.near_ties is None:
+        if self.near_ties is None and self.candidates:
             found.append(f"no number of wrong near-ties ({self.candidates} of {self.tokens} tokens could be)")
         rated = "" if self.rated == self.tokens else f"; {self.rated:,} of {self.tokens:,} tokens were rated"
         return f"would have found, with {100 * SURELY:.0f} %: {'; '.join(found)}{rated}"

@@ -13,7 +13,7 @@ from pytest_specdec.engines.engine import Description
 from pytest_specdec.generation import Generation, steps_of
 from pytest_specdec.record import Figure, parts
 from pytest_specdec.verdict.equivalence import THIS_ENGINE, Finding, Outcome, Verdict
-from pytest_specdec.verdict.limits import Facts, agreement, reshaping_fields
+from pytest_specdec.verdict.limits import Decode, Facts, agreement, quote, reshaping_fields
 from pytest_specdec.verdict.noise import NearTies, NoiseFloor, ulp
 from pytest_specdec.verdict.reference import Reference
 from pytest_specdec.verdict.sampling import SamplingVerdict
@@ -57,6 +57,28 @@ def add_hints(
     if workload.concurrency > 1 and told[0].sides[1] == THIS_ENGINE:
         told[0] = replace(told[0], hints=(*told[0].hints, occurs_alone(told[0], alone(told[0].request))))
     return replace(verdict, findings=(*told, *verdict.findings[MAX_FINDINGS:]))
+
+
+def add_texts(verdict: Verdict, workload: Workload, decode: Decode) -> Verdict:
+    """The same, its first findings told as text too, where there is a tokenizer."""
+    first = verdict.findings[:MAX_FINDINGS]
+    texts = (as_text(each, workload.requests[each.request], decode) for each in first)
+    told = [replace(each, hints=(*text, *each.hints)) for each, text in zip(first, texts, strict=True)]
+    return replace(verdict, findings=(*told, *verdict.findings[MAX_FINDINGS:]))
+
+
+def as_text(finding: Finding, request: Request, decode: Decode) -> tuple[str, ...]:
+    """The tokens from the first difference on as the tokenizer writes them, and what stands before."""
+    if finding.position is None:
+        return ()
+    around = slice(finding.position, finding.position + WINDOW + 1)
+    before = (*request.prompt_ids, *finding.seen[: finding.position])
+    texts = decode([request] * 3, [before, finding.expected[around], finding.seen[around]])
+    told = [quote(text) for text in texts if text is not None]
+    if len(told) < len(texts):
+        return ()
+    sides = (f"{side} {text}" for side, text in zip(finding.sides, told[1:], strict=True))
+    return (f"as text, after {told[0]}: {', '.join(sides)}",)
 
 
 def find_hints(finding: Finding, request: Request, gamma: int | None, description: Description) -> tuple[str, ...]:
@@ -167,7 +189,7 @@ def _floor(verdict: Verdict) -> list[str]:
     batches = f"{floor.disagreements} of {floor.compared} prompts differ between batch 1 and the workload's concurrency"
     return [
         f"noise floor {floor.bound} ULPs ({floor.dtype}): {calibration}; {batches}",
-        f"near-ties: {describe_near_ties(verdict.near_ties)}",
+        f"not the target's argmax: {describe_near_ties(verdict.near_ties)}",
         f"limit of detection: this gate {verdict.limits.statement}",
         *(f"not known: {each}" for each in floor.unknown),
     ]

@@ -97,7 +97,10 @@ def test_a_decision_by_latency_takes_no_other_runs_target() -> None:
 @pytest.mark.parametrize(
     ("gate", "expected"),
     [
-        (arm(4, 0.97, 0.93, 1.01), "do not speculate here: at best 0.97× [0.93, 1.01], γ = 4 (draft_model d)"),
+        (
+            arm(4, 0.97, 0.93, 1.01),
+            "do not speculate here: at best 0.97× [0.93, 1.01], γ = 4 (draft_model d), and nothing else was measured",
+        ),
         (
             arm(4, 1.02, 0.66, 1.57),
             "not decided: γ = 4 (draft_model d): 1.02× [0.66, 1.57], too near the target alone for 1,000 rounds to "
@@ -105,17 +108,18 @@ def test_a_decision_by_latency_takes_no_other_runs_target() -> None:
         ),
         (
             arm(4, 1.2, 0.95, 1.5),
-            "not decided: γ = 4 (draft_model d): 1.20× [0.95, 1.50], about 4 more rounds would decide",
+            "not decided: γ = 4 (draft_model d): 1.20× [0.95, 1.50], about 4 more rounds would decide "
+            "(--specdec-rounds=10)",
         ),
         (
             arm(4, 1.2, 0.95, 1.5, throughput={"waited_for_cores": figure(0.5)}),
-            "not decided: γ = 4 (draft_model d): 1.20× [0.95, 1.50], about 4 more rounds would decide; its engine "
-            "waited for a core 50% of the time that it wanted one",
+            "not decided: γ = 4 (draft_model d): 1.20× [0.95, 1.50], about 4 more rounds would decide "
+            "(--specdec-rounds=10); its engine waited for a core 50% of the time that it wanted one",
         ),
         (
             arm(4, 12.95, 0.95, 150, target_alone={"waited_for_cores": figure(0.6)}),
-            "not decided: γ = 4 (draft_model d): 12.95× [0.95, >100], about 1 more rounds would decide; the target "
-            "waited for a core 60% of the time that it wanted one",
+            "not decided: γ = 4 (draft_model d): 12.95× [0.95, >100], about 1 more rounds would decide "
+            "(--specdec-rounds=7); the target waited for a core 60% of the time that it wanted one",
         ),
         (
             arm(4, 2.0, 1.9, 2.1, gate="red", verdict={"outcome": "divergent"}),

@@ -266,6 +266,18 @@ def test_slower_is_yellow_and_what_is_not_known_is_dim(monkeypatch: pytest.Monke
     assert "\x1b[2m" in second
 
 
+def test_a_busy_machine_is_told_beside_the_table() -> None:
+    """Of either arm, where it waited for much of its time; a decision that says so says it for both."""
+    quiet, busy = (record(throughput={"waited_for_cores": figure(share)}) for share in (0.2, 0.45))
+    beside = record(target_alone={"waited_for_cores": figure(0.3)})
+    told = [[each for each in footnotes([one], []) if "busy machine" in each] for one in (quiet, busy, beside)]
+    assert [len(each) for each in told] == [0, 1, 1]
+    assert told[1][0].endswith("its engine waited for a core 45% of the time that it wanted one")
+    assert told[2][0].endswith("the target waited for a core 30% of the time that it wanted one")
+    decided = "its engine waited for a core 45% of the time that it wanted one"
+    assert not any("busy machine" in each for each in footnotes([busy], [], decided))
+
+
 def test_notes_are_about_columns_that_are_shown_and_said_once() -> None:
     """Eight gates that leave the same to be desired are one line."""
     low = "only 12% of the KV entries of prompts were read"

@@ -23,6 +23,7 @@ from pytest_specdec.verdict.coverage import (
     TEXT,
     coverage_part,
     kind_of,
+    reads_whole_codes,
     would_have_seen,
 )
 
@@ -134,6 +135,16 @@ def test_long_prompts_are_read_in_small_part_and_it_is_said() -> None:
         "only 18% of the KV entries of prompts were read after they were written: up to 24 tokens are read back, "
         "after prompts of 100 to 200 tokens and in answers of 40"
     )
+
+
+def test_prompts_shorter_than_what_is_read_back_are_told() -> None:
+    """Their right output is not known."""
+    assert reads_whole_codes(DRAFTER, answers((25, 40)))
+    assert not reads_whole_codes(DRAFTER, answers((25, 40), (24, 40)))
+    assert reads_whole_codes("constructed:tiny", answers((1, 40)))
+    part = coverage_part(DRAFTER, answers((25, 40), (24, 40)))
+    assert part.low is not None
+    assert "prompts of fewer than 25 tokens: what the pair must emit, and which faults would be seen" in part.low
 
 
 def test_one_token_reads_no_entry_of_an_answer() -> None:
