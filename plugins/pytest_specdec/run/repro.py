@@ -193,9 +193,10 @@ def _recipes(spec: EngineSpec) -> list[str]:
 
 def _case(spec: EngineSpec, fault: Fault, about: Description, cache: str | None) -> dict[str, Any]:
     request = fault.request
+    of_vllm = CPU_ENVIRONMENT if spec.backend == "vllm" and about.device == "cpu" else {}
     return {
         **spec.config(str if spec.backend == "fake" else partial(resolve, cache=cache)),
-        "environment": {**(CPU_ENVIRONMENT if about.device == "cpu" else {}), **spec.environment},
+        "environment": {**of_vllm, **spec.environment},
         "on_cpu": about.device == "cpu",
         "prompt_ids": list(request.prompt_ids),
         "max_tokens": request.max_tokens,

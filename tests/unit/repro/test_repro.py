@@ -118,7 +118,9 @@ def test_the_script_is_python_on_the_engine_alone(backend: str, tmp_path: Path) 
     """It imports nothing of this package, and holds ids, settings and both sides' tokens."""
     spec = replace(FAULTY, backend=backend, target="hub/target", draft="hub/draft", speculative_options={})
     fault = Fault(REQUEST, (7, 8, 9), (7, 8, 3), 2, 9, 8.0, 0.125)
-    tree = ast.parse(script(spec, fault, ABOUT, str(tmp_path)))
+    text = script(spec, fault, ABOUT, str(tmp_path))
+    assert ("VLLM_CPU" in text) == (backend == "vllm")
+    tree = ast.parse(text)
     modules = {
         name.name if isinstance(node, ast.Import) else str(node.module)
         for node in ast.walk(tree)

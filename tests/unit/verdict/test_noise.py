@@ -7,6 +7,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 from tests.evidence.greedy_simulation import FAULTS, Engine, rounding, share_red
@@ -234,6 +235,16 @@ def test_the_statement_has_the_three_limits() -> None:
         f"would have found, with 95 %: one token beyond {limits.floor.bound} ULPs; {limits.near_ties} or more wrong "
         f"near-ties of 6400 tokens; a lossy acceptance of {limits.lossy} or more runner-ups, however far (0.03%)"
     )
+
+
+def test_the_page_s_example() -> None:
+    """How far and how often, from one calibration."""
+    scores = row(11, 2000)
+    floor = noise_floor(scores, "bfloat16", (VERIFYING, scores))
+    most = next(count for count in range(2000) if compare_near_ties(floor, count + 1, 2000).suspect)
+    page = (Path(__file__).parents[3] / "docs" / "verdict.md").read_text("utf-8")
+    assert f"Then the floor of a gate on 2,000 tokens is {floor.bound} ULPs" in page
+    assert f"and {most + 1} tokens below the argmax, however near, are too many, where {most} are not" in page
 
 
 def test_where_runner_ups_are_far_no_number_of_near_ties_can_be_wrong() -> None:
