@@ -202,8 +202,8 @@ def test_the_table_has_the_verdict_before_the_speed(project: Project) -> None:
     result = project.run()
     result.stdout.fnmatch_lines(
         [
-            "*scenario*target*engine*method*γ*verdict*tokens/s*target tok/s*speed-up*accepted*",
-            "left out for want of width: length, p95 ITL ms, p95 TTFT ms",
+            "*scenario*target*engine*method*γ*verdict*tokens/s*target tok/s*speed-up*acceptance*",
+            "left out for want of width: tok/step, p95 ITL ms, p95 TTFT ms",
             "2 exact, 1 faster",
             "decision: short · fake · t bf16 · fake",
             "  use γ = 3 (draft_model d): 2.29× [[]2.29, 2.29]; p95 ITL 438 ms against 1,000 ms, *",

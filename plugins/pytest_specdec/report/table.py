@@ -106,8 +106,8 @@ COLUMNS: tuple[Column, ...] = (
     ("speed-up", _speed(lambda record: _ratio(record.speedup.ratio, record.speedup.interval))),
     ("steady", _speed(lambda record: _ratio(record.speedup.steady_ratio, record.speedup.steady_interval))),
     ("J/token", _speed(_joules)),
-    ("accepted", _cell(lambda record: record.acceptance.rate.value, ".1%")),
-    ("length", _cell(lambda record: record.acceptance.mean_accepted_length.value, ".2f")),
+    ("acceptance", _cell(lambda record: record.acceptance.rate.value, ".1%")),
+    ("tok/step", _cell(lambda record: record.acceptance.mean_accepted_length.value, ".2f")),
     ("p95 ITL ms", _speed(_cell(lambda record: milliseconds(record.latency.itl_s.p95), ".1f"))),
     ("p95 TTFT ms", _speed(_cell(lambda record: milliseconds(record.latency.ttft_s.p95), ".1f"))),
 )
@@ -122,7 +122,7 @@ WHERE_THEY_DIFFER: dict[str, tuple[str, ...]] = {
 }
 """Column → those that must be equal in two rows for it to be needed to tell them apart."""
 DROPPED_FIRST = (
-    *("p95 TTFT ms", "steady", "p95 ITL ms", "length", "accepted", "engine", "target", "device", "draft"),
+    *("p95 TTFT ms", "steady", "p95 ITL ms", "tok/step", "acceptance", "engine", "target", "device", "draft"),
     *("J/token", "target tok/s", "since baseline", "test"),
 )
 FIGURES = dict(COLUMNS[-9:])
@@ -217,7 +217,7 @@ MEANINGS = {
     "speed-up": "speed-up: tokens/s over target tok/s, those of target-only of the same engine beside these rounds, "
     f"with its {INTERVAL}",
     "steady": "steady: the same while every place of the load was taken",
-    "length": "length: mean accepted length, tokens a step, the bonus token included",
+    "tok/step": "tok/step: mean accepted length, tokens a step, the bonus token included",
     "p95 ITL ms": "ITL, TTFT: from token to token and to the first one; the target's stand in its own row",
 }
 OVER_TARGET = f"J/token: in brackets over target-only's, with its {INTERVAL} where there is one"

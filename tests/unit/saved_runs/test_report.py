@@ -220,7 +220,7 @@ def test_a_red_gate_shows_both_sides_around_the_difference(full: list[SavedRun],
     assert re.findall(r"<mark>(\d+)</mark>", page) == ["9", "3"]
     assert "token 3 is 8 below the target&#39;s argmax 9" in page
     row = next(row for row in gather(full).rows if row.gate == "red")
-    assert {name for name, text in row.cells if text != "–"} == {"accepted", "length"}
+    assert {name for name, text in row.cells if text != "–"} == {"acceptance", "tok/step"}
 
 
 def test_the_page_needs_nothing_else(page: str) -> None:

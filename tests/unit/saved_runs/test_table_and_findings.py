@@ -282,8 +282,8 @@ def test_notes_are_about_columns_that_are_shown_and_said_once() -> None:
     """Eight gates that leave the same to be desired are one line."""
     low = "only 12% of the KV entries of prompts were read"
     several = [record(coverage={"low": low}, asked={"scenario": name}) for name in "abcdefgh"]
-    assert [note for note in footnotes(several, []) if "length" in note or "itl" in note] == []
-    assert [note for note in footnotes(several, ["length"]) if note.startswith("coverage")] == [
+    assert [note for note in footnotes(several, []) if "tok/step" in note or "itl" in note] == []
+    assert [note for note in footnotes(several, ["tok/step"]) if note.startswith("coverage")] == [
         f"coverage: a, t; b, t; c, t; and 5 more: {low}"
     ]
 
