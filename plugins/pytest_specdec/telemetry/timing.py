@@ -198,12 +198,16 @@ class Turns:
     def before(self) -> None:
         """The other engine goes first in rounds 0, 2, 4, …"""
         if self._beside is not None and self._beside.count == self._timed.count and self._timed.count % 2 == 0:
-            self._beside.round()
+            self._other(self._beside)
 
     def after(self) -> None:
         """And second in rounds 1, 3, 5, …"""
         if self._beside is not None and self._beside.count < self._timed.count:
-            self._beside.round()
+            self._other(self._beside)
+
+    def _other(self, beside: Timed) -> None:
+        self._timed.told = "the target's turn"
+        beside.round()
 
     def ended_by(self, plan: Plan) -> str | None:
         """Why no further round is needed; the time of both engines' rounds counts, and that of waking them.

@@ -210,6 +210,25 @@ def test_the_arms_take_turns_and_each_goes_first_in_turn() -> None:
     assert (beside.so_far.seconds, timed.so_far.seconds) == ((2.0,) * 3, (1.0,) * 3)
 
 
+def test_whose_turn_it_is_is_told() -> None:
+    """By the rounds of the engine that is measured, whose progress is shown."""
+    time, told = Time(), []
+
+    def tell(_: int) -> float:
+        told.append(timed.told)
+        return 1.0
+
+    beside, timed = (Timed(time.engine(name, tell), WORKLOAD, time) for name in "td")
+    time_rounds(timed, Plan(2, 1), beside, Stopwatch(time))
+    assert told == [
+        "warm-up round 1",
+        "the target's turn",
+        "round 1",
+        "round 2, 10.0 tokens/s",
+        "the target's turn",
+    ]
+
+
 def test_rounds_past_the_fewest_reach_pytest_benchmark() -> None:
     """Its statistics cover every round that the record has."""
     time = Time()
