@@ -234,7 +234,6 @@ def _load_sets(record: Record, threshold: Threshold) -> bool:
 
 
 def _change(threshold: Threshold, outcome: str, now: float | None, then: float | None, why: str = "") -> ChangePart:
-    """What every change tells; one that nobody set a threshold for is shown, whatever it is."""
     return ChangePart(
         metric=threshold.metric.name,
         outcome=outcome if threshold.gates else Outcome.SHOWN,

@@ -156,7 +156,6 @@ hints: Callable[[Any], dict[str, Any]] = cache(partial(get_type_hints, include_e
 
 
 def _reader(hint: Any) -> Reader:
-    """What makes a value of this type of a plain one; worked out once for each type."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _reader(arguments[0])

@@ -212,7 +212,6 @@ def hardware_part() -> parts.HardwarePart:
 
 
 def _roofline(measured: Measured, speedup: parts.SpeedupPart) -> parts.RooflinePart:
-    """For a step of the target: the plain one, or the one that verifies γ drafts."""
     details, spec, rounds = measured.about.details, measured.arms.spec, measured.rounds
     step_s = speedup.model.verify_step_s.value if spec.speculates else median_chunk_gap_s(rounds.runs)
     concurrency = int(details.get("concurrency", measured.arms.workload.concurrency))

@@ -90,7 +90,6 @@ def _same_versions(record: Record, spec: EngineSpec) -> bool:
 
 @lru_cache
 def _packages(python: str) -> Mapping[str, str]:
-    """The packages of this interpreter; none where it does not tell."""
     try:
         told = subprocess.run([python, "-c", TELL_VERSIONS], check=True, capture_output=True, text=True).stdout
         return dict(json.loads(told))

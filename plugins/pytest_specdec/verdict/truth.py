@@ -76,7 +76,6 @@ def judge_truth(
 def _convicts(
     verdict: Verdict, told: Finding | None, known: tuple[int, ...], seen: Generation, alone: Generation | None
 ) -> bool:
-    """Whether an answer of either arm is wrong, unless what is told of this arm alone says more."""
     wrong = _differs(known, seen)
     if (told is not None and told.outcome in NOT_COMPARED) or not (wrong or alone):
         return False
