@@ -180,7 +180,6 @@ def show(options: argparse.Namespace) -> int:
 
 
 def _runs(options: argparse.Namespace) -> list[SavedRun]:
-    """The runs that are named, or the latest, oldest first."""
     runs = [read_run(path) for name in options.runs or [LATEST] for path in _paths(name, options.storage)]
     return sorted(runs, key=lambda run: run.datetime)
 

@@ -140,7 +140,6 @@ def settings_with_exported_names(
 
 
 def _read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    """The value of each name that is exported and not empty."""
     values: dict[str, Any] = {}
     mistakes = []
     for row in NAMES:
@@ -165,7 +164,6 @@ def _fill(exported: Exported, said: Mapping[str, Any], chosen: Settings) -> None
 
 
 def _arrival(exported: Exported, said: Mapping[str, Any]) -> None:
-    """A number of prompts; or, with none or 0, requests by the clock until the duration ends."""
     prompts, rate, seconds = (said.get(name) for name in ("NUM_PROMPTS", "AUTO_RATE", "AUTO_DURATION"))
     if prompts:
         exported.layer["set.count"] = Found("NUM_PROMPTS", prompts)

@@ -149,7 +149,6 @@ def init(options: argparse.Namespace) -> int:
 
 
 def _write_new(files: dict[Path, str]) -> None:
-    """Write all of them or none. Raises ConfigurationError where one is there already."""
     if there := [str(path) for path in files if path.exists()]:
         raise ConfigurationError(f"{', '.join(there)}: there already, and nothing is overwritten: name another folder")
     if no_folder := [str(path.parent) for path in files if path.parent.exists() and not path.parent.is_dir()]:

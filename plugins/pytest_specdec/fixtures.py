@@ -96,7 +96,6 @@ def _placement(request: pytest.FixtureRequest) -> Placement | None:
 
 
 def _demands(items: list[pytest.Item]) -> tuple[list[EngineSpec], list[int]]:
-    """The engines and the numbers of `multi_gpu` marks of all tests."""
     from pytest_specdec.hardware import wanted_gpus
 
     params = [item.callspec.params for item in items if hasattr(item, "callspec")]
@@ -156,7 +155,6 @@ def _screen() -> AbstractContextManager[TextIO]:
 
 
 def _draw(reporter: Any, screen: TextIO, text: str) -> None:
-    """Write over the line that was drawn before, or leave it blank."""
     room = shutil.get_terminal_size().columns - len(SPECDEC) - 1
     _write(reporter, screen, CLEAR + (f"{SPECDEC}{text[:room]}" if text else ""))
 

@@ -82,7 +82,6 @@ def claim(gpus: Sequence[Gpu], wanted: int, run: str, timeout: float, folder: Pa
 
 
 def _lock_free(gpus: Sequence[Gpu], folder: Path) -> dict[Gpu, FileLock]:
-    """The GPUs that nobody has, each with its lock, which is ours now."""
     free: dict[Gpu, FileLock] = {}
     for gpu in gpus:
         lock = FileLock(folder / f"{gpu.uuid}.lock")
@@ -109,7 +108,6 @@ class Placement:
     """Gives every engine of one worker the same GPUs, claimed when the first engine is placed."""
 
     def __init__(self, claimed: Callable[[], Claim]) -> None:
-        """`claimed`: how to get the GPUs; called once."""
         self._claimed = claimed
         self._claim: Claim | None = None
 

@@ -89,7 +89,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _read_settings(config: pytest.Config) -> None:
-    """Each from where it is given first. Raises ConfigurationError, also for a baseline or report that cannot be."""
     command_line = {option.name: config.getoption(option.ini) for option in OPTIONS}
     ini = {option.name: config.getini(option.ini) for option in OPTIONS}
     config.stash[SETTINGS] = settings = Settings.resolve(command_line, os.environ, ini)
@@ -111,7 +110,6 @@ def _read_settings(config: pytest.Config) -> None:
 
 @contextmanager
 def _at(option: str) -> Iterator[None]:
-    """What is wrong in this block is wrong with an option."""
     try:
         yield
     except ConfigurationError as error:
@@ -119,7 +117,6 @@ def _at(option: str) -> Iterator[None]:
 
 
 def _find_the_baseline(config: pytest.Config, named: str) -> None:
-    """A baseline that is asked for by name must be there, and figures must be measured to be held against it."""
     if config.getoption("benchmark_disable", False) and not config.getoption("benchmark_enable", False):
         raise ConfigurationError(
             "--specdec-compare and --specdec-fail compare nothing with --benchmark-disable: drop one"
@@ -136,7 +133,6 @@ def _is_worker(config: pytest.Config) -> bool:
 
 
 def _warn(config: pytest.Config, warnings: Sequence[str]) -> None:
-    """Warn once, not on every worker."""
     for warning in warnings if not _is_worker(config) else ():
         config.issue_config_time_warning(pytest.PytestConfigWarning(warning), stacklevel=2)
 
@@ -408,7 +404,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def _green_before(item: pytest.Item, engines: list[EngineSpec]) -> str | None:
-    """Where this gate's green record lies, of a test that has one engine and one scenario of the settings or marks."""
     chosen = getattr(getattr(item, "callspec", None), "params", {}).get("scenario")
     read = item.config.stash[SCENARIOS].items()
     scenario = next((each for choice, each in read if choice == chosen), None)
@@ -438,7 +433,6 @@ def _missing_here(item: pytest.Item, engines: Sequence[EngineSpec]) -> list[tupl
 
 
 def _runs_another(item: pytest.Item) -> bool:
-    """Whether the test runs here, on an engine that is not the fake one."""
     others = [spec for spec in _engines_of(item) if spec.backend not in FAKE_ALONE]
     with suppress(ConfigurationError):
         return bool(others) and item.get_closest_marker("skip") is None and not _missing_here(item, others)
@@ -467,7 +461,6 @@ def pytest_runtest_call(item: pytest.Item) -> Any:
 
 
 def _refuse_ungated(item: pytest.Item) -> None:
-    """Fail a test that takes an engine and neither gates it nor asks the session for it itself."""
     names = getattr(item, "fixturenames", ())
     taken = [name for name in ENGINE_FIXTURES if name in names and _is_ours(name, item)]
     if not taken or fixtures.GATED in item.stash:
@@ -479,7 +472,6 @@ def _refuse_ungated(item: pytest.Item) -> None:
 
 
 def _benchmark_of(item: pytest.Item) -> Any:
-    """The benchmark of a gate; None for a test of another kind."""
     return getattr(item, "funcargs", {}).get("benchmark") if is_gate(item) else None
 
 
@@ -540,7 +532,6 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 def _tell_skips(terminalreporter: Any, config: pytest.Config) -> None:
-    """Let pytest's summary tell why tests were skipped, unless it is to tell nothing; say so if all of them were."""
     if not _our_skips(terminalreporter):
         return
     if terminalreporter.reportchars.strip("w") and "s" not in terminalreporter.reportchars:  # "w" stands there with -rN
@@ -551,21 +542,18 @@ def _tell_skips(terminalreporter: Any, config: pytest.Config) -> None:
 
 
 def _our_skips(terminalreporter: Any) -> list[Any]:
-    """The tests that this plugin has skipped."""
     skipped = terminalreporter.stats.get("skipped", [])
     ours = Path(__file__).parent
     return [each for each in skipped if isinstance(each.longrepr, tuple) and ours in Path(each.longrepr[0]).parents]
 
 
 def _ran_nothing(terminalreporter: Any) -> bool:
-    """Whether tests were skipped here and none ran, now or, as a gate that is resumed, before."""
     ran = ("passed", "failed", "error", "xfailed", "xpassed")
     some = _resumed(terminalreporter) or any(terminalreporter.stats.get(kind) for kind in ran)
     return bool(_our_skips(terminalreporter)) and not some
 
 
 def _resumed(terminalreporter: Any) -> list[Any]:
-    """The gates that are green in a saved run."""
     return [each for each in _our_skips(terminalreporter) if RESUMED in each.longrepr[2]]
 
 
@@ -600,7 +588,6 @@ def _tell_gates(terminalreporter: Any, config: pytest.Config, records: list[Reco
 def _tell_github(
     rootdir: Path, records: list[Record], decisions: list[Decision], partial: str, write: Callable[[str], None]
 ) -> None:
-    """In GitHub Actions: a job summary in its file, and an annotation for each red gate."""
     from pytest_specdec.report.findings import error_lines, markdown
 
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
@@ -628,7 +615,6 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def _report(config: pytest.Config, records: list[Record], file: Path) -> str:
-    """Write it, and say in a line what came of it."""
     from pytest_specdec.report import format_of, write_report
     from pytest_specdec.report.findings import present_run
 

@@ -148,7 +148,6 @@ class Progress:
             self._draw_line("")
 
     def _look(self) -> None:
-        """Say what is being done if nothing has been said for a while."""
         describe, now = self._now, self._clock()
         if describe is not None and self._draw is not None:
             left = "" if self._due is None else f", about {max(0.0, self._due - now):.0f} s left"

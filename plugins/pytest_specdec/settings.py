@@ -90,7 +90,6 @@ def _engine_options(text: str) -> dict[str, Any]:
 
 
 def _scenario_keys(text: str) -> dict[str, Any]:
-    """What may stand between the braces of a TOML inline table."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:

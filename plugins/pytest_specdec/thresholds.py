@@ -24,13 +24,14 @@ class Metric:
     """A figure that can be gated.
 
     `units`: those of an absolute threshold, as multiples of the record's own unit. `shown_in`: the one it is shown in.
-    `latency`, `percentile`: ("ttft", 99) of ttft_p99; empty and 0 where it is no latency.
+    `place`: of its figure in the record. `latency`, `percentile`: instead of it, ("ttft", 99) of ttft_p99.
     """
 
     name: str
     more_is_better: bool
     units: Mapping[str, float]
     shown_in: str = ""
+    place: str = ""
     latency: str = ""
     percentile: int = 0
 
@@ -38,20 +39,20 @@ class Metric:
 METRICS = {
     metric.name: metric
     for metric in (
-        Metric("tokens_per_second", True, {"tokens/s": 1.0}, "tokens/s"),
-        Metric("speedup", True, {}, "×"),
-        Metric("joules_per_token", False, {"mJ": 1e-3, "J": 1.0}, "J"),
-        Metric("acceptance_rate", True, {}),
-        Metric("mean_accepted_length", True, {"tokens": 1.0}, "tokens"),
+        Metric("tokens_per_second", True, {"tokens/s": 1.0}, "tokens/s", "throughput.tokens_per_second"),
+        Metric("speedup", True, {}, "×", "speedup.ratio"),
+        Metric("joules_per_token", False, {"mJ": 1e-3, "J": 1.0}, "J", "energy.joules_per_token"),
+        Metric("acceptance_rate", True, {}, place="acceptance.rate"),
+        Metric("mean_accepted_length", True, {"tokens": 1.0}, "tokens", "acceptance.mean_accepted_length"),
         *(
-            Metric(f"{latency}_p{percent}", False, {"us": 1e-6, "ms": 1e-3, "s": 1.0}, "ms", latency, percent)
+            Metric(f"{latency}_p{percent}", False, {"us": 1e-6, "ms": 1e-3, "s": 1.0}, "ms", "", latency, percent)
             for latency in LATENCIES
             for percent in PERCENTILES
         ),
-        Metric("peak_gpu_bytes", False, BYTES, "GiB"),
-        Metric("peak_host_bytes", False, BYTES, "GiB"),
-        Metric("goodput", True, {}),
-        Metric("saturation_per_second", True, {"requests/s": 1.0}, "requests/s"),
+        Metric("peak_gpu_bytes", False, BYTES, "GiB", "memory.peak_gpu_bytes"),
+        Metric("peak_host_bytes", False, BYTES, "GiB", "memory.peak_host_bytes"),
+        Metric("goodput", True, {}, place="load.goodput.share"),
+        Metric("saturation_per_second", True, {"requests/s": 1.0}, "requests/s", "load.sweep.saturation_per_second"),
     )
 }
 

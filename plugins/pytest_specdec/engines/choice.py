@@ -75,13 +75,11 @@ def choose_engines(
 
 
 def _alone(base: EngineSpec) -> EngineSpec:
-    """The target-only engine of a fixture: its reference, unless that is of another kind."""
     alone = base.target_only()
     return alone if base.backend in (alone.backend, SERVED) else replace(base, reference=None).target_only()
 
 
 def _refuse_wrong_mark(mark: Mapping[str, Any]) -> None:
-    """Keys that `@pytest.mark.specdec` does not know, and values of another kind than their key's, all at once."""
     tables = [mark.get(name) for name in ("reference", "speculative_options")]
     reference, options = (each if isinstance(each, Mapping) else {} for each in tables)
     said = (*mark.items(), *reference.items(), (BY_BATCH_SIZE, options.get(BY_BATCH_SIZE)))
@@ -129,7 +127,6 @@ def _refuse_wrong_method(spec: EngineSpec) -> None:
 
 
 def _is_elsewhere(spec: EngineSpec) -> bool:
-    """Whether it is not the engine that is installed here."""
     return spec.python is not None or spec.gateway is not None
 
 
@@ -138,7 +135,6 @@ MISSPELT = 0.85  # so near that it is meant: a plugin of vLLM's may bring option
 
 
 def _refuse_wrong_options(spec: EngineSpec) -> None:
-    """An option that vLLM has not, whose name is nearly that of one; and what the keys of a mark say."""
     if said := [name for name in SAID_BY_KEYS if name in spec.options]:
         raise ConfigurationError(
             f"options: {said[0]!r} is said by the keys method, draft and gamma, all else by speculative_options"
@@ -199,7 +195,6 @@ def _speculative(base: EngineSpec, mark: Mapping[str, Any], settings: Settings) 
 
 
 def _drafting(base: EngineSpec, draft: str | None, mark: Mapping[str, Any], settings: Settings) -> Iterator[EngineSpec]:
-    """One for each method that is named, under its canonical name, or for the one that the draft is made for."""
     named: Sequence[str] = _several(mark.get("method", settings.method))
     if NO_SPECULATION in named:
         raise ConfigurationError("method 'none' does not speculate: use the fixtures vllm_ar or transformers_ar for it")
@@ -224,7 +219,6 @@ def default_method(backend: str, draft: str | None) -> Method:
 
 
 def _gammas(spec: EngineSpec, mark: Mapping[str, Any], settings: Settings) -> Sequence[int]:
-    """Those that are named, or the one that the drafter's checkpoint, the options or the method say."""
     named: Sequence[int] = _several(mark.get("gamma", settings.gamma))
     if named or "gamma" in mark:
         return named
@@ -233,7 +227,6 @@ def _gammas(spec: EngineSpec, mark: Mapping[str, Any], settings: Settings) -> Se
 
 
 def _several(value: Any) -> tuple[Any, ...]:
-    """One value, or a list of them, as a tuple."""
     return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
 

@@ -188,7 +188,6 @@ class WorkerEngine:
         return f"{message}\n{last_words(self._log)}"
 
     def _end_process_group(self) -> None:
-        """What is left of the worker's group on this machine."""
         if self._group is not None and self.spec.gateway is None:
             end_group(self._group)
 

@@ -108,7 +108,6 @@ def is_unknown(draft: str) -> bool:
 
 @functools.cache
 def _refuse_other_tokenizer_unmade(target: str, draft: str, cache: str | None) -> None:
-    """The same as `refuse_other_tokenizer` for models that may not have been made yet."""
     recipes = [parse(model) for model in (target, draft)]
     sizes = [None if recipe is None or isinstance(recipe, SmolLM2Recipe) else recipe.vocab for recipe in recipes]
     if None not in recipes and sizes[0] != sizes[1]:
@@ -150,7 +149,6 @@ def _folder(model: str) -> Path:
 
 
 def _tokens(model: str) -> dict[int, str]:
-    """Every token by its id, added ones included; none where there is no tokenizer.json."""
     whole = read(model, "tokenizer.json")
     vocabulary: Any = whole.get("model", {}).get("vocab") or {}
     pairs = vocabulary.items() if isinstance(vocabulary, dict) else ((row[0], at) for at, row in enumerate(vocabulary))

@@ -70,7 +70,6 @@ def _with_models(spec: EngineSpec, settings: Settings, doing: Doing) -> Engine:
 
 
 def _as_asked(engine: Engine) -> Engine:
-    """The same. Raises EngineError where it drafts by another method or γ than it was asked to; it is ended then."""
     spec, told = engine.spec, engine.description.details.get("speculation") or {}
     method, gamma = told.get("method", spec.method), told.get("gamma", spec.gamma)
     if (method_named(method).name, gamma) == (spec.method, spec.gamma):

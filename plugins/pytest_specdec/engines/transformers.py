@@ -98,7 +98,6 @@ class Answer:
 
     @property
     def _ends(self) -> bool:
-        """Whether the last token is one that ends an answer."""
         return bool(self.token_ids) and self.token_ids[-1] in self._stop_ids
 
     def finish_reason(self, text: str) -> str | None:
@@ -108,7 +107,6 @@ class Answer:
         return "length" if len(self.token_ids) >= self._request["max_tokens"] else None
 
     def _text(self, tokenizer: Any) -> str:
-        """The text of the ids, without a token that ended them."""
         ids = self.token_ids[: len(self.token_ids) - self._ends]
         told = text_after(tokenizer, list(self._request["prompt_ids"]), ids)
         return str(tokenizer.decode(ids, skip_special_tokens=True)) if told is None else told
@@ -377,7 +375,6 @@ class TransformersBackend:
         }
 
     def _configuration(self) -> dict[str, Any]:
-        """The target's configuration as loaded, and what is chosen beside it."""
         told = {f"model.{name}": str(value) for name, value in self._target.config.to_dict().items()}
         attention = getattr(self._target.config, "_attn_implementation", None)
         template = getattr(self._tokenizer, "chat_template", None)
@@ -610,7 +607,6 @@ class TransformersBackend:
         return torch.cat(parts)
 
     def _last_rows(self, count: int) -> dict[str, int]:
-        """The argument that keeps the logits of the last `count` positions only, where the model has one."""
         accepted = inspect.signature(self._target.forward).parameters
         names = [name for name in ("logits_to_keep", "num_logits_to_keep") if name in accepted]
         return {names[0]: count} if names else {}
@@ -625,7 +621,6 @@ class TransformersBackend:
 
     @property
     def _places(self) -> list[str]:
-        """Where the target's weights are: its device, or all on which `device_map` has spread them."""
         spread = getattr(self._target, "hf_device_map", {}).values()
         names = sorted({f"cuda:{place}" if isinstance(place, int) else str(place) for place in spread})
         return names if len(names) > 1 else [self._device]

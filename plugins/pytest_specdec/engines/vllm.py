@@ -242,7 +242,6 @@ class VllmBackend:
         }
 
     def _configuration(self) -> dict[str, Any]:
-        """Every plain setting of the resolved configuration, but those of speculation itself."""
         config = self._engine.vllm_config
         parts = {
             name: part for name, part in vars(config).items() if name.endswith("_config") and hasattr(part, "__dict__")
@@ -260,7 +259,6 @@ class VllmBackend:
 
     @property
     def _tokenizer(self) -> Any:
-        """None where the target has none."""
         return None if self._engine.model_config.skip_tokenizer_init else self._llm.get_tokenizer()
 
     def _details(self) -> dict[str, Any]:
@@ -492,7 +490,6 @@ class VllmBackend:
         return [rating.rankings(result, size) for rating, result in rated]
 
     def _rate(self, sequences: Sequence[tuple[list[int], list[int], tuple[int, list[int]]]], most: int) -> Any:
-        """Each sequence as it was asked, beside vLLM's answer."""
         context = self._engine.model_config.max_model_len
         asked = [Rating(list(prompt), list(output), withheld, context, most) for prompt, output, withheld in sequences]
         prompts = [{"prompt_token_ids": each.ids} for each in asked]
@@ -530,7 +527,6 @@ class VllmBackend:
 
 
 def _in_plain(value: Any) -> Any:
-    """A setting as JSON knows it; None for what is none, such as a layer or a whole model."""
     if isinstance(value, (str, int, float)):
         return getattr(value, "value", value)
     if isinstance(value, (list, tuple, set)):
@@ -548,8 +544,6 @@ def _text_after(tokenizer: Any, prompt: list[int], output: list[int], skip_speci
 
 
 class _Answer:
-    """One request while it is decoded: when it was due and submitted, its tokens and when they came."""
-
     def __init__(self, request: dict[str, Any], sampling: Any, scheduled_s: float | None = None) -> None:
         self.request = request
         self.sampling = sampling
@@ -603,7 +597,6 @@ class _Answer:
 
 
 def _own_logprobs(tokens: list[int], rows: Any) -> list[float | None]:
-    """Of each row the log-probability of the token that came with it; None where the row is not that token's."""
     came: list[int | None] = [*tokens, *[None] * (len(rows) - len(tokens))]
     return [row[token].logprob if token in row else None for token, row in zip(came, rows, strict=False)]
 

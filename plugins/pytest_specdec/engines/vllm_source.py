@@ -55,7 +55,6 @@ def _class(file: str, name: str) -> ast.ClassDef | None:
 
 
 def _fields(file: str, name: str) -> frozenset[str] | None:
-    """Those of a dataclass that inherits none; None where there is no such class."""
     found = _class(file, name)
     if found is None or found.bases:
         return None
@@ -63,7 +62,6 @@ def _fields(file: str, name: str) -> frozenset[str] | None:
 
 
 def _flatten(node: ast.expr, literals: Mapping[str, ast.expr]) -> Iterator[str]:
-    """The strings of a Literal, and of those that it names."""
     for each in ast.walk(node):
         if isinstance(each, ast.Name):
             yield from _flatten(literals[each.id], literals)

@@ -60,17 +60,14 @@ def end_own_group() -> None:
 
 def log_to(path: str | None) -> None:
     """Engines talk a lot; their words go to a file that an error message can quote, or else to one of this machine."""
-    path = path or _new_log()
+    if not path:
+        import tempfile  # most processes need none
+
+        path = tempfile.mkstemp(prefix="specdec-", suffix=".log")[1]
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
     sys.stdout = sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
-
-
-def _new_log() -> str:
-    import tempfile  # most processes need none
-
-    return tempfile.mkstemp(prefix="specdec-", suffix=".log")[1]
 
 
 def set_environment(environment: dict[str, str]) -> None:

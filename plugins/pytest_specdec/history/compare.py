@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from operator import attrgetter
 from statistics import NormalDist, fmean
 from typing import TYPE_CHECKING, Any
 
@@ -41,18 +42,8 @@ def figure_of(record: Record, metric: Metric) -> Figure[float]:
     """The metric's value in the record's own unit, or why it was not measured."""
     if metric.latency:
         return latency_of(record.latency, metric)
-    places: dict[str, Figure[float]] = {
-        "tokens_per_second": record.throughput.tokens_per_second,
-        "speedup": record.speedup.ratio,
-        "joules_per_token": record.energy.joules_per_token,
-        "acceptance_rate": record.acceptance.rate,
-        "mean_accepted_length": record.acceptance.mean_accepted_length,
-        "peak_gpu_bytes": record.memory.peak_gpu_bytes,
-        "peak_host_bytes": record.memory.peak_host_bytes,
-        "goodput": record.load.goodput.share,
-        "saturation_per_second": record.load.sweep.saturation_per_second,
-    }
-    return places[metric.name]
+    figure: Figure[float] = attrgetter(metric.place)(record)
+    return figure
 
 
 def sample_of(record: Record, metric: Metric) -> Sample | None:
@@ -234,7 +225,6 @@ def _load_sets(record: Record, threshold: Threshold) -> bool:
 
 
 def _change(threshold: Threshold, outcome: str, now: float | None, then: float | None, why: str = "") -> ChangePart:
-    """What every change tells; one that nobody set a threshold for is shown, whatever it is."""
     return ChangePart(
         metric=threshold.metric.name,
         outcome=outcome if threshold.gates else Outcome.SHOWN,

@@ -74,7 +74,6 @@ def per_token(counted: Speculation | None) -> float | None:
 
 
 def _by_request(rounds: Rounds, reason: str) -> Figure[tuple[float | None, ...]]:
-    """Accepted over drafted tokens of each request, over the rounds; None for one in which nothing was drafted."""
     answers = rounds.answers
     if not answers or any(answer.draft_tokens is None or answer.accepted_tokens is None for answer in answers):
         return Figure(None, reason)

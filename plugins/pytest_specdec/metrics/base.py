@@ -78,7 +78,6 @@ def warnings_of(rounds: Rounds, base: Base | None, keeps_prefix_cache: bool = Fa
 
 
 def _warn_of_drift(rounds: Rounds, base: Base | None) -> list[str]:
-    """A word where the target surely moved by more than the speed-up is known to."""
     drift = base.drift if base is not None else None
     known = ratio_interval(rounds.rates, base.rounds.rates) if base is not None else None
     if drift is None or known is None or drift.sure <= math.log(known.high / known.low) / 2:

@@ -194,7 +194,6 @@ def _completion(answers: list[Generation]) -> tuple[int, float]:
 
 
 def _ratio_of_totals(runs: Iterable[tuple[int, float]]) -> float | None:
-    """Gaps over seconds; None where there are none."""
     told = list(runs)
     gaps, seconds = sum(gaps for gaps, _ in told), sum(seconds for _, seconds in told)
     return gaps / seconds if gaps and seconds > 0 else None

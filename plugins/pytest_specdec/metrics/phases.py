@@ -90,7 +90,6 @@ def with_phases(energy: EnergyPart, runs: Sequence[Run], traces: Sequence[Trace]
 
 
 def _untold(runs: Sequence[Run], traces: Sequence[Trace]) -> str | None:
-    """What the engine or the meter does not tell, without which there are no phases."""
     answers = [answer for run in runs for answer in run.generations]
     if len(traces) != len(runs) or not all(traces):
         return NO_TRACE

@@ -139,7 +139,6 @@ def roofline_part(config: Mapping[str, Any] | None, step: Step, device: str, ste
 
 
 def _shape(config: Mapping[str, Any] | None, dtype: str) -> Shape:
-    """Raises ValueError where what a step reads is not known."""
     if config is None:
         raise ValueError("the target's config.json cannot be read here")
     if dtype not in DTYPE_BYTES:

@@ -34,7 +34,6 @@ LONGEST_STALL_S = 1.0
 
 
 def _waited_s(answer: Generation, chunk: int) -> float | None:
-    """From the moment it was asked, when it was due or else submitted, to this chunk; None where one is not known."""
     asked = answer.started_s if answer.scheduled_s is None else answer.scheduled_s
     return answer.chunks[chunk].at_s - asked if answer.chunks and asked is not None else None
 
@@ -135,7 +134,6 @@ def median_chunk_gap_s(runs: Iterable[Run]) -> float | None:
 def _pool(
     answers: Sequence[Generation], figure: Callable[[Generation], float | list[float] | None], why: str
 ) -> Spread:
-    """Over all answers, of which each has one value, several, or none."""
     told = map(figure, answers)
     values = [each if isinstance(each, list) else [] if each is None else [each] for each in told]
     pooled = sorted(chain.from_iterable(values))

@@ -153,7 +153,6 @@ class StepCost:
 
 
 def _settings_differ(arm: Arm, target: Arm) -> str | None:
-    """Why arms of these settings do not compare, or None. Raises Contradiction where they had not the same requests."""
     ours, theirs = (sorted({len(run.generations) for run in each.rounds.runs}) for each in (arm, target))
     if ours != theirs:
         raise Contradiction(f"arms of {ours} and {theirs} requests a round do not compare: run one workload on both")
@@ -166,7 +165,6 @@ def _settings_differ(arm: Arm, target: Arm) -> str | None:
 
 
 def _tokens_differ(arm: Arm, target: Arm) -> str | None:
-    """Why arms that delivered so many tokens do not compare, or None."""
     arms = [each.rounds.runs for each in (arm, target)]
     counts = [{tuple(len(answer.token_ids) for answer in run.generations) for run in runs} for runs in arms]
     if counts[0] == counts[1] and len(counts[0]) == 1:
@@ -199,7 +197,6 @@ def speedup_part(arm: Arm, target: Arm | None, drift: Drift | None = None) -> Sp
 
 
 def _model_of_one_gamma(arm: Arm, target: Arm) -> ModelPart:
-    """What of the model is known without a sweep, and why no more is."""
     alpha = per_token(arm.rounds.speculation)
     step, whole = (median_chunk_gap_s(each.rounds.runs) for each in (target, arm))
     why = NO_STEP if not step or not whole else NO_ALPHA if alpha is None else ONE_GAMMA
@@ -276,7 +273,6 @@ def _by_time(record: Record, alpha: float, times: StepCost) -> ModelPart:
 
 
 def _by_energy(record: Record, alpha: float, sweep: Sequence[Record]) -> Figure[int]:
-    """By the joules of a step at each γ, and of one of the target alone."""
     told = [(each.asked.gamma or 0, _joules_per_step(each)) for each in sweep]
     joules = StepCost.fit([(gamma, cost) for gamma, cost in told if cost is not None])
     step, change = record.target_alone.joules_per_token.value, record.speedup.decomposition.value
@@ -420,7 +416,6 @@ def _why_none(ordered: Sequence[tuple[int, Gain]]) -> str:
 
 
 def _where_sure(ordered: Sequence[tuple[int, Gain]], sure: Callable[[Gain], bool], surely: str) -> str:
-    """Where it is sure and where estimates alone say so; empty if it is sure everywhere."""
     told, left = ([str(at) for at, gain in ordered if sure(gain) == is_so] for is_so in (True, False))
     decided = f"{surely} at {', '.join(told)}; " if told else ""
     return f"{decided}not decided at {', '.join(left)}" if left else ""

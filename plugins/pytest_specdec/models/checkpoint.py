@@ -96,7 +96,6 @@ def configuration(recipe: Constructed) -> dict[str, Any]:
 
 
 def _of_head(recipe: Constructed) -> dict[str, Any]:
-    """What an EAGLE head says of its engine, or of an output head of its own."""
     if isinstance(recipe, EagleRecipe) and recipe.engine:
         return {"architectures": ["LlamaForCausalLMEagle"]}
     return {"draft_vocab_size": len(draft_ids(recipe))} if len(draft_ids(recipe)) < recipe.vocab else {}

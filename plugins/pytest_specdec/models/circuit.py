@@ -253,7 +253,6 @@ class Circuit(Stream):
         return slice(head * size, (head + 1) * size)
 
     def _kept(self, head: int, code: int) -> list[int]:
-        """The rows of a head's value that keep the bits of a code."""
         first = self._rows(head).start + code * self.memory.bits
         return list(range(first, first + self.memory.bits))
 
@@ -323,7 +322,6 @@ class Eagle3Circuit(Circuit):
 
     @property
     def _last_code(self) -> list[int]:
-        """The elements that keep the code of the last token."""
         return self.copied(1)
 
     def _slices(self) -> Iterator[tuple[int, slice]]:

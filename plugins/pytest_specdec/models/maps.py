@@ -156,7 +156,6 @@ def stand_ins(recipe: Constructed, memory: Memory) -> tuple[int, ...]:
 
 
 def _differing(maps: Maps, order: Sequence[int], place: int) -> int:
-    """The next token in the order that every class leads elsewhere."""
     token = order[place]
     others = (order[(place + step) % len(order)] for step in range(1, len(order)))
     return next(other for other in others if all(each[other] != each[token] for each in maps))

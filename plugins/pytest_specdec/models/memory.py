@@ -121,7 +121,6 @@ def _heads(memory: Memory, shape: Shape) -> tuple[list[Reader], list[Reader]]:
 
 
 def _take(heads: list[Reader], wanted: Iterable[tuple[int, int]]) -> list[Reader]:
-    """Heads, taken out of the list, that read at these distances these codes."""
     return [replace(heads.pop(0), distance=distance, code=code) for distance, code in wanted]
 
 

@@ -218,7 +218,6 @@ def _shape(preset: Preset, part: str, values: dict[str, Any]) -> Shape:
 
 
 def _memory(shape: Shape, values: dict[str, Any]) -> Memory | None:
-    """What is read of the past, taken out of the parameters."""
     reach = values.pop("memory", None)
     shaped = {name: values.pop(name) for name in ("readers", "bits", "codes") if name in values}
     if reach is None and shaped:

@@ -1,7 +1,6 @@
 """The record of one gate: what was asked, decoded, judged and measured, and where. One frozen, versioned value.
 
-It becomes plain JSON and comes back by its types alone: no key is written down twice. Records of schema 1, an object of
-111 flat keys, are read as those of schema 2: which key went where is one table. What the record is made of: `parts`.
+It becomes plain JSON and comes back by its types alone: no key is written down twice. What it is made of: `parts`.
 """
 
 from __future__ import annotations
@@ -139,11 +138,12 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(told: Mapping[str, Any]) -> Record:
-    """The record that was written, of this schema or of schema 1. Raises ValueError for a later one, or no number."""
+    """The record that was written. Raises ValueError for one of another schema, and for what is no number."""
     schema = told.get("schema", 1)
-    if schema not in (1, SCHEMA):
-        raise ValueError(f"a record of schema {schema}; this version reads up to {SCHEMA}: install a newer one")
-    return part_from(Record, from_schema_1(told) if schema == 1 else told)
+    if schema != SCHEMA:
+        why = "written before 0.1.0" if schema == 1 else "which this version is too old for: install a newer one"
+        raise ValueError(f"a record of schema {schema}, {why}")
+    return part_from(Record, told)
 
 
 def part_from(part: type[Value], told: Mapping[str, Any]) -> Value:
@@ -156,7 +156,6 @@ hints: Callable[[Any], dict[str, Any]] = cache(partial(get_type_hints, include_e
 
 
 def _reader(hint: Any) -> Reader:
-    """What makes a value of this type of a plain one; worked out once for each type."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _reader(arguments[0])
@@ -194,164 +193,3 @@ def _optional(read: Reader, value: Any) -> Any:
 
 def _figure(read: Reader, told: Mapping[str, Any]) -> Figure[Any]:
     return Figure(_optional(read, told.get("value")), told.get("reason"))
-
-
-def plain(hint: Any) -> Any:
-    """A type without its unit and meaning, and without `| None`."""
-    if get_origin(hint) in (Annotated, Union, types.UnionType):
-        return plain(get_args(hint)[0])
-    return hint
-
-
-def inner(hint: Any) -> Any:
-    """The class behind a type: Figure of Figure[float], tuple of tuple[int, ...]."""
-    return get_origin(plain(hint)) or plain(hint)
-
-
-NOT_TOLD = "schema 1 does not tell it"
-FLAT = {
-    "asked": "scenario scenario_digest engine engine_key target draft method gamma dtype parallelism",
-    "workload": "requests concurrency prompt_tokens skipped_rows",
-    "throughput": "rounds rounds_ended_by warmup_rounds warmup_steady tokens seconds tokens_per_second "
-    "tokens_per_second_interval tokens_per_second_interval_share prefix_cache_hits per_round",
-    "latency": "ttft_s tpot_s itl_s chunk_gap_s e2e_s queue_s tokens_per_chunk",
-    "acceptance": "drafts draft_tokens accepted_tokens accepted_per_position delivered_tokens_per_step "
-    "delivered_tokens_per_step_per_request discarded_tokens delivered_explained",
-    "speedup.model": "acceptance_per_token target_step_s draft_step_s verify_step_s draft_cost_ratio "
-    "verify_cost_ratio best_gamma_latency break_even_acceptance",
-    "memory": "peak_gpu_bytes peak_gpu_bytes_method peak_host_bytes weights_bytes kv_cache_bytes",
-}
-"""Part → its keys that schema 1 had at its top."""
-NESTED = ("verdict", "roofline", "energy", "load")
-"""Parts whose keys stood in them then too, but for those below."""
-SAMPLING = ("samples", "look", "plan", "power_statement", "positions")
-CALIBRATION = ("tokens", "near_ties", "disagreements", "compared", "rescoring_over_decoding")
-
-MOVED: dict[str, str] = {
-    **{name: f"{part}.{name}" for part, names in FLAT.items() for name in names.split()},
-    "gate": "gate",
-    "complaints": "failures",
-    "warnings": "warnings",
-    "workload_notes": "notes",
-    "load_asked": "asked.load",
-    "workload": "workload.digest",
-    "versions": "engine.versions",
-    "device": "engine.device",
-    "engine_details": "engine.details",
-    "verdict.max_gap": "verdict.max_gap_logits",
-    "verdict.noise_floor": "verdict.noise_floor_logits",
-    "verdict.control.largest_gap": "verdict.calibration.largest_gap_logits",
-    "verdict.control.dtype_spacing": "verdict.calibration.ulp_logits",
-    "verdict.control.gaps_in_spacings": "verdict.calibration.gaps_in_ulps",
-    **{f"verdict.control.{name}": f"verdict.calibration.{name}" for name in CALIBRATION},
-    **{f"verdict.{name}": f"verdict.sampling.{name}" for name in SAMPLING},
-    "round_tokens": "throughput.per_round.tokens",
-    "round_seconds": "throughput.per_round.seconds",
-    "acceptance_rate": "acceptance.rate",
-    "mean_accepted_length": "acceptance.mean_accepted_length",
-    "mean_accepted_length_without_bonus": "acceptance.mean_accepted_length_without_bonus",
-    "marginal_acceptance": "acceptance.marginal",
-    "conditional_acceptance": "acceptance.conditional",
-    "acceptance_rate_per_request": "acceptance.rate_per_request",
-    "target_rounds": "target_alone.rounds",
-    "target_drift": "target_alone.drift",
-    "speedup": "speedup.ratio",
-    "speedup_interval": "speedup.interval",
-    "expected_tokens_per_round": "speedup.model.expected_tokens_per_step",
-    "round_s": "speedup.model.step_s",
-    "predicted_speedup": "speedup.model.predicted",
-    "predicted_speedup_with_verify_cost": "speedup.model.predicted_with_verify_cost",
-    "speedup_residual": "speedup.model.residual",
-    "best_gamma_energy": "speedup.model.best_gamma_energy",
-    "decomposition": "speedup.decomposition",
-    "series": "energy.series",
-    "failed_requests": "load.failed",
-    "goodput": "load.goodput.share",
-    "goodput_requests_per_second": "load.goodput.requests_per_second",
-    "goodput_at_best": "load.goodput.at_best",
-    "slo": "load.goodput.slo",
-    "slo_missed": "load.goodput.missed",
-    "rate_sweep": "load.sweep.points",
-    "target_rate_sweep": "load.sweep.target_points",
-    "sustained_share": "load.sweep.sustained_share",
-    "saturation_rate": "load.sweep.saturation_per_second",
-    "target_saturation_rate": "load.sweep.target_saturation_per_second",
-    "hardware": "hardware",
-    "baseline": "baseline",
-    "baseline.complaints": "baseline.failures",
-    **{place: place for part in NESTED for place in (f"{part}.{name}" for name in hints(inner(hints(Record)[part])))},
-}
-"""Old place → new place. What else `load` had is `load.played`; reasons stand in the figure itself now."""
-
-REASONS: dict[str, tuple[str, ...]] = {
-    "acceptance": ("acceptance_reason",),
-    "acceptance.marginal": ("per_position_reason",),
-    "acceptance.conditional": ("per_position_reason",),
-    "acceptance.delivered_tokens_per_step_per_request": ("delivered_tokens_per_step_reason",),
-    "acceptance.discarded_tokens": ("acceptance_reason", "delivered_tokens_per_step_reason"),
-    "speedup": ("predicted_speedup_reason",),
-    "speedup.interval": ("speedup_reason",),
-    "throughput": ("tokens_per_second_reason",),
-    "roofline": ("roofline.memory_bound_reason",),
-    "energy": ("energy.reason",),
-    "load": ("load.reason",),
-    "load.completed_per_second": ("load.completed_reason",),
-    "load.goodput": ("goodput_reason",),
-    "load.sweep": ("saturation_reason",),
-    "load.sweep.target_saturation_per_second": ("target_saturation_reason",),
-}
-"""New place, or a part → the old keys that, beside its own, say why its figures are null; the nearest place counts."""
-
-
-def from_schema_1(told: Mapping[str, Any]) -> dict[str, Any]:
-    """The same record as JSON of schema 2."""
-    made: dict[str, Any] = {}
-    for old, new in MOVED.items():
-        found, value = _at(told, old)
-        if found and _is_figure(Record, new):
-            _put(made, new, {"value": value, "reason": _reason(told, old, new) if value is None else None})
-        elif value is not None:
-            _put(made, new, value)
-    for each in made["verdict"].get("findings", ()):
-        each |= {"gap_logits": {"value": each.get("gap"), "reason": NOT_TOLD}, "hints": each.get("suspects", ())}
-    made.setdefault("gate", GREEN if made["verdict"]["outcome"] in PASSING else RED)
-    if isinstance(load := told.get("load"), Mapping):
-        asked = {key: each for key, each in load.items() if f"load.{key}" not in MOVED and not key.endswith("reason")}
-        made["load"]["played"] = asked
-    if told.get("speedup") and told.get("tokens_per_second"):
-        rate = told["tokens_per_second"] / told["speedup"]
-        _put(made, "target_alone.tokens_per_second", {"value": rate})
-    return made
-
-
-def _is_figure(part: Any, path: str) -> bool:
-    """Whether a record has a figure at "speedup.ratio"; what is no part has none."""
-    name, _, rest = path.partition(".")
-    found = inner(hints(part)[name])
-    return _is_figure(found, rest) if rest and is_dataclass(found) else found is Figure
-
-
-def _reason(told: Mapping[str, Any], old: str, new: str) -> str:
-    """Why the figure of this old key, at its new place, is null, in the old record's words."""
-    place = new
-    while place not in REASONS and "." in place:
-        place = place.rpartition(".")[0]
-    said = (_at(told, key)[1] for key in (f"{old}_reason", *REASONS.get(place, ())))
-    return next((str(reason) for reason in said if reason), NOT_TOLD)
-
-
-def _at(told: Mapping[str, Any], path: str) -> tuple[bool, Any]:
-    """Whether the record has this path, and what lies there."""
-    value: Any = told
-    for key in path.split("."):
-        if not isinstance(value, Mapping) or key not in value:
-            return False, None
-        value = value[key]
-    return True, value
-
-
-def _put(made: dict[str, Any], path: str, value: Any) -> None:
-    *above, last = path.split(".")
-    for part in above:
-        made = made.setdefault(part, {})
-    made[last] = value

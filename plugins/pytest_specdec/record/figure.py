@@ -32,7 +32,6 @@ class Figure(Generic[Value_co]):
     reason: str | None = NOT_MEASURED
 
     def __post_init__(self) -> None:
-        """Keep one of the two; what is not finite is no value."""
         if isinstance(self.value, float) and not math.isfinite(self.value):
             object.__setattr__(self, "value", None)
             object.__setattr__(self, "reason", NOT_FINITE)
@@ -58,7 +57,6 @@ class Spread:
     reason: str | None = NOT_MEASURED
 
     def __post_init__(self) -> None:
-        """A reason for no values stands where there are none."""
         object.__setattr__(self, "reason", None if self.n else self.reason or NOT_MEASURED)
 
     def at(self, percent: str) -> float | None:
@@ -78,7 +76,6 @@ class Part:
         __dataclass_fields__: ClassVar[dict[str, Any]]
 
     def __init_subclass__(cls) -> None:
-        """Make it one."""
         dataclass(frozen=True, kw_only=True)(cls)
 
 

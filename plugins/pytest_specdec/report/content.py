@@ -143,7 +143,6 @@ def _divergence(finding: FindingPart, more: int) -> Divergence:
 
 
 def _words(record: Record) -> tuple[str, ...]:
-    """What the failure said; an engine's own words where there was no verdict."""
     detail = record.verdict.detail
     said = (*record.failures, *((detail,) if detail else ()))
     return said or ("the test failed after its gate was green: its own assertions say why",)
@@ -168,7 +167,6 @@ def _reasons(gate: Gate) -> set[str]:
 
 
 def _cautions(gate: Gate, decided: str) -> set[str]:
-    """A tie with its gap, the flags of an energy reading, and which faults a green verdict would have seen."""
     energy, verdict = gate.record.energy, gate.record.verdict
     flags = "; ".join(energy.flags)
     told = {f"{gate.label}: energy flagged “{flags}”"} if flags else set()
@@ -277,7 +275,6 @@ def gather(runs: Sequence[SavedRun]) -> Content:
 
 
 def _name_run(run: SavedRun) -> str:
-    """A run by its id, its time to the minute, its commit, and whether gates are missing."""
     commit = str(run.commit.get("id") or "")[:12]
     when = run.datetime[:16].replace("T", " ")
     known = f", commit {commit}" if commit and commit != "unknown" else ""

@@ -104,7 +104,6 @@ def energy(group: str, gates: Sequence[Gate]) -> Figure:
 
 
 def _against_gamma(gates: Sequence[Gate], derived: str, both: Both) -> tuple[Line, ...]:
-    """For each method its measured line, and beside it the derived one."""
     lines: list[Line] = []
     for family, members in group_by(sorted(gates, key=lambda gate: gate.gamma), lambda gate: gate.family).items():
         x = tuple(float(gate.gamma) for gate in members)
@@ -126,7 +125,6 @@ def where_it_pays(place: str, gates: Sequence[Gate]) -> list[Figure]:
 
 
 def _gains(by_label: Mapping[str, Sequence[Gate]], by: str) -> dict[str, dict[int, Gain]]:
-    """The gains over the target alone of each label, by rising concurrency."""
     told = {
         label: {gate.concurrency: gain for gate in members if (gain := BY[by](gate, None)) is not None}
         for label, members in by_label.items()
@@ -190,7 +188,6 @@ def rates(group: str, gates: Sequence[Gate]) -> list[Figure]:
 
 
 def _sweeps(gates: Sequence[Gate]) -> dict[str, list[PointPart]]:
-    """The points of each engine that was swept, by rising rate; the target's own, or those that another arm kept."""
     found: dict[str, tuple[PointPart, ...]] = {}
     for gate in gates:
         sweep = gate.record.load.sweep
@@ -235,7 +232,6 @@ def history(runs: Sequence[SavedRun], gates: Sequence[Gate]) -> list[Figure]:
 
 
 def _over_runs(metric: str, gates: Sequence[Gate], numbers: Mapping[Path, float]) -> tuple[Line, ...]:
-    """One line for each configuration that two runs have; of several records in one run, the last."""
     values: dict[tuple[str, ...], dict[float, float | None]] = {}
     names: dict[tuple[str, ...], str] = {}
     for gate in sorted(gates, key=lambda gate: (gate.order, numbers[gate.run.path])):

@@ -57,7 +57,6 @@ def parse_limit(name: str, written: str) -> Threshold:
 
 
 def _tell_miss(limit: Threshold, record: Record) -> str:
-    """How the record misses it, in words; empty if it is kept."""
     value = figure_of(record, limit.metric).value
     if value is not None and value <= limit.most:
         return ""
@@ -77,7 +76,6 @@ def _energy(gate: Gate, _: Gate | None) -> Gain | None:
 
 
 def _less(metric: Metric, gate: Gate, target: Gate | None) -> Gain | None:
-    """The gain in a latency, by the rounds of both; without bounds where the target has no gate in this run."""
     if target is None:
         told = [latency_of(each, metric).value for each in (gate.record.latency, gate.record.target_alone.latency)]
         return Gain(told[1] / told[0]) if told[0] and told[1] else None
@@ -157,7 +155,6 @@ def _weigh(gates: Sequence[Gate], by: str, limits: Sequence[Threshold], wrong: C
 
 
 def _target_of(gate: Gate, targets: Sequence[Gate]) -> Gate | None:
-    """The target's own gate of the same run."""
     return next((target for target in reversed(targets) if target.run.path == gate.run.path), None)
 
 
@@ -184,7 +181,6 @@ Sweep = Mapping[int, Weighed]
 
 
 def _decide_sweep(place: str, gates: Sequence[Gate], by: str, limits: Sequence[Threshold]) -> Decision | None:
-    """One for all concurrencies: up to which speculation pays, in energy or rate too, and what is best at each."""
     sweep, beside = _weigh_sweep(gates, by, limits), "throughput" if by == "energy" else "energy"
     if not sweep:
         return None
@@ -203,7 +199,6 @@ def _decide_sweep(place: str, gates: Sequence[Gate], by: str, limits: Sequence[T
 
 
 def _weigh_sweep(gates: Sequence[Gate], by: str, limits: Sequence[Threshold]) -> Sweep:
-    """By rising concurrency."""
     wrong = {gate.name for gate in gates if gate.red and gate.record.verdict.outcome not in SAYS_NOTHING}
     found = {
         at: _weigh([gate for gate in gates if gate.concurrency == at], by, limits, wrong)
@@ -213,7 +208,6 @@ def _weigh_sweep(gates: Sequence[Gate], by: str, limits: Sequence[Threshold]) ->
 
 
 def _break_even(sweep: Sweep) -> BreakEven:
-    """By the best gate at each concurrency."""
     return break_even_concurrency({at: each.best.gain for at, each in sweep.items() if each.best is not None})
 
 
@@ -288,7 +282,6 @@ def _rounds(candidate: Candidate) -> str:
 
 
 def _about(best: Candidate, weighed: Weighed, by: str) -> Iterator[str]:
-    """What else is known of the chosen one."""
     verdict = best.gate.record.verdict
     answers = ", ".join(f"{number:,} answers {name}" for name, number in verdict.counts.items() if number)
     exact = verdict.outcome if verdict.sampling is not None else f"exact ({answers or verdict.outcome})"
@@ -319,7 +312,6 @@ def _latencies(gate: Gate, targets: Sequence[Gate]) -> str:
 
 
 def _name(metric: Metric) -> str:
-    """E.g. "p95 ITL" of itl_p95."""
     return f"p{metric.percentile} {SHORT_NAMES[metric.latency]}"
 
 
@@ -329,7 +321,6 @@ def _milliseconds(seconds: float) -> str:
 
 
 def _model(best: Candidate, by: str, arms: Sequence[Gate]) -> Iterator[str]:
-    """Where the model of speculative decoding says something else than what was measured."""
     model, gain = best.gate.record.speedup.model, best.gain
     predicted = model.predicted_with_verify_cost.value
     if by == "throughput" and predicted and gain.low and gain.high and not gain.low <= predicted <= gain.high:
@@ -346,7 +337,6 @@ def _model(best: Candidate, by: str, arms: Sequence[Gate]) -> Iterator[str]:
 
 
 def _passed_over(arms: Sequence[Gate], limits: Sequence[Threshold]) -> list[str]:
-    """Gates that were no candidates, and why."""
     reds = [(gate.name, gate.record) for gate in arms if gate.red]
     told = [f"{who} is red: {of.verdict.outcome}{', but it fails otherwise' * of.passes}" for who, of in reds]
     missed = [(gate, _tell_miss(limit, gate.record)) for gate in arms if not gate.red for limit in limits]

@@ -143,7 +143,6 @@ def draw_svg(figure: Figure) -> str:
 
 
 def _y_axis(figure: Figure) -> _Axis:
-    """From zero, or lower where a value is, to a little over the highest."""
     values = [value for line in figure.lines for value in line.y if value is not None]
     low, high = 1.08 * min([*values, 0.0]), 1.08 * max([*values, figure.level or 0.0])
     high = high if high > low else 1.0
@@ -151,7 +150,6 @@ def _y_axis(figure: Figure) -> _Axis:
 
 
 def _x_axis(figure: Figure) -> _Axis:
-    """From the least to the greatest that is drawn, with some room on both sides."""
     drawn = [*(x for line in figure.lines for x in line.x), *(x for x, _ in figure.marks)]
     low, high = (math.log2(x) if figure.x_log else x for x in (min(drawn), max(drawn)))
     room = 0.05 * (high - low) or 0.5
@@ -188,7 +186,6 @@ def _ticks(
 
 
 def _frame(figure: Figure, x: _Axis, y: _Axis) -> Iterator[str]:
-    """The grid, the two axes, and what is written on them."""
     across = "".join(f"M{x.at(value):g} {y.start:g}V{y.end:g}" for value, _ in x.ticks)
     up = "".join(f"M{x.start:g} {y.at(value):g}H{x.end:g}" for value, _ in y.ticks)
     yield f'<path d="{across}{up}" stroke="var(--grid)" stroke-width=".6"/>'
@@ -202,7 +199,6 @@ def _frame(figure: Figure, x: _Axis, y: _Axis) -> Iterator[str]:
 
 
 def _marks(figure: Figure, x: _Axis) -> Iterator[str]:
-    """Events as upright lines, numbered as the page lists them while there is room for numbers."""
     for number, (value, _) in enumerate(figure.marks, 1):
         yield _draw_dotted(f"M{x.at(value):g} {ABOVE:g}v{PLOT_HEIGHT:g}")
         if len(figure.marks) <= MOST_NUMBERED_MARKS:
@@ -221,13 +217,11 @@ def _lines(figure: Figure, x: _Axis, y: _Axis) -> Iterator[str]:
 
 
 def _hues(lines: Sequence[Line]) -> list[int]:
-    """The colour and marker of each: a line has those of the line that it goes with."""
     names = list(dict.fromkeys(line.beside or line.name for line in lines))
     return [names.index(line.beside or line.name) % len(MARKERS) for line in lines]
 
 
 def _draw_line(hue: int, modelled: bool, points: Sequence[str | None], every: int = 1) -> str:
-    """A line through the points, broken where one is None, with a marker in every so many of them."""
     ours = f"var(--line-{hue + 1})"
     path = "".join(f"{'L' if last else 'M'}{at}" for last, at in zip((None, *points), points, strict=False) if at)
     beside = zip((None, *points), points, (*points[1:], None), strict=False)  # a point alone has no line to show it
@@ -242,7 +236,6 @@ def _draw_line(hue: int, modelled: bool, points: Sequence[str | None], every: in
 
 
 def _legend(lines: Sequence[Line], columns: int, rows: int) -> Iterator[str]:
-    """The names below, column after column."""
     wide = (max(len(line.name) for line in lines) + 8) * LETTER
     left = max(4.0, (WIDTH - columns * wide) / 2)
     for number, (hue, line) in enumerate(zip(_hues(lines), lines, strict=True) if rows else ()):

@@ -39,7 +39,6 @@ def _cell(value: Value, form: str) -> Cell:
 
 
 def _speed(cell: Cell) -> Cell:
-    """A figure that a red gate does not have, unless it is red for a limit of its scenario."""
     return lambda record: cell(record) if record.shows_speed else DASH
 
 
@@ -70,7 +69,6 @@ def _verdict(record: Record) -> str:
 
 
 def _change(record: Record) -> str:
-    """The first figure's change since the baseline run, tokens/s unless other thresholds were set."""
     changes = record.baseline.changes if record.baseline else ()
     rates = [change for change in changes if change.metric == "tokens_per_second" and change.change is not None]
     return interval_in_words(rates[0]) if rates else DASH
@@ -177,7 +175,6 @@ def _pick(*titles: str) -> list[Column]:
 
 
 def _distinct(records: Sequence[Record], columns: Sequence[Column]) -> int:
-    """How many rows can be told apart by what they are of."""
     naming = [cell for title, cell in columns if title in (*IDENTITY, *WHERE_THEY_DIFFER)]
     return len({tuple(cell(record) for cell in naming) for record in records})
 
@@ -261,7 +258,6 @@ def _meanings(records: Sequence[Record], shown: Sequence[str]) -> list[str]:
 
 
 def _cost_notes(records: Sequence[Record], judged: Sequence[Record]) -> list[str]:
-    """That float32 was taken for want of bfloat16, and what rescoring cost."""
     on_cpu = any(record.asked.dtype == "float32" and not record.hardware.gpus for record in judged)
     notes = [EMULATED] if emulates_bfloat16() and on_cpu else []
     calibrations = (record.verdict.calibration for record in records)
@@ -285,7 +281,6 @@ def name_few(names: Sequence[str]) -> str:
 
 
 def _versions_note(record: Record) -> str | None:
-    """A word where the two arms are two versions of the engine."""
     ours, theirs = record.engine.versions, record.verdict.reference_versions
     if not theirs or (ours and all(ours[name] == theirs[name] for name in ours.keys() & theirs.keys())):
         return None
@@ -294,7 +289,6 @@ def _versions_note(record: Record) -> str | None:
 
 
 def _load_notes(record: Record) -> list[tuple[str, str, str]]:
-    """What is to be known of an open load: flags, goodput, failures, where the engine saturates."""
     who, load = _on(record), record.load
     notes = [("load", who, flag) for flag in load.flags]
     if load.failed.count:
@@ -367,7 +361,6 @@ def _times(record: Record) -> list[str]:
 
 
 def _exercised(record: Record) -> list[str]:
-    """Each count that is known and not 0, under its key's words."""
     told = asdict(record.coverage.exercised).items()
     met = [(name.replace("_", " "), each["value"] if isinstance(each, dict) else each) for name, each in told]
     forms = {tuple: " ".join, int: "{:,}".format, float: "{:.0%}".format}
@@ -375,7 +368,6 @@ def _exercised(record: Record) -> list[str]:
 
 
 def _truth_note(records: Sequence[Record]) -> list[str]:
-    """How much was held against what constructed pairs must emit and accept; nothing where nothing was."""
     known = [each.verdict.known_truth for each in records if each.verdict.known_truth.tokens.value is not None]
     if not known:
         return []

@@ -14,7 +14,6 @@ from pytest_specdec.hardware import cores, gpus, processor
 from pytest_specdec.metrics.acceptance import acceptance_part
 from pytest_specdec.metrics.answers import answers_part, warn_of_answers
 from pytest_specdec.metrics.base import (
-    Base,
     differing_settings,
     target_alone_part,
     warn_of_differences,
@@ -72,6 +71,7 @@ def _whole(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: 
     workload, about = measured.arms.workload, measured.about
     places = None if workload.arrivals_s else workload.concurrency
     told = {"details": to_json(about.details), "differences": to_json(settings)}
+    alone = target_alone_part(base)
     answers = answers_part(workload.requests, rounds.runs, Facts.of(about).eos_token_ids)
     exercised = exercised_part(workload.requests, [*rounds.judged.values()], about.details, about.context, spec.gamma)
     return Record(
@@ -84,7 +84,7 @@ def _whole(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: 
         latency=latency_part(rounds),
         acceptance=acceptance_part(rounds, spec.most_drafted, workload.categories),
         answers=answers,
-        target_alone=_of_target(base, measured.base_waited),
+        target_alone=alone if base is None else replace(alone, waited_for_cores=measured.base_waited),
         speedup=with_steady_ratio(speedup, rounds, base.rounds, places) if base is not None else speedup,
         energy=replace(over_target(arm, target), series=measured.series),
         memory=measured.memory,
@@ -99,11 +99,6 @@ def _whole(measured: Measured, judgement: Judgement, scenario: Scenario, sweep: 
         notes=tuple(workload.notes),
         detection=_detection(measured, judgement),
     )
-
-
-def _of_target(base: Base | None, waited: Figure[float]) -> parts.TargetAlonePart:
-    part = target_alone_part(base)
-    return part if base is None else replace(part, waited_for_cores=waited)
 
 
 def _detection(measured: Measured, judgement: Judgement) -> parts.DetectionPart | None:
@@ -214,7 +209,6 @@ def hardware_part() -> parts.HardwarePart:
 
 
 def _roofline(measured: Measured, speedup: parts.SpeedupPart) -> parts.RooflinePart:
-    """For a step of the target: the plain one, or the one that verifies γ drafts."""
     details, spec, rounds = measured.about.details, measured.arms.spec, measured.rounds
     step_s = speedup.model.verify_step_s.value if spec.speculates else median_chunk_gap_s(rounds.runs)
     concurrency = int(details.get("concurrency", measured.arms.workload.concurrency))

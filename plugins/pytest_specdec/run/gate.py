@@ -84,7 +84,6 @@ class Gate:
         return self._conclude(record, failures)
 
     def _conclude(self, record: Record, failures: list[str]) -> Record:
-        """Green or unjudged, red, or good in itself and worse than an earlier run; the record is kept in each case."""
         seen = None if failures else record.detection
         good = GREEN if record.asked.unjudged is None else UNJUDGED
         record = replace(record, gate=RED if failures else good, failures=tuple(failures), detection=seen)
@@ -99,7 +98,6 @@ class Gate:
 
 
 def _hold_demands(record: Record, scenario: Scenario) -> tuple[Record, list[str]]:
-    """Undecidable, and why, where something that the scenario demands did not happen in this arm."""
     missed = unmet(scenario.demand, record.coverage.exercised) if record.asked.speculates and record.holds else []
     if not missed:
         return record, []
@@ -144,7 +142,6 @@ def check_limits(record: Record, scenario: Scenario) -> list[str]:
 
 
 def _say_undecided(value: float, known: Bounds | None, limit: float, at_least: bool, rounds: int) -> str:
-    """What would decide, where a figure keeps its limit and its interval does not; empty where that does too."""
     if known is None:
         return f"has no interval, and at least {FEWEST} rounds are needed to decide"
     low, high = known
@@ -156,7 +153,6 @@ def _say_undecided(value: float, known: Bounds | None, limit: float, at_least: b
 
 
 def _in_joules(record: Record) -> str:
-    """Both sides of the ratio, what would be better, and what speaks against the figures."""
     best = record.speedup.model.best_gamma_energy.value
     flags = (*record.energy.flags, *record.target_alone.energy_flags)
     sides = (record.energy.joules_per_token.value or 0.0, record.target_alone.joules_per_token.value or 0.0)

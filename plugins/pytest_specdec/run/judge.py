@@ -143,7 +143,6 @@ def _own_options(arms: Arms) -> list[str]:
 
 
 def _look(session: Session, arms: Arms, rounds: Rounds, about: Description, level: float) -> tuple[Reference, Verdict]:
-    """What is seen at these rounds, and what they were held against."""
     reference = session.reference(arms)
     calibration = reference.calibration.beside(Facts.of(about), level)
     rescore, decode = partial(session.rescore, arms), partial(session.decode, arms)
@@ -151,7 +150,6 @@ def _look(session: Session, arms: Arms, rounds: Rounds, about: Description, leve
 
 
 def _look_again(session: Session, arms: Arms, rounds: Rounds, about: Description, level: float) -> Verdict:
-    """What is seen at fresh prompts, each a prompt and its answer, decoded by both arms."""
     fresh = Arms(arms.spec, _continue_answers(arms.workload, rounds.runs[0], about.context))
     session.rate_all(fresh)
     calibration = session.reference(fresh).calibration.beside(Facts.of(about), level)
@@ -160,7 +158,6 @@ def _look_again(session: Session, arms: Arms, rounds: Rounds, about: Description
 
 
 def _continue_answers(workload: Workload, run: Run, context: int) -> Workload:
-    """Each request after its own answer, as much of both as the context has room for."""
     requests = [
         replace(each, prompt_ids=(*each.prompt_ids, *answer.token_ids)[-max(context - each.max_tokens, 1) :])
         for each, answer in zip(workload.requests, run.generations, strict=True)
@@ -179,7 +176,6 @@ def without_effect(workload: Workload, calibration: Calibration) -> tuple[str, .
 
 
 def _name_first_pass(verdict: Verdict, rounds: Rounds) -> Verdict:
-    """The verdict, with a hint at what is wrong in the engine's first pass after loading, and right in later ones."""
     first = {number for number, run in rounds.judged.items() if run.first}
     later = {each.request for each in verdict.findings if each.round not in first}
     findings = (
@@ -211,7 +207,6 @@ def judge_target(session: Session, arms: Arms, rounds: Iterable[Rounds]) -> list
 def _by_what_is_known(
     verdict: Verdict, calibration: Calibration, arms: Arms, rounds: Rounds, about: Description
 ) -> tuple[Verdict, KnownTruthPart, ForetoldPart]:
-    """The verdict, held against the truth of the target and of its drafter as far as they are known."""
     spec, runs = arms.spec, rounds.judged
     truth = truth_of(arms.known, arms.workload.requests)
     foretold = foretell(spec, about, arms.workload, truth, runs.values())
@@ -248,8 +243,6 @@ def _without_truth(part: VerdictPart, words: list[str], why: str = SAMPLED) -> J
 
 
 def _broken_limits(session: Session, arms: Arms, rounds: Rounds, about: Description) -> list[Finding]:
-    """Answers that failed, answer another prompt, or break a limit of their request, the worst first; else those whose
-    text is not that of their ids, or not of the structure that was asked for."""
     with session.pool.using(arms.target) as engine:
         facts = Facts.of(engine.description)
     nothing_known = Calibration(((),) * len(arms.workload.requests), noise_floor((), arms.spec.dtype), facts)
@@ -260,7 +253,6 @@ def _broken_limits(session: Session, arms: Arms, rounds: Rounds, about: Descript
 
 
 def _cases(arms: Arms, rounds: Rounds, calibration: Calibration) -> list[Case]:
-    """One for each answer."""
     return [Case.of(answer, calibration) for answer in answers_of(arms.workload.requests, rounds.judged)]
 
 
@@ -324,7 +316,6 @@ def _rejected(counted: Speculation | None) -> float | None:
 
 
 def _draw(session: Session, arms: Arms, plan: SamplingPlan) -> tuple[sampling.SamplingVerdict, Speculation | None]:
-    """The first prompt, drawn anew many times; and what was speculated meanwhile."""
     request = next(filter(sampling.is_sampled, arms.workload.requests))
     draw = sampling.Drawing(partial(session.pool.using, arms.spec), request, plan.tokens, arms.workload.concurrency)
     with session.progress.doing(f"{arms.spec.label} is sampled up to {plan.samples} times"):
@@ -332,7 +323,6 @@ def _draw(session: Session, arms: Arms, plan: SamplingPlan) -> tuple[sampling.Sa
 
 
 def _target(session: Session, arms: Arms, request: Request, plan: SamplingPlan) -> sampling.Target:
-    """The target's distribution: known where its vocabulary is small, and else sampled."""
     enter = partial(session.pool.using, arms.target)
     with enter() as engine:
         about, tells = engine.description, engine.rank((), (), 1) is not None

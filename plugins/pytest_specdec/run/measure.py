@@ -173,7 +173,6 @@ def sweep_rates(session: Session, spec: EngineSpec, scenario: Scenario, plan: Pl
 
 
 def _curve(session: Session, scenario: Scenario, arms: Mapping[float, Arms], plan: Plan) -> Curve:
-    """Measure one engine at every rate, and judge it there. Raises Contradiction."""
     rounds, judgements = {}, {}
     for rate, each in arms.items():
         rounds[rate] = session.time_rounds(each, plan) if each.spec.speculates else session.target_rounds(each, plan)
@@ -228,6 +227,5 @@ def _point(rate: float, scenario: Scenario, rounds: Rounds, judgement: Judgement
 
 
 def _goodput_holds(share: float | None, scenario: Scenario) -> bool:
-    """Whether enough requests met the objectives; where none are given, nobody asks."""
     enough = GOODPUT_HOLDS if scenario.min_goodput is None else scenario.min_goodput
     return not scenario.slo.asked or (share is not None and share >= enough)

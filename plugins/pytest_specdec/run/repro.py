@@ -81,7 +81,6 @@ class Look:
             return one_pass(engine, Workload("a bug report", (request,), 1)).generations[0].token_ids
 
     def _beyond_the_floor(self, request: Request, expected: tuple[int, ...], seen: tuple[int, ...]) -> Fault | None:
-        """The first token that is no tie; what the target would have said there is its own argmax."""
         with self._session.pool.using(self._spec.target_only()) as engine:
             (scores,) = engine.score([request], [seen])
         for at, score in enumerate(scores):
@@ -182,7 +181,6 @@ def _what_happens(spec: EngineSpec, fault: Fault) -> list[str]:
 
 
 def _recipes(spec: EngineSpec) -> list[str]:
-    """How a reader gets models that were made here."""
     made = [model for model in (spec.target, spec.draft) if model is not None and parse(model) is not None]
     if not made:
         return []

@@ -59,15 +59,11 @@ def green_before(test: str, spec: EngineSpec, scenario: Scenario, settings: Sett
     digest, asked = settings_digest(settings, scenario, spec), asked_part(spec, scenario)
     now = Record(asked=asked, hardware=hardware_part(), place=Place(test=test))
     for path in reversed(all_paths(storage)):
-        run = run_of(path, text) if digest in (text := _text_of(path)) else None
+        ended = path.name.startswith(UNFINISHED) and not path.exists()  # a session that has since
+        run = run_of(path, text) if not ended and digest in (text := read_text(path)) else None
         if run and any(_is_same(record, now, digest) and _same_versions(record, spec) for record in run.records):
             return f"run {run.id} ({run.path})"
     return None
-
-
-def _text_of(path: Path) -> str:
-    """That of a session which has ended meanwhile is empty. Raises UnreadableRun."""
-    return "" if path.name.startswith(UNFINISHED) and not path.exists() else read_text(path)
 
 
 def _is_same(record: Record, now: Record, digest: str) -> bool:
@@ -90,7 +86,6 @@ def _same_versions(record: Record, spec: EngineSpec) -> bool:
 
 @lru_cache
 def _packages(python: str) -> Mapping[str, str]:
-    """The packages of this interpreter; none where it does not tell."""
     try:
         told = subprocess.run([python, "-c", TELL_VERSIONS], check=True, capture_output=True, text=True).stdout
         return dict(json.loads(told))

@@ -159,7 +159,6 @@ class Session:
         return True
 
     def _with_verification(self, arms: Arms, gamma: int) -> Reference:
-        """The reference against which γ drafts a step are judged."""
         key = arms.target_key, gamma
         if key not in self._verified:
             what = f"{arms.target.label} verifies its own output, γ = {gamma}"
@@ -221,7 +220,6 @@ class Session:
 
 
 def _answers(engine: Engine, workload: Workload) -> list[tuple[int, ...]]:
-    """What the target alone answers, on which a further turn follows. Raises EngineError where an answer failed."""
     answers = one_pass(engine, workload).generations
     for number, each in enumerate(answers):
         if each.failure:

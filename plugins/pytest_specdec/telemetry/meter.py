@@ -274,7 +274,6 @@ class RoundsMeter(Meter, ABC):
         return replace(part, temperature_celsius=self._watch.celsius())
 
     def _part(self, tokens: int) -> EnergyPart:
-        """The record's energy, unless the rounds turn out too short."""
         joules, seconds, idle = self._joules, self._seconds, self._idle_watts * self._seconds
         how: dict[str, Any] = {
             "idle_watts": Figure(self._idle_watts),
@@ -343,7 +342,6 @@ class CounterMeter(RoundsMeter):
     """Energy over the rounds as differences of counters, and their steps within each round as it is looked at."""
 
     def __init__(self, method: str, counters: Sequence[Counter], watch: Watch, instruments: Instruments) -> None:
-        """`counters`: one for each device."""
         super().__init__(method, [counter.name for counter in counters], watch, instruments, LOOK_SECONDS)
         self._counters = counters
         self._beyond = self._began = 0.0
@@ -399,14 +397,12 @@ class CounterMeter(RoundsMeter):
         return [(at_s, joules) for at_s, joules in told if 0 < at_s < seconds]
 
     def _look(self) -> None:
-        """Note each step of a counter within the round."""
         for counter in self._counters:
             count, steps = counter.read(), self._steps[counter.name]
             if count != steps[-1].count:
                 steps.append(Step(self._clock(), count))
 
     def _next_steps(self) -> dict[str, Step]:
-        """The next change of every counter. Raises MeterFault if one does not come."""
         known = {counter.name: counter.read() for counter in self._counters}
         found: dict[str, Step] = {}
         deadline = self._clock() + STEP_LIMIT_SECONDS

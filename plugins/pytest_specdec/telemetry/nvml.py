@@ -31,7 +31,6 @@ class Device:
         self._handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
 
     def _ask(self, question: str, *arguments: Any) -> Any:
-        """What NVML answers about this GPU, None where it does not."""
         try:
             return getattr(self._nvml, f"nvmlDeviceGet{question}")(self._handle, *arguments)
         except self._nvml.NVMLError:

@@ -154,7 +154,8 @@ class Timed:
         """Rounds that are judged and not timed: as many as planned, and more until two in a row take equally long."""
         took: list[float] = []
         runs: list[Run] = []
-        while len(took) < plan.warmup or _unsteady(took, plan):
+        most = plan.warmup + MORE_WARMUP if plan.steady else plan.warmup
+        while len(took) < plan.warmup or (0 < len(took) < most and sum(took) < plan.budget_s and not _equal(took)):
             self.told = f"warm-up round {len(took) + 1}"
             with self.spent.on(WARM_UP):
                 self.engine.prepare(self.next_pass())
@@ -174,11 +175,6 @@ class Timed:
         finally:
             traces = self.meter.traces()
             self._energy = with_phases(self.meter.stop(self.so_far.tokens), self._runs, traces)
-
-
-def _unsteady(took: list[float], plan: Plan) -> bool:
-    may_go_on = plan.steady and 0 < len(took) < plan.warmup + MORE_WARMUP and sum(took) < plan.budget_s
-    return may_go_on and not _equal(took)
 
 
 def _equal(took: list[float]) -> bool | None:

@@ -69,7 +69,6 @@ def _bursts(answer: Generation) -> Iterator[range]:
 
 
 def _edges(bursts: Sequence[range], size: int | None) -> Figure[int]:
-    """How many lie on both sides of an edge of blocks of this size."""
     return Figure(sum(burst[0] // size != burst[-1] // size for burst in bursts) if size else None, NO_SIZE)
 
 
@@ -89,7 +88,6 @@ def _cached_answers(run: Run) -> int | None:
 
 
 def _steps(runs: Sequence[Run], gamma: int | None) -> dict[str, Figure[Any]]:
-    """Steps by how many of their drafts were accepted, and the share of steps that drafted."""
     total = Speculation.over(runs)
     if total is None or not total.accepted_per_position or not gamma:
         return dict.fromkeys(("none_accepted", "some_accepted", "all_accepted", "drafted_share"), Figure(None, UNTOLD))
@@ -104,7 +102,6 @@ def _steps(runs: Sequence[Run], gamma: int | None) -> dict[str, Figure[Any]]:
 
 
 def _fields(request: Request) -> Iterator[str]:
-    """The fields of a request that ask for more than tokens up to a limit."""
     yield from reshaping_fields(request)
     yield from (name for name in ("stop", "stop_token_ids", "min_tokens") if getattr(request, name))
     if not request.ignore_eos:
@@ -175,7 +172,6 @@ def reads_whole_codes(target: str, answers: Iterable[Generation]) -> bool:
 
 
 def _read_shares(layers: Iterable[Layer]) -> Figure[ReadSharesPart]:
-    """Over layers that have entries."""
     told = [layer for layer in layers if layer]
     if not told:
         return Figure(None, NONE_READ)
@@ -233,7 +229,6 @@ def _table() -> Mapping[str, Any]:
 
 
 def _statement(target: str, tokens: int, shares: Shares) -> str:
-    """In words: lower bounds of what is seen, and what is not."""
     seen = [f"{fault} ≥ {low:.2f}" for fault, (low, _) in shares.items() if low > 0]
     unseen = [fault for fault, (low, _) in shares.items() if low == 0]
     told = f"of faults planted into {target}, {tokens} tokens an answer, a verdict was red on "
@@ -298,7 +293,6 @@ class Drafting:
 
     @property
     def _counted(self) -> list[Speculation]:
-        """Of the rounds that drafted."""
         return [run.speculation for run in self.runs.values() if run.speculation and run.speculation.draft_tokens]
 
     @property
@@ -350,7 +344,6 @@ class Drafting:
         return [f"{step} were drafted a step, throughout, where γ = {self._gamma}"]
 
     def _stale(self) -> Iterator[str]:
-        """Rounds in which nothing was accepted, though in other rounds, or when last measured, something was."""
         known = max([*map(_rate, self._counted), self.accepted_before or 0.0])
         for number, run in self.runs.items():
             each = run.speculation

@@ -215,7 +215,6 @@ def judge_texts(cases: Sequence[Case], decode: Decode) -> dict[Case, Finding]:
 
 
 def _scores_of(cases: Sequence[Case], scores: Mapping[Case, Sequence[Score]]) -> list[Score]:
-    """The scores of the distinct outputs of each request."""
     found: list[Score] = []
     for case in _distinct(cases):
         own = case.certificate

@@ -111,7 +111,6 @@ def _kind(token: int, facts: Facts) -> str:
 
 
 def _is_full(request: Request, generation: Generation, facts: Facts) -> bool:
-    """Whether `max_tokens`, or the context's end, is reached."""
     delivered = len(generation.token_ids)
     at_the_end = facts.context is not None and len(request.prompt_ids) + delivered >= facts.context
     return delivered >= request.max_tokens or at_the_end
@@ -161,7 +160,6 @@ def missed_eos(
 
 
 def _missed_ends(request: Request, tokens: Sequence[int], scores: Sequence[Score], facts: Facts) -> list[int]:
-    """The places at which an end is permitted and the target's choice, and the engine went on."""
     ends, pairs = facts.stop_tokens(request), enumerate(zip(tokens, scores, strict=True))
     wanted = ((at, token) for at, (token, score) in pairs if at >= request.min_tokens and score.argmax in ends)
     return [at for at, token in wanted if token not in ends]

@@ -20,14 +20,7 @@ from pytest_specdec.models import ModelError, expected_continuation
 from pytest_specdec.models.truth import COUNTINGS, ends_of, expected_counters, why_unknown
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import ForetoldPart, KnownTruthPart
-from pytest_specdec.verdict.equivalence import (
-    TARGET_ONLY,
-    THIS_ENGINE,
-    Calibration,
-    Finding,
-    Outcome,
-    Verdict,
-)
+from pytest_specdec.verdict.equivalence import TARGET_ONLY, THIS_ENGINE, Calibration, Finding, Outcome, Verdict
 from pytest_specdec.verdict.limits import agreement, reshaping_fields
 from pytest_specdec.verdict.words import round_name
 from pytest_specdec.workloads.workload import Request, Workload
@@ -76,7 +69,6 @@ def judge_truth(
 def _convicts(
     verdict: Verdict, told: Finding | None, known: tuple[int, ...], seen: Generation, alone: Generation | None
 ) -> bool:
-    """Whether an answer of either arm is wrong, unless what is told of this arm alone says more."""
     wrong = _differs(known, seen)
     if (told is not None and told.outcome in NOT_COMPARED) or not (wrong or alone):
         return False

@@ -95,8 +95,6 @@ def find_hints(finding: Finding, request: Request, gamma: int | None, descriptio
 
 
 def _steps(finding: Finding, at: int, stop_tokens: frozenset[int]) -> list[str]:
-    """Where in its step of several tokens the token stands, by the chunks in which tokens came; and the first end that
-    stands inside a step."""
     found, steps = [], steps_of(finding.chunks)
     for number, step in enumerate(steps):
         if at in step and len(step) > 1:
@@ -251,7 +249,6 @@ def _near_ties(ties: NearTies, rated: int) -> parts.NearTiesPart:
 
 
 def _calibration(floor: NoiseFloor, unit: float | None, reference: Reference) -> parts.CalibrationPart:
-    """What the floor was measured on, and what rescoring cost."""
     cost = reference.rescoring_seconds / reference.decoding_seconds if reference.decoding_seconds else None
     certified = [each for several in reference.calibration.certified for each in several]
     return parts.CalibrationPart(

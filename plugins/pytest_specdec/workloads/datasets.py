@@ -102,7 +102,6 @@ class RowsSource(PromptSource):
 
 
 def _openable(path: str, info: ValidationInfo) -> str:
-    """Look whether data are there, and make the path absolute."""
     whole = beside_scenario(path, info)
     readable(whole)
     return str(whole)

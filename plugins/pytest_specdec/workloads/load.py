@@ -36,8 +36,6 @@ Times = Sequence[float] | None
 
 
 class _Load(Table):
-    """The base of all kinds."""
-
     @property
     def sweep(self) -> tuple[float, ...]:
         """The rates to measure from low to high; none where there is nothing to sweep."""
@@ -66,7 +64,6 @@ class ClosedLoad(_Load):
 
 
 def _rising(rates: tuple[float, ...] | None, info: ValidationInfo) -> Iterator[str]:
-    """A sweep goes from low to high, and a trace has a rate of its own."""
     if rates is not None and info.data.get("arrivals") == "trace":
         yield 'a trace has times of its own: remove `rates`, or write arrivals = "poisson"'
     if rates is not None and (len(rates) < 2 or any(higher <= lower for lower, higher in pairwise(rates))):
@@ -74,7 +71,6 @@ def _rising(rates: tuple[float, ...] | None, info: ValidationInfo) -> Iterator[s
 
 
 def _one_way_to_say_it(rate: float | None, info: ValidationInfo) -> Iterator[str]:
-    """A rate, rates, or the trace's own times."""
     if {"rates", "arrivals"} <= info.data.keys():
         is_trace, rates = info.data["arrivals"] == "trace", info.data["rates"]
         if rate is not None and is_trace:
@@ -92,7 +88,6 @@ def _of_gamma(burstiness: float, info: ValidationInfo) -> Iterator[str]:
 
 
 def _of_a_trace(time_scale: float, info: ValidationInfo) -> Iterator[str]:
-    """What follows a rate is made faster by a higher rate."""
     arrivals = info.data.get("arrivals", "trace")
     if time_scale != 1 and arrivals != "trace":
         yield f'stretches a trace only: remove it and change `rate`; arrivals are "{arrivals}" here'

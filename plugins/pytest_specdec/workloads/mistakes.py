@@ -85,7 +85,6 @@ def _begin(lines: Sequence[str]) -> dict[str, Any]:
 
 
 def _part_of(place: Place, values: Any) -> Place:
-    """As much of a place as these values have."""
     for end, part in enumerate(place):
         try:
             values = values[part]
@@ -248,7 +247,6 @@ class _Spot:
 
 
 def _variants(field: FieldInfo | None) -> dict[str, type[BaseModel]]:
-    """The models of a discriminated union by each word that chooses one."""
     if field is None or not isinstance(field.discriminator, str):
         return {}
     key, models = field.discriminator, get_args(field.annotation)
@@ -264,7 +262,6 @@ def _unknown_key(spot: _Spot) -> str:
 
 
 def _table(spot: _Spot) -> str:
-    """The table that owns the key, in words."""
     if spot.owner is spot.top:
         return "a scenario"
     name = str(spot.place[0])
@@ -282,6 +279,5 @@ def _unknown_variant(spot: _Spot, value: Any) -> str:
 
 
 def _format(value: Any) -> str:
-    """A value as TOML writes it, more or less, and no longer than an error can bear."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 60 else text[:57] + "..."

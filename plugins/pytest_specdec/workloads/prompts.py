@@ -154,7 +154,6 @@ _MOST_TOLD = 5
 
 
 def _readable(path: str, info: ValidationInfo) -> str:
-    """Read the file to judge it, and make the path absolute."""
     whole = beside_scenario(path, info)
     if "column" in info.data:
         read_prompts(whole, info.data["column"])

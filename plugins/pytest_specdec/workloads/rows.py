@@ -231,7 +231,6 @@ def _pass_over(found: Iterator[Item | Wrong], wrong: list[Wrong], name: str, ski
 
 
 def _describe(wrong: list[Wrong], name: str) -> str:
-    """Each reason once, with the rows that have it, and the two remedies."""
     places: dict[str, list[str]] = {}
     for each in wrong[:_MOST_TOLD]:
         places.setdefault(each.why, []).append(each.at)

@@ -129,7 +129,6 @@ class Detects(Table):
 
 
 def _enough_prompts(count: int | None, info: ValidationInfo) -> Iterator[str]:
-    """Fewer prompts than were asked for are not run."""
     if "source" in info.data:
         source = info.data["source"]
         size = source.available(count, info.data.get("seed", 0))
@@ -156,7 +155,6 @@ def _below_max_tokens(min_tokens: int, info: ValidationInfo) -> Iterator[str]:
 
 
 def _playable(load: Load, info: ValidationInfo) -> Iterator[str]:
-    """A trace that the source does not have is not played."""
     if load.needs_times and {"source", "count", "seed"} <= info.data.keys():
         source, count, seed = (info.data[key] for key in ("source", "count", "seed"))
         if source.arrivals(count or source.size or 0, seed) is None:
@@ -164,7 +162,6 @@ def _playable(load: Load, info: ValidationInfo) -> Iterator[str]:
 
 
 def _heeded(value: int | None, info: ValidationInfo) -> Iterator[str]:
-    """What the load does not heed is not written."""
     kind = info.data["load"].kind if "load" in info.data else "closed"
     if kind != "closed" and info.field_name in (info.context or {}).get("given", ()):
         yield f'only a closed load keeps to it: remove it, or write load = {{ kind = "closed" }}, not {kind}'
@@ -180,7 +177,6 @@ def _reachable(concurrency: int, info: ValidationInfo) -> Iterator[str]:
 
 
 def _after_answers(follow_ups: Sequence[Any], info: ValidationInfo) -> Iterator[str]:
-    """No turn begins before the one it follows, or is found in the cache of another round."""
     if follow_ups and getattr(info.data.get("load"), "kind", "closed") != "closed":
         yield "a turn begins after the one before, as in a closed load alone: remove follow_ups, or load"
     if follow_ups and info.data.get("prefix_cache") == "keep":
@@ -193,13 +189,11 @@ def _missable(min_speedup: float | None, info: ValidationInfo) -> Iterator[str]:
 
 
 def _of_the_template(values: Mapping[str, Any], info: ValidationInfo) -> Iterator[str]:
-    """What says how the template is called, no template reads."""
     if taken := sorted({"add_generation_prompt", "conversation", "return_dict", "tokenize"} & set(values)):
         yield f"{taken[0]!r} is not for the template to read: remove it"
 
 
 def _of_its_verdict(detects: Detects, info: ValidationInfo) -> Iterator[str]:
-    """No fault is asked for that the verdict of this workload says nothing of."""
     sampled = info.data.get("sampling", {}).get("temperature")
     if sampled and detects.shares:
         yield f"{', '.join(detects.shares)}: at a temperature ask for total_variation"
@@ -414,7 +408,6 @@ class Scenario(Table):
         return replace(workload, requests=(*workload.requests, *turn), categories=kinds)
 
     def _of_source(self, ask: Callable[[int, int], _T], count: int) -> _T:
-        """What the source answers for `count` prompts under the seed. Raises ConfigurationError that names the key."""
         try:
             return ask(count, self.seed)
         except Mistake as mistake:
@@ -445,7 +438,6 @@ def _write(
     kept: dict[tuple[int, ...], Conversation],
     talks: Sequence[Sequence[Mapping[str, str]]],
 ) -> list[list[int]]:
-    """The conversations as token ids; of which one each prompt was written is kept."""
     prompts = encode_messages(talks)
     for talk, ids in zip(talks, map(tuple, prompts), strict=True):
         kept[ids] = Conversation(tuple(talk), template, ids)
@@ -568,7 +560,6 @@ def _name(file: Path) -> str:
 
 
 def _refuse(found: Iterable[str]) -> None:
-    """Raise ConfigurationError with the first of these faults, if there are any."""
     faults = list(found)
     more = [f"and {len(faults) - _MOST_TOLD} more"] * (len(faults) > _MOST_TOLD)
     if faults:

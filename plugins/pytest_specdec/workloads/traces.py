@@ -54,7 +54,6 @@ def _nanoseconds(value: Any, column: str) -> float:
 
 
 def _number(value: Any, column: str) -> float:
-    """A number of 0 or more, also as text."""
     try:
         number = float(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else math.nan
     except ValueError:
@@ -146,7 +145,6 @@ class TraceSource(FileRows):
             return ordinary_ids(f"{drawing.seed} block {block}", self._block, drawing.vocabulary)
 
         def make(place: int, item: Item) -> list[int]:
-            """From its blocks or, where the trace tells none, drawn for its place."""
             if not item.blocks:
                 return ordinary_ids(f"{drawing.seed} prompt {place}", item.length, drawing.vocabulary)
             return [token for block in item.blocks for token in fill(block)][: item.length]

@@ -1,4 +1,4 @@
-"""docs/record.md, written from the record's types: every key with its unit and meaning, and what schema 1 called it.
+"""docs/record.md, written from the record's types: every key with its unit and meaning.
 
 `python tests/unit/pages/record.py` writes it; a test fails where it is stale.
 """
@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any, get_args
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
-from pytest_specdec.record import MOVED, Figure, Record, Spread, hints, inner, plain
+from pytest_specdec.record import Figure, Record, Spread, hints
 
 PAGE = Path(__file__).parents[3] / "docs" / "record.md"
 HEAD = """# The record
@@ -28,25 +29,13 @@ pytest-benchmark's files, whatever failed in it; where the verdict does not pass
 latency, no goodput and no speed-up. Beside the record, `specdec_seconds` says how long the whole gate took, loading
 included; the plan of later runs adds these up.
 """
-OLD = """
-## Schema 1
-
-Saved runs of schema 1, one flat object, are read as before: `record/__init__.py` converts them. Where its keys went:
-
-| schema 1 | schema 2 |
-|---|---|
-"""
-OLD_END = """
-A key of schema 1 that ended in `reason` is the `reason` of its figure now. What else `load` had is in `load.played`.
-"""
 
 
 def page() -> str:
     """The whole page."""
     parts = "".join(_section(name, hint) for name, hint in hints(Record).items() if is_dataclass(_inside(hint)))
-    moved = "".join(f"| `{old}` | `{new}` |\n" for old, new in MOVED.items() if old != new)
     whole = f"\n## Of the whole\n\n{_table(row for row in _rows(Record, '') if '.' not in row[0])}"
-    return f"{HEAD}{whole}{parts}{OLD}{moved}{OLD_END}"
+    return f"{HEAD}{whole}{parts}"
 
 
 def _section(name: str, hint: Any) -> str:
@@ -66,18 +55,30 @@ def _rows(part: type[Any], prefix: str) -> Iterator[tuple[str, str, str]]:
         nested = is_dataclass(inside) and inside is not Spread
         if not (nested and part is Record):
             _, *unit, meaning = get_args(hint)
-            kind = "f: " if inner(hint) is Figure else "spread: " if inside is Spread else ""
-            yield f"{prefix}{name}{'[]' if inner(hint) is tuple and nested else ''}", "".join(unit), kind + meaning
+            kind = "f: " if _inner(hint) is Figure else "spread: " if inside is Spread else ""
+            yield f"{prefix}{name}{'[]' if _inner(hint) is tuple and nested else ''}", "".join(unit), kind + meaning
         if nested and part is not Record:
-            yield from _rows(inside, f"{prefix}{name}{'[]' if inner(hint) is tuple else ''}.")
+            yield from _rows(inside, f"{prefix}{name}{'[]' if _inner(hint) is tuple else ''}.")
 
 
 def _inside(hint: Any) -> Any:
     """The part that a field holds, in a figure or in a list as well."""
-    found = plain(hint)
-    while get_args(found) and inner(found) in (Figure, tuple):
-        found = plain(get_args(found)[0])
-    return inner(found)
+    found = _plain(hint)
+    while get_args(found) and _inner(found) in (Figure, tuple):
+        found = _plain(get_args(found)[0])
+    return _inner(found)
+
+
+def _plain(hint: Any) -> Any:
+    """A type without its unit and meaning, and without `| None`."""
+    if get_origin(hint) in (Annotated, Union, UnionType):
+        return _plain(get_args(hint)[0])
+    return hint
+
+
+def _inner(hint: Any) -> Any:
+    """The class behind a type: Figure of Figure[float], tuple of tuple[int, ...]."""
+    return get_origin(_plain(hint)) or _plain(hint)
 
 
 if __name__ == "__main__":

@@ -137,7 +137,6 @@ class FakeEngine:
         }
 
     def _switches(self) -> dict[str, Any]:
-        """What the options of both arms switch, and what those of speculation do."""
         return {**self.spec.options.get("switches", {}), **self.spec.speculative_options.get("switches", {})}
 
     def _pass(self, option: str) -> None:

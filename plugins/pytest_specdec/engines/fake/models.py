@@ -73,7 +73,6 @@ def _context_model(binades: int, vocabulary: int, *rates: float) -> ContextModel
 
 
 def _only(choice: int, vocabulary: int) -> Logits:
-    """10 for this token, 2 for every other."""
     return tuple(MAP_TOP - MAP_GAP * (token != choice) for token in range(vocabulary))
 
 
@@ -99,7 +98,6 @@ class MapModel:
 
 
 def _parse_constructed(reference: str) -> Constructed | None:
-    """The recipe of a constructed model; None for another name. Raises EngineError for a wrong reference."""
     try:
         recipe = parse(reference)
     except ModelError as error:
@@ -165,7 +163,6 @@ class ContextModel:
         return self._drafter(prefix) < alpha
 
     def _draw(self, prefix: tuple[int, ...]) -> tuple[Logits, bool]:
-        """The logits, and whether they have a near-tie at the top."""
         draw = Random(hash_tokens("target", prefix))
         logits = self._draw_rest(draw)
         logits[:FIRST_PLAIN_ID] = [LOW] * FIRST_PLAIN_ID

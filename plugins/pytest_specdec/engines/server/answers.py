@@ -90,7 +90,6 @@ class Answer:
         return self
 
     def _events(self) -> Iterable[Event]:
-        """The stream's; a whole answer is one event, unless it was broken off."""
         if self.streamed:
             return events(self.exchange.pieces)
         whole = [] if self.exchange.fault else self.exchange.pieces[-1:]
@@ -201,7 +200,6 @@ class Answer:
         self.error = self.error or why
 
     def _missing(self) -> str | None:
-        """What a whole answer would have had."""
         arrived = len(self.token_ids)
         if self.finish_reason is None or (self.streamed and self.dialect.ends_with_done and not self._done):
             return f"the stream was cut off after {arrived} tokens: no end was said"
@@ -219,7 +217,6 @@ class Answer:
 
 
 def _message(body: bytes) -> str:
-    """The server's words: OpenAI's error message where there is one, else the beginning of the body."""
     plain = body.decode("utf-8", "replace").strip()
     try:
         value = json.loads(plain)
@@ -319,7 +316,6 @@ def speculation_of(moved: Counted) -> Speculation | None:
 
 
 def _samples(page: str) -> list[Sample]:
-    """The page's samples that are numbers; none where it is not Prometheus's text."""
     try:
         samples = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
     except ValueError:

@@ -186,7 +186,6 @@ async def on_schedule(
 
 
 async def _open_session(headers: Mapping[str, str], **connections: Any) -> aiohttp.ClientSession:
-    """A session that notes in each exchange when and how it was sent."""
     notes = aiohttp.TraceConfig()
     notes.on_connection_reuseconn.append(_note_reuse)
     notes.on_request_headers_sent.append(_note_sending)
@@ -209,7 +208,6 @@ async def _note_sending(session: aiohttp.ClientSession, context: SimpleNamespace
 
 
 def _fault(exchange: Exchange, error: Exception, limit_s: float) -> str:
-    """What became of an exchange that has no whole answer."""
     if exchange.sent is None:
         return f"no connection: {str(error) or 'no answer'}"
     if isinstance(error, asyncio.TimeoutError):

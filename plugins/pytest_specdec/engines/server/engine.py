@@ -97,14 +97,12 @@ class ServedEngine(Engine):
         self._models()
 
     def _models(self) -> list[dict[str, Any]]:
-        """What /v1/models lists. Raises EngineError where nothing answers there, or no model is listed."""
         with contextlib.suppress(EngineError, ValueError):
             if listed := json.loads(self._client.text("/v1/models", timeout=READY_SECONDS)).get("data"):
                 return [dict(each) for each in listed]
         raise EngineError(f"no server that lists a model answers at {self._client.url}/v1/models")
 
     def _find_model(self, served: Sequence[str]) -> str:
-        """The model's name at the server. Raises EngineError if it does not serve the one that is wanted."""
         named = self._plan.model or (ADAPTER if self.spec.adapter else None)
         wanted = [named] if named else [self.folder, self.spec.target, *(served if len(served) == 1 else [])]
         for name in wanted:
@@ -162,13 +160,11 @@ class ServedEngine(Engine):
         )
 
     def _dtype(self, facts: ModelFacts) -> str | None:
-        """As asked of a server that was started here by this engine's own command, else the checkpoint's."""
         asked = str(self.spec.options.get("dtype", self.spec.dtype))
         ours = self._process is not None and self._plan.command is None
         return asked if ours and asked != "auto" else facts.dtype
 
     def _about(self) -> Mapping[str, Any]:
-        """What the server tells where it tells its version; nothing where it does not."""
         version = self._plan.dialect.version
         try:
             told = self._client.json(version[0]) if version else {}
@@ -191,7 +187,6 @@ class ServedEngine(Engine):
         return [None] * len(outputs)
 
     def _ask_tokenizer(self, path: str, **asked: Any) -> Any:
-        """The server's own. Raises EngineError where it lets nobody ask it."""
         if not self._plan.dialect.tokenize:
             raise EngineError(
                 f"a server of protocol {self._plan.dialect.name!r} encodes no text: give prompts as ids, "
@@ -275,7 +270,6 @@ class ServedEngine(Engine):
             raise EngineError(f"server {self.spec.label} at {self._client.url}: {_failures(answers)}")
 
     def _read_counters(self) -> Counted:
-        """The counters now; a server without such a page counts nothing that is known."""
         try:
             page = self._client.text(self._metrics)
         except EngineError:
@@ -283,7 +277,6 @@ class ServedEngine(Engine):
         return read_counters(page, self._plan.dialect.counters)
 
     def _speculation(self, answers: Sequence[Answer], moved: Counted) -> Speculation | None:
-        """What was drafted; None if it is not told. Raises EngineError then, unless this is the target alone."""
         counted = self._sum_answers(answers) if self._plan.dialect.told else self._counted(moved)
         if counted is None and self.spec.speculates:
             raise EngineError(
@@ -344,14 +337,12 @@ class ServedEngine(Engine):
 
 
 def _failures(answers: Sequence[Answer]) -> str:
-    """How many requests failed, and the first one's words."""
     errors = [answer.error for answer in answers if answer.error is not None]
     first = f"; the first: {errors[0]}" if errors else ""
     return f"{len(errors)} of {len(answers)} requests failed{first}"
 
 
 def _places(spec: EngineSpec, folder: str, resolve: Callable[[str], str]) -> dict[str, object]:
-    """What the placeholders of a command stand for."""
     return {
         "model": folder,
         "draft": resolve(spec.draft) if spec.draft else "",

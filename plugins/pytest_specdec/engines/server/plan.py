@@ -232,6 +232,5 @@ def reference_of(said: Any, base: EngineSpec) -> EngineSpec:
 
 
 def _alone(base: EngineSpec, backend: str, said: Mapping[str, Any]) -> EngineSpec:
-    """A target-only engine of the same target, dtype, length and machine, except where it is said otherwise."""
     same = {name: getattr(base, name) for name in ("target", "dtype", "max_model_len", "gateway")}
     return EngineSpec(backend=backend, **{**same, **said})

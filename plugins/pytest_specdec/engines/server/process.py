@@ -96,7 +96,6 @@ class ServerProcess:
     """A command under a guardian, in a process group of its own."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], label: str) -> None:
-        """Start it. Raises EngineError."""
         self.log = Path(tempfile.mkdtemp(prefix="specdec-")) / "server.log"
         self._label, self._command = label, list(command)
         guardian = [sys.executable, "-I", worker.__file__, str(os.getpid())]
