@@ -94,6 +94,7 @@ def outcome(said, test):
         ("test_prompt_too_long", "500 + 24 tokens exceed the engine's context of 512"),
         ("test_killed", "died while run"),
         (EIGHT_BITS, "divergent: "),
+        (EIGHT_BITS, "hint: as text, after "),
         (EIGHT_BITS, "cache.cache_dtype is fp8 here and auto for target-only"),
     ],
 )
