@@ -10,12 +10,20 @@ from typing import Any
 import pytest
 from _pytest.config import ExitCode
 from tests.plugin.conftest import Project
-from tests.plugin.gates import gate
+from tests.plugin.gates import gate, own_engine
 
 TWO = gate("test_target_only", "ar_engine") + gate("test_spec", gamma=3)
 SPEC = "test_it.py::test_spec[t-draft_model-g3-short]"
 GATE = "--specdec-fail=tokens_per_second:5%"
 ROUNDS = "--specdec-rounds=6"
+NOISY = own_engine("""
+    passes = 0
+
+    def run(self):
+        self.passes += 1
+        TIME.advance(50 * (self.passes % 2))
+        super().run()
+""")
 DEFAULT_ROUNDS = """
 source = { format = "ids", prompts = [[5, 9], [8, 12, 4]] }
 max_tokens = 8
@@ -61,6 +69,12 @@ def faster(record: dict[str, Any], share: float = 0.9) -> None:
     rounds = record["throughput"]["per_round"]
     rounds["seconds"] = [share * each for each in rounds["seconds"]]
     record["throughput"]["tokens_per_second"]["value"] /= share
+
+
+def noisy(record: dict[str, Any]) -> None:
+    """As if something else had held up every other round."""
+    rounds = record["throughput"]["per_round"]
+    rounds["seconds"] = [each * (1 + 2 * (at % 2)) for at, each in enumerate(rounds["seconds"])]
 
 
 def test_the_same_again_passes_and_says_so(saved: Project) -> None:
@@ -153,6 +167,34 @@ def test_a_truncated_or_foreign_baseline_is_a_named_error_never_a_silent_pass(sa
     cut = saved.run(GATE, ROUNDS)
     cut.assert_outcomes(failed=2)
     cut.stdout.fnmatch_lines(["*0001_*.json: is cut off or no JSON*"])
+
+
+def test_a_noisy_saved_run_is_passed_over_until_a_better_one_is_saved(saved: Project) -> None:
+    """The session says that nothing was compared; what it saves is the next one's baseline."""
+    rewrite(saved, noisy)
+    first = saved.run(GATE, ROUNDS, "--benchmark-autosave")
+    first.assert_outcomes(passed=2)
+    first.stdout.fnmatch_lines(["*not compared: run 0001 * its tokens/s is known to ±*; save another with *"])
+    again = saved.run(GATE, ROUNDS)
+    again.assert_outcomes(passed=2)
+    assert "within their thresholds: 2 of 2 changes" in again.outlines
+    rewrite(saved, faster, number=1)
+    saved.run(GATE, ROUNDS).assert_outcomes(failed=2)
+
+
+def test_a_noisy_run_without_a_baseline_fails_and_is_not_stored(project: Project) -> None:
+    """It would serve no later one, so that nothing were ever compared; where there is a baseline it is held against
+    that."""
+    project.tests(TWO)
+    project.run("--benchmark-autosave", ROUNDS).assert_outcomes(passed=2)
+    project.conftest(NOISY)
+    saved = list_stored(project)[0]
+    assert "inconclusive" in project.run(GATE, ROUNDS).stdout.str()
+    saved.unlink()
+    result = project.run(GATE, ROUNDS, "--benchmark-autosave")
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(["*no run in * has this *; nor is this run one for the next: its tokens/s *"])
+    assert json.loads(list_stored(project)[0].read_text())["benchmarks"] == []
 
 
 def test_few_rounds_are_inconclusive_and_fail(saved: Project) -> None:
