@@ -196,10 +196,12 @@ def comparison(parts: Compared, every: bool) -> Iterator[str]:
 
 
 ROUNDING = 1e-9
+SAME = 0.05
+"""Rounds go on until tokens/s is known to 5 % from end to end, so a change of two such figures to about ±3.5 %."""
 
 
 def verdict_of(change: ChangePart) -> str:
-    """That of its threshold; without one by its interval."""
+    """That of its threshold; without one by its interval, which is the same where it lies within ±SAME of 0."""
     if change.outcome != Outcome.SHOWN:
         return change.outcome + remedy(change)
     if change.change is None:
@@ -207,7 +209,7 @@ def verdict_of(change: ChangePart) -> str:
     if change.low is None or change.high is None:
         return "undecided" if change.change else "same"
     if change.low <= ROUNDING and change.high >= -ROUNDING:
-        return "same"
+        return "same" if max(-change.low, change.high) <= SAME else "undecided"
     return "better" if (change.low > 0) == METRICS[change.metric].more_is_better else "worse"
 
 
