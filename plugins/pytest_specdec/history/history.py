@@ -259,7 +259,7 @@ class RegressionGate:
 
     def _uncompared(self, now: Record, found: Found) -> list[str]:
         """Why a test fails that was held against nothing: the run was refused, or the next would find none either."""
-        gates = bool(self.thresholds)
+        gates = any(each.gates for each in self.thresholds)
         own = "; ".join(faults(now)) if gates and not found.refused else ""
         if not (own or (gates and found.refused) or Outcome.MISSING in self.fail_on):
             return []
