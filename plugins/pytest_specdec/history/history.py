@@ -201,15 +201,34 @@ def find_in_run(run: SavedRun, now: Record, test: str) -> Found:
     same = [record for record in run.records if measurement(record) == wanted]
     then = max(same, key=lambda each: (each.asked.engine_key == key, each.place.test == test), default=None)
     if then is None:
-        why = "it has no record of this measurement" + (f", and is partial: {run.partial}" if run.partial else "")
-        if namesake := next((record for record in run.records if record.place.test == test), None):
-            why = f"{test} measured something else then: {'; '.join(differences(wanted, measurement(namesake)))}"
-        return Found(run, problem=f"run {run.id} ({run.path}): {why}")
+        return Found(run, problem=f"run {run.id} ({run.path}): {_what_it_has(run, wanted, test)}")
     apart, own = list(clashes(now, then)), list(faults(then))
     if apart or own:
         problem = f"run {run.id} ({run.path}) is no baseline run: {'; '.join([*apart, *own])}"
         return Found(run, problem=problem, refused=True, faulty=not apart)
     return Found(run, then)
+
+
+def _what_it_has(run: SavedRun, wanted: Mapping[str, Any], test: str) -> str:
+    """What a run has instead of this measurement."""
+    then = {record.place.test: measurement(record) for record in run.records}
+    if test in then:
+        return f"{test} measured something else then: {'; '.join(differences(wanted, then[test]))}"
+    now = wanted["gamma"]
+    if gammas := sorted({each["gamma"] or 0 for each in then.values() if {**each, "gamma": now} == wanted}):
+        had = ", ".join(map(str, gammas))
+        return f"it has γ = {had} of it, and not {now}; γ side by side: pytest-specdec decide {run.id} RUN"
+    partial = f", and is partial: {run.partial}" if run.partial else ""
+    return f"it has no record of this measurement{partial}{_nearest(then, wanted, test)}"
+
+
+def _nearest(then: Mapping[str, Mapping[str, Any]], wanted: Mapping[str, Any], test: str) -> str:
+    """A test of the same function, by other parameters, that differs in one thing."""
+    for name, measured in then.items():
+        words = differences(wanted, measured)
+        if len(words) == 1 and name.partition("[")[0] == test.partition("[")[0]:
+            return f"; nearest is {name}: {words[0]}"
+    return ""
 
 
 def runs_that_may_hold(now: Record, test: str, storage: Path) -> Iterator[SavedRun]:

@@ -148,6 +148,25 @@ def test_a_test_that_measured_something_else_then_has_no_baseline(tmp_path: Path
     assert part(tmp_path, record(), fail_on="missing").failures == (f"no baseline run: {found.reason}",)
 
 
+@pytest.mark.parametrize(
+    ("test", "changes", "said"),
+    [
+        ("g5", {"gamma": 5}, "it has γ = 5 of it, and not 3; γ side by side: pytest-specdec decide 0001 RUN"),
+        ("prose", {"scenario_digest": "other"}, "nearest is {}: the scenario's content other → 9d4ae2e0a3a3"),
+        ("ngram-g5", {"gamma": 5, "method": "ngram"}, "it has no record of this measurement"),
+    ],
+)
+def test_a_test_whose_parameters_changed_is_told_what_did(
+    tmp_path: Path, test: str, changes: dict[str, Any], said: str
+) -> None:
+    """Its name has them in brackets; what differs in more is no near one, nor is another function's."""
+    name = f"test_it.py::test_it[{test}]"
+    save(tmp_path, 1, {name: record(asked=changes), "test_it.py::test_other": record(asked={"dtype": "float16"})})
+    told = part(tmp_path, record(), named="1").reason
+    assert told is not None
+    assert told.endswith(said.format(name))
+
+
 def test_of_two_engines_on_one_measurement_the_one_with_the_same_options_is_the_baseline(tmp_path: Path) -> None:
     """Two tests may differ in engine options alone."""
     save(tmp_path, 1, {"a::b": record(asked={"engine_key": "bbbbbbbbbbbb"}), "c::d": record()})
