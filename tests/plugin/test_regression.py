@@ -93,6 +93,7 @@ def test_a_slower_run_fails_the_test_with_its_figures(saved: Project) -> None:
     said = result.stdout.str()
     assert "(−10.0 % [−10.0, −10.0], sessions ±9.0 %, threshold 5%): worse, against run 0001" in said
     assert "identical, worse" in said
+    assert "2 exact, 2 failed against the baseline run, 1 faster" in result.outlines
     assert any(line.startswith("worst: t fake") for line in result.outlines)
 
 
@@ -162,6 +163,7 @@ def test_a_truncated_or_foreign_baseline_is_a_named_error_never_a_silent_pass(sa
     elsewhere = saved.run(GATE, ROUNDS)
     elsewhere.assert_outcomes(failed=2)
     elsewhere.stdout.fnmatch_lines(["*is no baseline run: other hardware: processor another*"])
+    assert "identical, no baseline" in elsewhere.stdout.str()
     whole = list_stored(saved)[0].read_text()
     list_stored(saved)[0].write_text(whole[: len(whole) // 2])
     cut = saved.run(GATE, ROUNDS)
@@ -202,6 +204,8 @@ def test_few_rounds_are_inconclusive_and_fail(saved: Project) -> None:
     result = saved.run(GATE, "--specdec-rounds=2")
     result.assert_outcomes(failed=2)
     result.stdout.fnmatch_lines(["*inconclusive; 2 rounds give no interval: at least 4 are needed on each side*"])
+    assert "2 exact, 2 failed against the baseline run, 1 faster" in result.outlines
+    assert "identical, inconclusive" in result.stdout.str()
 
 
 def test_the_default_number_of_rounds_finds_an_engine_that_is_half_as_fast(project: Project) -> None:
@@ -284,7 +288,7 @@ def test_github_gets_a_summary_and_annotations(saved: Project, monkeypatch: pyte
     result.stdout.fnmatch_lines(["::error file=test_it.py,line=*,title=t fake draft_model*::tokens_per_second*"])
     summary = (saved.path / "summary.md").read_text()
     assert "| scenario | target |" in summary
-    assert "\n2 exact, 1 faster\n" in summary
+    assert "\n2 exact, 2 failed against the baseline run, 1 faster\n" in summary
     assert "- **short · fake · t bf16 · fake**: use γ = 3 (draft_model d): " in summary
 
 
