@@ -19,6 +19,7 @@ from pytest_specdec.cli import main
 from pytest_specdec.history import saved
 
 FAIL = ("--fail", "tokens_per_second:5%")
+SESSIONS = "one session against one other: the same code may differ by ±9.0 % (99 of 100 sessions, docs/history.md), "
 SLOW = [1.25, 1.26, 1.24, 1.25, 1.25, 1.26]
 
 
@@ -136,6 +137,19 @@ def test_compare_says_what_changed_and_fails_on_a_threshold(storage: Path, capsy
     assert code == 1
     assert "worse (threshold 5%)" in out
     assert run_command(capsys, "compare", "2", "1", "--fail", "tokens_per_second:5%", "--storage", str(storage))[0] == 0
+
+
+def test_compare_says_once_how_far_sessions_of_the_same_code_differ(
+    storage: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The intervals are those of the rounds alone; where only acceptance changed, in which sessions agree, nothing."""
+    made.save(storage, 3, {test: made.record(SLOW) for test in (made.TEST, "t.py::test_other")})
+    out = run_command(capsys, "compare", "1", "3", "--storage", str(storage))[1]
+    assert out.count("\n" + SESSIONS) == 1
+    told = made.record(throughput={"per_round": {"accepted_tokens": [540] * 6}})
+    made.save(storage, 4, {made.TEST: told})
+    out = run_command(capsys, "compare", "1", "4", "--storage", str(storage))[1]
+    assert ("mean_accepted_length" in out, SESSIONS in out) == (True, False)
 
 
 def test_all_changes_what_compare_shows_and_never_its_exit_code(
