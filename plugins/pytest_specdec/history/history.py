@@ -1,8 +1,9 @@
 """Which saved record a new one may be held against, where it comes from, and whether what has changed fails the test.
 
 Records compare where hardware, versions and options agree, and only with a record whose own gate is green. What fails:
-a figure that is worse, one that more rounds would decide, and a baseline run that was refused; by choice
-(`--specdec-fail-on`) also one that is missing, or that only more sessions would decide. All else is a note.
+a figure that is worse, one that more rounds would decide, a baseline run that was refused for more than its own
+faults, and a record that has none and would be none; by choice (`--specdec-fail-on`) also one that is missing, or that
+only more sessions would decide. All else is a note.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 from pytest_specdec.engines.methods import method_named
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.history.compare import Outcome, compare_figure, in_words, own_width, sample_of
+from pytest_specdec.history.compare import FEWEST, Outcome, compare_figure, in_words, own_width, sample_of
 from pytest_specdec.history.saved import (
     SavedRun,
     UnreadableRun,
@@ -171,7 +172,7 @@ def find_in_latest(storage: Path, now: Record, test: str) -> Found:
     runs = runs_that_may_hold(now, test, storage)
     try:
         for run in runs:
-            found = find_in_run(run, now, test)
+            found = _unless_too_few(find_in_run(run, now, test), now)
             if found.record is not None:
                 around, older = circumstances(found.record), (find_in_run(each, now, test).record for each in runs)
                 like = (each for each in older if each and circumstances(each) == around)
@@ -190,6 +191,16 @@ def find_in_latest(storage: Path, now: Record, test: str) -> Found:
         return Found(problem=first.problem + more + another, refused=not first.faulty)
     nothing = f"no run in {storage} has this measurement: save one with --benchmark-autosave"
     return Found(problem=missing[0] if missing else nothing)
+
+
+def _unless_too_few(found: Found, now: Record) -> Found:
+    """Faulty where its rounds give no interval and this record's would; where neither would, figures may still do."""
+    rounds = found.record.throughput.rounds if found.record is not None else FEWEST
+    if found.run is None or rounds >= FEWEST or now.throughput.rounds < FEWEST:
+        return found
+    why = f"it has {rounds} of the {FEWEST} rounds that an interval needs"
+    problem = f"run {found.run.id} ({found.run.path}) is no baseline run: {why}"
+    return Found(found.run, problem=problem, refused=True, faulty=True)
 
 
 def find_in_run(run: SavedRun, now: Record, test: str) -> Found:

@@ -91,6 +91,17 @@ def test_a_faulty_record_is_passed_over_and_never_fails_a_sound_one(
     assert said in found.passed_over[0]
 
 
+def test_a_run_of_too_few_rounds_for_an_interval_is_passed_over_by_one_of_enough(tmp_path: Path) -> None:
+    """It would be inconclusive for ever; as few rounds on both sides, or a run that is named, are told so."""
+    save(tmp_path, 1, {TEST: record([1.0] * 3)})
+    found = part(tmp_path, record())
+    assert (found.run, found.failures) == (None, ())
+    assert found.reason is not None
+    assert "is no baseline run: it has 3 of the 4 rounds that an interval needs" in found.reason
+    assert "inconclusive; 3 rounds" in part(tmp_path, record([1.0] * 3)).failures[0]
+    assert "inconclusive; 3 rounds" in part(tmp_path, record(), named="1").failures[0]
+
+
 def test_what_was_held_against_nothing_and_serves_none_fails(tmp_path: Path) -> None:
     """Else noisy runs would pass for ever, each without a baseline, the first of them too; without thresholds
     nobody asked."""
