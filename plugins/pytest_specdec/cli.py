@@ -23,6 +23,7 @@ from pytest_specdec.engines.model_files import hub_cache
 from pytest_specdec.engines.vllm_source import names_of_vllm
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.first_project import demo, init
+from pytest_specdec.history.compare import Outcome
 from pytest_specdec.history.history import LATEST, RegressionGate, find_in_run, run_path
 from pytest_specdec.history.saved import SavedRun, UnreadableRun, paths_in, read_run, run_id, storage_folder
 from pytest_specdec.models.cache import default_root, is_complete
@@ -45,7 +46,7 @@ LIMITED = [f"{latency}_p{percent}" for latency in ("ttft", "tpot", "itl", "e2e")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command. 0: done; 1: `compare` found something worse; 2: bad input, in one line on standard error."""
+    """Run one command. 0: done; 1: a threshold of `compare` is not kept; 2: bad input, in a line on standard error."""
     options = _parser().parse_args(arguments)
     try:
         return int(options.run(options))
@@ -104,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     argument = add("compare", compare, changed, parents=[stored], epilog=f"metrics: {metric_names()}")
     argument("then", metavar="BASELINE", help=f"the run that is compared with: {RUN}")
     argument("now", metavar="RUN", nargs="?", default=LATEST, help=f"{RUN}; default: the latest")
-    words = "exit with 1 if it is worse by more, e.g. ttft_p99:10ms or 5%%; may be repeated"
+    words = "exit with 1 if it is worse by more, or cannot be judged, e.g. ttft_p99:10ms; may be repeated"
     threshold = _told(Threshold.parse)
     argument("--fail", type=threshold, action="append", default=[], metavar="METRIC:MOST", help=words)
     argument("--all", action="store_true", help="every metric, those that did not change too")
@@ -200,18 +201,23 @@ def _print_decisions(decisions: Sequence[Decision]) -> None:
 
 
 def compare(options: argparse.Namespace) -> int:
-    """Every gate of one run against another run; 1 if a threshold is missed or a baseline run refused."""
+    """Every gate of one run against another run; 1 if a threshold is missed or cannot be judged."""
     then, now = (read_run(_path(name, options.storage)) for name in (options.then, options.now))
     print(f"baseline  {_line(then)}\nrun       {_line(now)}")
     others = [
         shown(name) for name in METRICS if options.all and name not in {each.metric.name for each in options.fail}
     ]
-    gate = RegressionGate(partial(find_in_run, then), [*options.fail, *others])
+    # Both runs are there, so that no later one will have what is missing.
+    fail_on = [Outcome.MISSING] if options.fail else []
+    gate = RegressionGate(partial(find_in_run, then), [*options.fail, *others], fail_on)
     parts = [(record, gate.part(record, record.place.test)) for record in now.records]
     print("".join(f"{line}\n" for line in comparison(parts, options.all)), end="")
     if not parts:
         raise ConfigurationError(f"run {now.id} ({now.path}) has no record of a gate")
-    return 1 if any(part.failures for _, part in parts) else 0
+    failed = sum(bool(part.failures) for _, part in parts)
+    if failed:
+        print(f"exit code 1: a threshold is missed, or cannot be judged, in {failed} of {count(len(parts), 'gate')}")
+    return 1 if failed else 0
 
 
 def report(options: argparse.Namespace) -> int:

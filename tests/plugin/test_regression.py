@@ -10,12 +10,20 @@ from typing import Any
 import pytest
 from _pytest.config import ExitCode
 from tests.plugin.conftest import Project
-from tests.plugin.gates import gate
+from tests.plugin.gates import gate, own_engine
 
 TWO = gate("test_target_only", "ar_engine") + gate("test_spec", gamma=3)
 SPEC = "test_it.py::test_spec[t-draft_model-g3-short]"
 GATE = "--specdec-fail=tokens_per_second:5%"
 ROUNDS = "--specdec-rounds=6"
+NOISY = own_engine("""
+    passes = 0
+
+    def run(self):
+        self.passes += 1
+        TIME.advance(50 * (self.passes % 2))
+        super().run()
+""")
 DEFAULT_ROUNDS = """
 source = { format = "ids", prompts = [[5, 9], [8, 12, 4]] }
 max_tokens = 8
@@ -63,6 +71,12 @@ def faster(record: dict[str, Any], share: float = 0.9) -> None:
     record["throughput"]["tokens_per_second"]["value"] /= share
 
 
+def noisy(record: dict[str, Any]) -> None:
+    """As if something else had held up every other round."""
+    rounds = record["throughput"]["per_round"]
+    rounds["seconds"] = [each * (1 + 2 * (at % 2)) for at, each in enumerate(rounds["seconds"])]
+
+
 def test_the_same_again_passes_and_says_so(saved: Project) -> None:
     """--specdec-fail alone means the latest run."""
     result = saved.run(GATE, ROUNDS)
@@ -79,6 +93,7 @@ def test_a_slower_run_fails_the_test_with_its_figures(saved: Project) -> None:
     said = result.stdout.str()
     assert "(−10.0 % [−10.0, −10.0], sessions ±9.0 %, threshold 5%): worse, against run 0001" in said
     assert "identical, worse" in said
+    assert "2 exact, 2 failed against the baseline run, 1 faster" in result.outlines
     assert any(line.startswith("worst: t fake") for line in result.outlines)
 
 
@@ -148,6 +163,7 @@ def test_a_truncated_or_foreign_baseline_is_a_named_error_never_a_silent_pass(sa
     elsewhere = saved.run(GATE, ROUNDS)
     elsewhere.assert_outcomes(failed=2)
     elsewhere.stdout.fnmatch_lines(["*is no baseline run: other hardware: processor another*"])
+    assert "identical, no baseline" in elsewhere.stdout.str()
     whole = list_stored(saved)[0].read_text()
     list_stored(saved)[0].write_text(whole[: len(whole) // 2])
     cut = saved.run(GATE, ROUNDS)
@@ -155,11 +171,41 @@ def test_a_truncated_or_foreign_baseline_is_a_named_error_never_a_silent_pass(sa
     cut.stdout.fnmatch_lines(["*0001_*.json: is cut off or no JSON*"])
 
 
+def test_a_noisy_saved_run_is_passed_over_until_a_better_one_is_saved(saved: Project) -> None:
+    """The session says that nothing was compared; what it saves is the next one's baseline."""
+    rewrite(saved, noisy)
+    first = saved.run(GATE, ROUNDS, "--benchmark-autosave")
+    first.assert_outcomes(passed=2)
+    first.stdout.fnmatch_lines(["*not compared: run 0001 * its tokens/s is known to ±*; save another with *"])
+    again = saved.run(GATE, ROUNDS)
+    again.assert_outcomes(passed=2)
+    assert "within their thresholds: 2 of 2 changes" in again.outlines
+    rewrite(saved, faster, number=1)
+    saved.run(GATE, ROUNDS).assert_outcomes(failed=2)
+
+
+def test_a_noisy_run_without_a_baseline_fails_and_is_not_stored(project: Project) -> None:
+    """It would serve no later one, so that nothing were ever compared; where there is a baseline it is held against
+    that."""
+    project.tests(TWO)
+    project.run("--benchmark-autosave", ROUNDS).assert_outcomes(passed=2)
+    project.conftest(NOISY)
+    saved = list_stored(project)[0]
+    assert "inconclusive" in project.run(GATE, ROUNDS).stdout.str()
+    saved.unlink()
+    result = project.run(GATE, ROUNDS, "--benchmark-autosave")
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(["*no run in * has this *; nor is this run one for the next: its tokens/s *"])
+    assert json.loads(list_stored(project)[0].read_text())["benchmarks"] == []
+
+
 def test_few_rounds_are_inconclusive_and_fail(saved: Project) -> None:
     """Two rounds decide nothing, and nothing passes that they do not decide; it is said what would."""
     result = saved.run(GATE, "--specdec-rounds=2")
     result.assert_outcomes(failed=2)
     result.stdout.fnmatch_lines(["*inconclusive; 2 rounds give no interval: at least 4 are needed on each side*"])
+    assert "2 exact, 2 failed against the baseline run, 1 faster" in result.outlines
+    assert "identical, inconclusive" in result.stdout.str()
 
 
 def test_the_default_number_of_rounds_finds_an_engine_that_is_half_as_fast(project: Project) -> None:
@@ -242,7 +288,7 @@ def test_github_gets_a_summary_and_annotations(saved: Project, monkeypatch: pyte
     result.stdout.fnmatch_lines(["::error file=test_it.py,line=*,title=t fake draft_model*::tokens_per_second*"])
     summary = (saved.path / "summary.md").read_text()
     assert "| scenario | target |" in summary
-    assert "\n2 exact, 1 faster\n" in summary
+    assert "\n2 exact, 2 failed against the baseline run, 1 faster\n" in summary
     assert "- **short · fake · t bf16 · fake**: use γ = 3 (draft_model d): " in summary
 
 

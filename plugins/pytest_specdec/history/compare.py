@@ -143,12 +143,17 @@ def own_width(sample: Sample) -> float | None:
 
 
 def _interval(middle: float, drawn: Array, *samples: Sample) -> tuple[float, float]:
-    """Of the resamples' figures; wider for few rounds, and for rounds that depend on those before."""
+    """Of the resamples' figures; wider for few rounds, and for rounds that depend on those before.
+
+    It is made wider on logarithms, so that no bound is below 0; where a bound is 0, which has none, as they are.
+    """
     import numpy
 
     tail, wider = expanded_tail(min(each.rounds for each in samples)), stretch(*(each.each for each in samples))
     low, high = map(float, numpy.quantile(drawn, (tail, 1 - tail)))
-    return middle - wider * (middle - low), middle + wider * (high - middle)
+    if low <= 0:
+        return max(0.0, middle - wider * (middle - low)), middle + wider * (high - middle)
+    return middle * (low / middle) ** wider, middle * (high / middle) ** wider
 
 
 @lru_cache(maxsize=2)

@@ -1,8 +1,9 @@
 """Which saved record a new one may be held against, where it comes from, and whether what has changed fails the test.
 
 Records compare where hardware, versions and options agree, and only with a record whose own gate is green. What fails:
-a figure that is worse, one that more rounds would decide, and a baseline run that was refused; by choice
-(`--specdec-fail-on`) also one that is missing, or that only more sessions would decide. All else is a note.
+a figure that is worse, one that more rounds would decide, a baseline run that was refused for more than its own
+faults, and a record that has none and would be none; by choice (`--specdec-fail-on`) also one that is missing, or that
+only more sessions would decide. All else is a note.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 from pytest_specdec.engines.methods import method_named
 from pytest_specdec.errors import ConfigurationError
-from pytest_specdec.history.compare import Outcome, compare_figure, in_words, own_width, sample_of
+from pytest_specdec.history.compare import FEWEST, Outcome, compare_figure, in_words, own_width, sample_of
 from pytest_specdec.history.saved import (
     SavedRun,
     UnreadableRun,
@@ -78,8 +79,8 @@ def _format(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-def refusals(now: Record, then: Record) -> Iterator[str]:
-    """Why a record of the same measurement is no baseline run."""
+def clashes(now: Record, then: Record) -> Iterator[str]:
+    """What keeps two records of the same measurement apart, however good each is."""
     elsewhere = differences(place(now), place(then))
     if elsewhere:
         yield f"other hardware: {'; '.join(elsewhere)}"
@@ -88,15 +89,19 @@ def refusals(now: Record, then: Record) -> Iterator[str]:
     if (now.asked.unjudged is None) != (then.asked.unjudged is None):
         here, there = ("judged" if each.asked.unjudged is None else "not judged" for each in (now, then))
         yield f"its tokens are {there}, and those of this run are {here}"
-    if not then.holds:
-        yield f"its verdict is {then.verdict.outcome}"
-    elif then.gate not in (GREEN, UNJUDGED):
-        yield f"its gate is {then.gate}"
-    if then.asked.speculates and not then.acceptance.drafts.value:
+
+
+def faults(record: Record) -> Iterator[str]:
+    """Why a record is no baseline run of any."""
+    if not record.holds:
+        yield f"its verdict is {record.verdict.outcome}"
+    elif record.gate not in (GREEN, UNJUDGED):
+        yield f"its gate is {record.gate}"
+    if record.asked.speculates and not record.acceptance.drafts.value:
         yield "its drafter drafted nothing"
-    if then.throughput.tokens_per_second.value is None:
+    if record.throughput.tokens_per_second.value is None:
         yield "nothing was timed in it"
-    rate = sample_of(then, METRICS["tokens_per_second"])
+    rate = sample_of(record, METRICS["tokens_per_second"])
     width = own_width(rate) if rate is not None else None
     if width is not None and width > WIDEST:
         yield f"its tokens/s is known to ±{width:.0%} only, and ±{WIDEST:.0%} is the most: measure it with more rounds"
@@ -111,14 +116,16 @@ REMEMBERED = 32
 class Found:
     """What the search gave: a baseline run with its record, or a problem in words.
 
-    `refused`: whether there was something and it was refused, or there was nothing. `passed_over`: newer runs that hold
-    the measurement and were refused, by name. `earlier`: records of older runs with the same versions and options.
+    `refused`: whether there was something and it was refused, or there was nothing. `faulty`: whether that lies in the
+    refused record alone. `passed_over`: newer runs that hold the measurement and were refused, by name. `earlier`:
+    records of older runs with the same versions and options.
     """
 
     run: SavedRun | None = None
     record: Record | None = None
     problem: str = ""
     refused: bool = False
+    faulty: bool = False
     passed_over: tuple[str, ...] = ()
     earlier: tuple[Record, ...] = ()
 
@@ -157,27 +164,43 @@ def run_path(named: str, storage: Path) -> Path:
 def find_in_latest(storage: Path, now: Record, test: str) -> Found:
     """The newest run in a storage that holds the measurement and may be its baseline run, and those before it.
 
-    What was refused on the way is told.
+    What was refused on the way is told. Where that is all there is, and faulty, it is as if nothing had been saved: the
+    new record is not to fail for the fault of an old one, which it could then never replace.
     """
-    refused: list[str] = []
+    refused: list[Found] = []
     missing: list[str] = []
     runs = runs_that_may_hold(now, test, storage)
     try:
         for run in runs:
-            found = find_in_run(run, now, test)
+            found = _unless_too_few(find_in_run(run, now, test), now)
             if found.record is not None:
                 around, older = circumstances(found.record), (find_in_run(each, now, test).record for each in runs)
                 like = (each for each in older if each and circumstances(each) == around)
                 earlier = tuple(islice(like, MOST_SESSIONS - 1))  # that differ in no version or option
-                return replace(found, passed_over=tuple(refused), earlier=earlier)
-            (refused if found.refused else missing).append(found.problem)
+                return replace(found, passed_over=tuple(each.problem for each in refused), earlier=earlier)
+            if found.refused:
+                refused.append(found)
+            else:
+                missing.append(found.problem)
     except UnreadableRun as error:
-        return Found(problem=str(error), refused=True, passed_over=tuple(refused))
+        return Found(problem=str(error), refused=True, passed_over=tuple(each.problem for each in refused))
     if refused:
-        more = f" (and {len(refused) - 1} older ones)" if len(refused) > 1 else ""
-        return Found(problem=refused[0] + more, refused=True)
+        first = next((each for each in refused if not each.faulty), refused[0])
+        more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
+        another = "; save another with --benchmark-autosave" if first.faulty else ""
+        return Found(problem=first.problem + more + another, refused=not first.faulty)
     nothing = f"no run in {storage} has this measurement: save one with --benchmark-autosave"
     return Found(problem=missing[0] if missing else nothing)
+
+
+def _unless_too_few(found: Found, now: Record) -> Found:
+    """Faulty where its rounds give no interval and this record's would; where neither would, figures may still do."""
+    rounds = found.record.throughput.rounds if found.record is not None else FEWEST
+    if found.run is None or rounds >= FEWEST or now.throughput.rounds < FEWEST:
+        return found
+    why = f"it has {rounds} of the {FEWEST} rounds that an interval needs"
+    problem = f"run {found.run.id} ({found.run.path}) is no baseline run: {why}"
+    return Found(found.run, problem=problem, refused=True, faulty=True)
 
 
 def find_in_run(run: SavedRun, now: Record, test: str) -> Found:
@@ -189,14 +212,34 @@ def find_in_run(run: SavedRun, now: Record, test: str) -> Found:
     same = [record for record in run.records if measurement(record) == wanted]
     then = max(same, key=lambda each: (each.asked.engine_key == key, each.place.test == test), default=None)
     if then is None:
-        why = "it has no record of this measurement" + (f", and is partial: {run.partial}" if run.partial else "")
-        if namesake := next((record for record in run.records if record.place.test == test), None):
-            why = f"{test} measured something else then: {'; '.join(differences(wanted, measurement(namesake)))}"
-        return Found(run, problem=f"run {run.id} ({run.path}): {why}")
-    reasons = list(refusals(now, then))
-    if reasons:
-        return Found(run, problem=f"run {run.id} ({run.path}) is no baseline run: {'; '.join(reasons)}", refused=True)
+        return Found(run, problem=f"run {run.id} ({run.path}): {_what_it_has(run, wanted, test)}")
+    apart, own = list(clashes(now, then)), list(faults(then))
+    if apart or own:
+        problem = f"run {run.id} ({run.path}) is no baseline run: {'; '.join([*apart, *own])}"
+        return Found(run, problem=problem, refused=True, faulty=not apart)
     return Found(run, then)
+
+
+def _what_it_has(run: SavedRun, wanted: Mapping[str, Any], test: str) -> str:
+    """What a run has instead of this measurement."""
+    then = {record.place.test: measurement(record) for record in run.records}
+    if test in then:
+        return f"{test} measured something else then: {'; '.join(differences(wanted, then[test]))}"
+    now = wanted["gamma"]
+    if gammas := sorted({each["gamma"] or 0 for each in then.values() if {**each, "gamma": now} == wanted}):
+        had = ", ".join(map(str, gammas))
+        return f"it has γ = {had} of it, and not {now}; γ side by side: pytest-specdec decide {run.id} RUN"
+    partial = f", and is partial: {run.partial}" if run.partial else ""
+    return f"it has no record of this measurement{partial}{_nearest(then, wanted, test)}"
+
+
+def _nearest(then: Mapping[str, Mapping[str, Any]], wanted: Mapping[str, Any], test: str) -> str:
+    """A test of the same function, by other parameters, that differs in one thing."""
+    for name, measured in then.items():
+        words = differences(wanted, measured)
+        if len(words) == 1 and name.partition("[")[0] == test.partition("[")[0]:
+            return f"; nearest is {name}: {words[0]}"
+    return ""
 
 
 def runs_that_may_hold(now: Record, test: str, storage: Path) -> Iterator[SavedRun]:
@@ -229,9 +272,8 @@ class RegressionGate:
         """The record's baseline: the run, what has changed around it, each figure's change, and failures."""
         found = self.baselines(now, test)
         changes = self._changes(now, found)
-        wanting = (found.refused and bool(self.thresholds)) or Outcome.MISSING in self.fail_on
-        failures = [f"no baseline run: {found.problem}"] if found.record is None and wanting else []
         fail = {Outcome.WORSE, *self.fail_on}
+        failures = [] if found.record is not None else self._uncompared(now, found)
         failures += [_words(each, found) for each in changes if each.outcome in fail or _wants_rounds(each)]
         if found.record is None or found.run is None:
             return BaselinePart(reason=found.problem or None, passed_over=found.passed_over, failures=tuple(failures))
@@ -244,6 +286,14 @@ class RegressionGate:
             changes=changes,
             failures=tuple(failures),
         )
+
+    def _uncompared(self, now: Record, found: Found) -> list[str]:
+        """Why a test fails that was held against nothing: the run was refused, or the next would find none either."""
+        gates = any(each.gates for each in self.thresholds)
+        own = "; ".join(faults(now)) if gates and not found.refused else ""
+        if not (own or (gates and found.refused) or Outcome.MISSING in self.fail_on):
+            return []
+        return [f"no baseline run: {found.problem}" + (f"; nor is this run one for the next: {own}" if own else "")]
 
     def wants_rounds(self, now: Record, test: str) -> bool:
         """Whether more rounds would decide a figure that these do not."""

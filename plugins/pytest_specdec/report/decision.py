@@ -19,7 +19,7 @@ from pytest_specdec.history.compare import FEWEST, compare_figure, figure_of, la
 from pytest_specdec.metrics.rounds import MOST_ROUNDS, rounds_to_decide
 from pytest_specdec.metrics.speedup import BreakEven, Gain, break_even_concurrency
 from pytest_specdec.progress import count
-from pytest_specdec.record import PASSING, Record
+from pytest_specdec.record import PASSING, REGRESSED, Record
 from pytest_specdec.record.parts import LatencyPart
 from pytest_specdec.report.gates import Gate, group_by
 from pytest_specdec.report.table import name_few, waited_long
@@ -359,10 +359,12 @@ def write_lines(decisions: Sequence[Decision], width: int) -> Iterator[tuple[str
 
 
 def headline(records: Sequence[Record]) -> str:
-    """How many gates are red, exact, not judged, and of those judged, faster or slower than the target alone."""
+    """How many gates are red, exact, failed against a saved run, not judged, and of those judged, faster or slower."""
     reds = sum(record.red for record in records)
     told = [f"{reds} of {count(len(records), 'gate')} red"] if reds else []
     told += [f"{sum(record.passes and record.shows_speed for record in records)} exact"]
+    regressed = sum(record.gate == REGRESSED for record in records)
+    told += [f"{regressed} failed against the baseline run"] if regressed else []
     unjudged = [record for record in records if record.asked.unjudged is not None and not record.red]
     told += [f"{len(unjudged)} measured, not judged"] if unjudged else []
     stands = Counter(record.speedup.standing for record in records if not record.red and record not in unjudged)

@@ -178,13 +178,16 @@ Compared = Sequence[tuple[Record, BaselinePart]]
 def comparison(parts: Compared, every: bool) -> Iterator[str]:
     """The lines; what differs around the figures, and why some gates do not compare, once. `every`: also what did not
     change."""
-    rows, count = [], 0
+    rows, count, differ = [], 0, 0.0
     for record, part in parts:
         changed = (bool(each.threshold) or verdict_of(each) not in ("same", "missing") for each in part.changes)
         shown = [each for each, told in zip(part.changes, changed, strict=True) if every or told]
         rows += [(f"{name_of(record)} ({record.place.test})",), *map(_row, shown)] if shown else []
         count += len(part.changes) - len(shown)
+        differ = max([differ, *(each.sessions_differ or 0.0 for each in shown if each.sessions == 1)])
     yield from _align(rows)
+    if differ:
+        yield SESSIONS.format(100 * differ)
     if count:
         yield f"not changed: {count} figures (--all shows them)"
     around = [("changed", name_of(record), word) for record, part in parts for word in part.circumstances]
@@ -198,11 +201,17 @@ def comparison(parts: Compared, every: bool) -> Iterator[str]:
     yield from join_alike([*around, *refused, *unmeasured])
 
 
+SESSIONS = (
+    "one session against one other: the same code may differ by ±{:.1f} % (99 of 100 sessions, docs/history.md), which "
+    "the intervals, of the rounds alone, leave out and a threshold (--fail) allows for"
+)
 ROUNDING = 1e-9
+SAME = 0.05
+"""Rounds go on until tokens/s is known to 5 % from end to end, so a change of two such figures to about ±3.5 %."""
 
 
 def verdict_of(change: ChangePart) -> str:
-    """That of its threshold; without one by its interval."""
+    """That of its threshold; without one by its interval, which is the same where it lies within ±SAME of 0."""
     if change.outcome != Outcome.SHOWN:
         return change.outcome + remedy(change)
     if change.change is None:
@@ -210,7 +219,7 @@ def verdict_of(change: ChangePart) -> str:
     if change.low is None or change.high is None:
         return "undecided" if change.change else "same"
     if change.low <= ROUNDING and change.high >= -ROUNDING:
-        return "same"
+        return "same" if max(-change.low, change.high) <= SAME else "undecided"
     return "better" if (change.low > 0) == METRICS[change.metric].more_is_better else "worse"
 
 

@@ -14,10 +14,11 @@ from typing import Any
 
 from pytest_specdec.engines.spec import model_label
 from pytest_specdec.hardware import emulates_bfloat16
-from pytest_specdec.history.compare import interval_in_words
+from pytest_specdec.history.compare import Outcome, interval_in_words
 from pytest_specdec.metrics.rounds import LEVEL, bounds_in_words
 from pytest_specdec.progress import count
 from pytest_specdec.record import REGRESSED, Figure, Record
+from pytest_specdec.record.parts import BaselinePart
 
 DASH = "–"
 SHORT = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
@@ -64,8 +65,17 @@ def _joules(record: Record) -> str:
 def _verdict(record: Record) -> str:
     outcome = record.verdict.outcome
     if record.gate == REGRESSED:
-        return f"{outcome}, worse"
+        return f"{outcome}, {_failed_by(record.baseline)}"
     return f"{outcome}, red" if record.red and record.holds else outcome
+
+
+def _failed_by(baseline: BaselinePart | None) -> str:
+    """What fails a gate against its baseline run, the worst of several figures."""
+    if baseline is not None and baseline.run is None:
+        return "no baseline"
+    found = {change.outcome for change in baseline.changes} if baseline else ()
+    order = (Outcome.WORSE, Outcome.INCONCLUSIVE, Outcome.MISSING)
+    return next((each for each in order if each in found), Outcome.WORSE)
 
 
 def _change(record: Record) -> str:

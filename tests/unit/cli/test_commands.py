@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.unit.saved_runs import made
@@ -17,6 +18,8 @@ from pytest_specdec import hardware
 from pytest_specdec.cli import main
 from pytest_specdec.history import saved
 
+FAIL = ("--fail", "tokens_per_second:5%")
+SESSIONS = "one session against one other: the same code may differ by ±9.0 % (99 of 100 sessions, docs/history.md), "
 SLOW = [1.25, 1.26, 1.24, 1.25, 1.25, 1.26]
 
 
@@ -134,6 +137,50 @@ def test_compare_says_what_changed_and_fails_on_a_threshold(storage: Path, capsy
     assert code == 1
     assert "worse (threshold 5%)" in out
     assert run_command(capsys, "compare", "2", "1", "--fail", "tokens_per_second:5%", "--storage", str(storage))[0] == 0
+
+
+def test_compare_says_once_how_far_sessions_of_the_same_code_differ(
+    storage: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The intervals are those of the rounds alone; where only acceptance changed, in which sessions agree, nothing."""
+    made.save(storage, 3, {test: made.record(SLOW) for test in (made.TEST, "t.py::test_other")})
+    out = run_command(capsys, "compare", "1", "3", "--storage", str(storage))[1]
+    assert out.count("\n" + SESSIONS) == 1
+    told = made.record(throughput={"per_round": {"accepted_tokens": [540] * 6}})
+    made.save(storage, 4, {made.TEST: told})
+    out = run_command(capsys, "compare", "1", "4", "--storage", str(storage))[1]
+    assert ("mean_accepted_length" in out, SESSIONS in out) == (True, False)
+
+
+def test_all_changes_what_compare_shows_and_never_its_exit_code(
+    storage: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a baseline run that is refused as of one that serves."""
+    made.save(storage, 3, {made.TEST: made.record(gate="red")})
+    for baseline, *fail in (("1",), ("3",), ("1", *FAIL), ("3", *FAIL)):
+        asked = ["compare", baseline, "2", *fail, "--storage", str(storage)]
+        codes = [run_command(capsys, *asked, *more)[0] for more in ((), ("--all",))]
+        assert codes == [int(bool(fail))] * 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"asked": {"scenario_digest": "other"}}, "run 0001 "),
+        ({"throughput": {"per_round": {"seconds": [1.0] * 3, "tokens": [9] * 3}}}, "3 rounds give no interval"),
+        ({"throughput": {"tokens_per_second": made.figure(None, "not timed")}}, "no tokens_per_second: not timed"),
+    ],
+)
+def test_a_threshold_that_cannot_be_judged_is_not_kept(
+    storage: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], said: str
+) -> None:
+    """Whether there is no record, no figure or no interval: why is said; without a threshold nothing is asked."""
+    made.save(storage, 3, {made.TEST: made.record(), "t.py::test_other": made.record(**changes)})
+    code, out, _ = run_command(capsys, "compare", "1", "3", *FAIL, "--storage", str(storage))
+    assert (code, said in out) == (1, True)
+    assert out.splitlines()[-1] == "exit code 1: a threshold is missed, or cannot be judged, in 1 of 2 gates"
+    code, out, _ = run_command(capsys, "compare", "1", "3", "--storage", str(storage))
+    assert (code, "exit code" in out) == (0, False)
 
 
 def test_of_many_runs_compare_reads_the_two_that_it_needs(

@@ -11,6 +11,7 @@ from pytest_specdec.history.compare import (
     Outcome,
     compare_figure,
     in_words,
+    own_width,
     pooled_percentile,
     ratio_of_totals,
 )
@@ -54,6 +55,41 @@ def test_what_differs_by_rounding_alone_is_the_same() -> None:
         for low, high in ((1e-16, 1e-16), (0.01, 0.02))
     )
     assert (verdict_of(same), verdict_of(worse)) == ("same", "worse")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "told"),
+    [(-0.04, 0.049, "same"), (-0.06, 0.01, "undecided"), (-0.01, 0.06, "undecided"), (-0.02, -0.01, "better")],
+)
+def test_the_same_is_only_what_cannot_have_changed_by_much(low: float, high: float, told: str) -> None:
+    """An interval that holds 0 and large changes says nothing."""
+    assert verdict_of(ChangePart(metric="ttft_p99", outcome=Outcome.SHOWN, change=0.0, low=low, high=high)) == told
+
+
+def test_no_bound_of_a_change_lies_below_nothing() -> None:
+    """Rounds of which one took fifty times as long, on either side: nothing falls by more than all of it."""
+    held_up, sound = record([1.0, 1.0, 1.0, 50.0]), record([1.0, 1.02, 0.98, 1.0])
+    for now, then in ((held_up, sound), (sound, held_up)):
+        for name in ("tokens_per_second", "joules_per_token", "ttft_p99"):
+            found = change(now, then, f"{name}:5%")
+            assert found.low is not None
+            assert found.high is not None
+            assert found.change is not None
+            assert -1 < found.low < found.change < found.high
+    known = own_width(ratio_of_totals([1.0] * 4, [1.0, 1.0, 1.0, 50.0]))  # type: ignore[arg-type]
+    assert known is not None
+    assert known > 0.5
+
+
+def test_what_fell_to_nothing_fell_by_all_of_it() -> None:
+    """No logarithm is asked for then, and the gate still finds it; nor where some rounds had nothing."""
+    counts = ([0] * 6, [720, 0, 720, 0, 720, 0])
+    none, half = (record(throughput={"per_round": {"accepted_tokens": each}}) for each in counts)
+    found = change(none, record(), "acceptance_rate:5%")
+    assert (found.change, found.low, found.high, found.outcome) == (-1.0, -1.0, -1.0, Outcome.WORSE)
+    found = change(half, record(), "acceptance_rate:5%")
+    assert found.low is not None
+    assert found.low >= -1
 
 
 def test_the_same_is_good_and_so_is_better() -> None:

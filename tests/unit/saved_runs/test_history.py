@@ -10,7 +10,7 @@ from tests.unit.saved_runs.made import TEST, file_text, record, save, seconds
 
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.history import history as searching
-from pytest_specdec.history.history import LATEST, RegressionGate, baselines, refusals
+from pytest_specdec.history.history import LATEST, RegressionGate, baselines, clashes, faults
 from pytest_specdec.history.saved import UnreadableRun, read_run, saved_paths
 from pytest_specdec.record import Record
 from pytest_specdec.record.parts import BaselinePart
@@ -18,6 +18,7 @@ from pytest_specdec.thresholds import Threshold
 
 H200 = {"gpus": [{"uuid": "GPU-2", "name": "NVIDIA H200", "index": 0}], "driver": "580", "processor": "X", "cores": 16}
 CPU = {"gpus": [], "driver": None, "processor": "Xeon", "cores": 2}
+NOISY, SLOW = seconds(1.0, 0.4, 8, 1), [1.25, 1.26, 1.24, 1.25, 1.25, 1.26]
 FIVE = (Threshold.parse("tokens_per_second:5%"),)
 
 
@@ -51,6 +52,22 @@ def test_other_versions_are_comparable_and_listed(tmp_path: Path) -> None:
             "other hardware: parallelism tensor_parallel_size 2 → none",
         ),
         ({"workload": {"digest": "other"}}, "the same scenario gave other token ids"),
+    ],
+)
+def test_what_does_not_compare_is_refused_by_name(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    """And a gate that has no other baseline fails, whatever its figures; also where a faulty record lies beside it."""
+    save(tmp_path, 1, {TEST: record(**changes)})
+    found = part(tmp_path, record())
+    assert said in found.reason
+    assert found.failures == (f"no baseline run: {found.reason}",)
+    save(tmp_path, 2, {TEST: record(NOISY)})
+    assert part(tmp_path, record()).failures == (f"no baseline run: {found.reason} (and 1 more)",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"took": NOISY}, "its tokens/s is known to ±"),
         ({"gate": "red"}, "its gate is red"),
         ({"gate": "regressed"}, "its gate is regressed"),
         ({"verdict": {"outcome": "undecidable"}, "gate": "red"}, "its verdict is undecidable"),
@@ -58,26 +75,56 @@ def test_other_versions_are_comparable_and_listed(tmp_path: Path) -> None:
         ({"throughput": {"tokens_per_second": {"value": None}}}, "nothing was timed in it"),
     ],
 )
-def test_what_is_no_baseline_is_refused_by_name(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
-    """And a gate that has no other baseline fails, whatever its figures."""
+def test_a_faulty_record_is_passed_over_and_never_fails_a_sound_one(
+    tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    """Else no new record would ever be saved in its place; a run that is named is what was asked for, and fails."""
     save(tmp_path, 1, {TEST: record(**changes)})
     found = part(tmp_path, record())
     assert said in found.reason
-    assert found.failures == (f"no baseline run: {found.reason}",)
+    assert (found.run, found.failures) == (None, ())
+    assert said in part(tmp_path, record(), named="1").failures[0]
+    save(tmp_path, 2, {TEST: record()})
+    save(tmp_path, 3, {TEST: record(**changes)})
+    found = part(tmp_path, record(SLOW))
+    assert (found.run, len(found.failures)) == ("0002", 1)
+    assert said in found.passed_over[0]
+
+
+def test_a_run_of_too_few_rounds_for_an_interval_is_passed_over_by_one_of_enough(tmp_path: Path) -> None:
+    """It would be inconclusive for ever; as few rounds on both sides, or a run that is named, are told so."""
+    save(tmp_path, 1, {TEST: record([1.0] * 3)})
+    found = part(tmp_path, record())
+    assert (found.run, found.failures) == (None, ())
+    assert found.reason is not None
+    assert "is no baseline run: it has 3 of the 4 rounds that an interval needs" in found.reason
+    assert "inconclusive; 3 rounds" in part(tmp_path, record([1.0] * 3)).failures[0]
+    assert "inconclusive; 3 rounds" in part(tmp_path, record(), named="1").failures[0]
+
+
+def test_what_was_held_against_nothing_and_serves_none_fails(tmp_path: Path) -> None:
+    """Else noisy runs would pass for ever, each without a baseline, the first of them too; without thresholds
+    nobody asked."""
+    (found,) = part(tmp_path, record(NOISY)).failures
+    assert found.startswith(f"no baseline run: no run in {tmp_path} has this measurement")
+    assert "; nor is this run one for the next: its tokens/s is known to ±" in found
+    save(tmp_path, 1, {TEST: record(NOISY)})
+    assert "; nor is this run one for the next: " in part(tmp_path, record(NOISY)).failures[0]
+    assert RegressionGate(baselines(LATEST, tmp_path)).part(record(NOISY), TEST).failures == ()
 
 
 def test_a_rate_that_is_hardly_known_is_no_baseline() -> None:
     """Rounds that scatter by half of their time would let any change pass as noise."""
-    (said,) = refusals(record(), record(seconds(1.0, 0.4, 8, 1)))
+    (said,) = faults(record(NOISY))
     assert said.startswith("its tokens/s is known to ±")
 
 
 def test_a_host_s_processor_matters_where_there_is_no_gpu() -> None:
     """And does not beside a GPU, where it is a circumstance."""
-    (said,) = refusals(record(hardware=CPU), record(hardware={**CPU, "cores": 16}))
+    (said,) = clashes(record(hardware=CPU), record(hardware={**CPU, "cores": 16}))
     assert said == "other hardware: cores 16 → 2"
     with_gpu = record()
-    assert list(refusals(with_gpu, record(hardware={"cores": 64}))) == []
+    assert list(clashes(with_gpu, record(hardware={"cores": 64}))) == []
 
 
 def test_the_latest_run_that_may_be_a_baseline_is_taken_and_newer_ones_are_told(tmp_path: Path) -> None:
@@ -110,6 +157,25 @@ def test_a_test_that_measured_something_else_then_has_no_baseline(tmp_path: Path
     assert f"{TEST} measured something else then: γ 5 → 3" in found.reason
     assert found.failures == ()
     assert part(tmp_path, record(), fail_on="missing").failures == (f"no baseline run: {found.reason}",)
+
+
+@pytest.mark.parametrize(
+    ("test", "changes", "said"),
+    [
+        ("g5", {"gamma": 5}, "it has γ = 5 of it, and not 3; γ side by side: pytest-specdec decide 0001 RUN"),
+        ("prose", {"scenario_digest": "other"}, "nearest is {}: the scenario's content other → 9d4ae2e0a3a3"),
+        ("ngram-g5", {"gamma": 5, "method": "ngram"}, "it has no record of this measurement"),
+    ],
+)
+def test_a_test_whose_parameters_changed_is_told_what_did(
+    tmp_path: Path, test: str, changes: dict[str, Any], said: str
+) -> None:
+    """Its name has them in brackets; what differs in more is no near one, nor is another function's."""
+    name = f"test_it.py::test_it[{test}]"
+    save(tmp_path, 1, {name: record(asked=changes), "test_it.py::test_other": record(asked={"dtype": "float16"})})
+    told = part(tmp_path, record(), named="1").reason
+    assert told is not None
+    assert told.endswith(said.format(name))
 
 
 def test_of_two_engines_on_one_measurement_the_one_with_the_same_options_is_the_baseline(tmp_path: Path) -> None:

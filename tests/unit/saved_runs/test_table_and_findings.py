@@ -12,11 +12,12 @@ from tests.unit.saved_runs.made import TEST, figure, record
 from pytest_specdec.history.history import Found, RegressionGate
 from pytest_specdec.history.saved import SavedRun
 from pytest_specdec.record import Place, Record
+from pytest_specdec.record.parts import BaselinePart
 from pytest_specdec.report.content import notes
 from pytest_specdec.report.decision import headline
 from pytest_specdec.report.findings import change_notes, error_lines, flat, markdown, worst
 from pytest_specdec.report.gates import Gate
-from pytest_specdec.report.table import footnotes, gate_notes, print_table, screen_width
+from pytest_specdec.report.table import footnotes, gate_notes, print_table, rows, screen_width
 from pytest_specdec.thresholds import Threshold
 
 PLACE = Place(test=TEST, file="test_it.py", line=7)
@@ -51,6 +52,20 @@ def test_the_change_since_the_baseline_stands_beside_the_rate() -> None:
     (row,) = [line for line in table([compare_with_baseline(SLOW)], 160) if line.lstrip().startswith("short")]
     assert "identical, worse" in row
     assert "−20." in row
+
+
+def test_the_verdict_says_what_failed_against_the_baseline() -> None:
+    """Worse only where something is; and the line under the table counts the gates that failed so."""
+    noisy = [1.0, 3.0, 1.0, 3.0, 1.0, 3.0]
+    nothing = replace(record(), gate="regressed", baseline=BaselinePart(failures=("no baseline run",)))
+    lacks = record(throughput={"tokens_per_second": figure(None, "not timed")})
+    part = RegressionGate(given, (Threshold.parse("tokens_per_second:5%"),), ("missing",)).part(lacks, TEST)
+    gates = [compare_with_baseline(SLOW), compare_with_baseline(noisy), nothing]
+    gates += [replace(lacks, gate="regressed", baseline=part), compare_with_baseline(SAME)]
+    titles, *body = rows(gates)
+    verdicts = [row[titles.index("verdict")].removeprefix("identical") for row in body]
+    assert verdicts == [", worse", ", inconclusive", ", no baseline", ", missing", ""]
+    assert headline(gates) == "5 exact, 4 failed against the baseline run"
 
 
 def test_the_change_has_no_column_where_nothing_was_compared() -> None:
