@@ -53,9 +53,9 @@ GROUP = re.compile("@[0-9a-f]{12}$")
 EFFECTIVE = pytest.StashKey[list[str]]()
 MISTAKES = pytest.StashKey[dict[str, list[str]]]()
 INTERRUPTION = pytest.StashKey[Interruption]()
-LEFT_OPEN = pytest.StashKey[set[str]]()
+OVERRULED = pytest.StashKey[dict[str, bool]]()
 OF_SPECULATION = ("draft", "method", "gamma")
-OF_MARKS = ("target", *OF_SPECULATION, "dtype", "max_model_len", "python", "reference_python", "scenario")
+OF_ENGINES = ("target", "dtype", "max_model_len", "python", "reference_python")
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -177,7 +177,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
             refuse_wrong_marks(needs)
         marks = _specdec_marks(metafunc.definition)
-        _note_left_open(metafunc, marks)
+        _note_overruled(metafunc, marks)
         for fixture in [name for name in ENGINE_FIXTURES if _is_ours(name, metafunc.definition)]:
             from pytest_specdec.engines.spec import distinct_labels
 
@@ -206,20 +206,22 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Any:
     return report
 
 
-def _note_left_open(metafunc: pytest.Metafunc, marks: list[dict[str, Any]]) -> None:
-    """Keep what this test takes from the settings, since no mark of it says so."""
+def _note_overruled(metafunc: pytest.Metafunc, marks: list[dict[str, Any]]) -> None:
+    """Keep of each setting that this test asks for whether its marks, and those of all tests before, say it."""
     engines = [ENGINE_FIXTURES[name] for name in ENGINE_FIXTURES if _is_ours(name, metafunc.definition)]
-    if engines:
-        asked = OF_MARKS if any(speculates for _, speculates in engines) else set(OF_MARKS) - set(OF_SPECULATION)
-        left = {name for name in asked if any(name not in mark for mark in marks or [{}])}
-        metafunc.config.stash.setdefault(LEFT_OPEN, set()).update(left)
+    asked: tuple[str, ...] = OF_ENGINES if engines else ()
+    asked += OF_SPECULATION if any(speculates for _, speculates in engines) else ()
+    asked += ("scenario",) if _is_ours("scenario", metafunc.definition) else ()
+    overruled = metafunc.config.stash.setdefault(OVERRULED, {})
+    for name in asked:
+        overruled[name] = overruled.get(name, True) and bool(marks) and all(name in mark for mark in marks)
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
     """Options of the command line that change nothing, since a mark of each test says otherwise."""
-    settings, left_open = config.stash[SETTINGS], config.stash.get(LEFT_OPEN, set(OF_MARKS))
-    overruled = [BY_NAME[name] for name in OF_MARKS if name not in left_open]
-    idle = [option for option in overruled if settings.origins.get(option.name) == option.flag]
+    origins = config.stash[SETTINGS].origins
+    overruled = [BY_NAME[name] for name, always in config.stash.get(OVERRULED, {}).items() if always]
+    idle = [option for option in overruled if origins.get(option.name) == option.flag]
     return [f"{each.flag} has no effect: the marks of all tests set {each.name} themselves" for each in idle]
 
 
@@ -594,9 +596,15 @@ def _tell_github(
         with Path(summary).open("a", encoding="utf-8") as file:
             file.write(markdown(records, decisions, partial))
     if os.environ.get("GITHUB_ACTIONS") == "true":
-        checkout = Path(os.environ.get("GITHUB_WORKSPACE") or rootdir)
-        for line in error_lines(records, rootdir.relative_to(checkout) if checkout in rootdir.parents else Path()):
+        for line in error_lines(records, lambda file: _from_checkout(rootdir, file)):
             write(line)
+
+
+def _from_checkout(rootdir: Path, file: str) -> str:
+    """A file as GitHub names it, from the root of the repository; one outside of that as pytest does."""
+    checkout = Path(os.environ.get("GITHUB_WORKSPACE") or rootdir).resolve()
+    path = (rootdir / file).resolve()
+    return path.relative_to(checkout).as_posix() if checkout in path.parents else file
 
 
 @pytest.hookimpl(trylast=True)

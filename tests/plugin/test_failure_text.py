@@ -112,6 +112,17 @@ def test_an_annotation_names_the_file_from_the_repository_s_root(
     project.run().stdout.fnmatch_lines([f"::error file={told.format(project.path.name)},line=*"])
 
 
+def test_an_annotation_s_file_is_the_real_one(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever links to the repository, and wherever below it pytest's rootdir is."""
+    (link := project.path.with_name("link")).symlink_to(project.path)
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(link))
+    project.tests(gate("test_red", gamma=3, speculative_options={"fault": "wrong token"}))
+    (project.path / "below").mkdir()
+    told = project.run("-c", "pytest.ini", "--rootdir=below")
+    told.stdout.fnmatch_lines(["::error file=test_it.py,line=*"])
+
+
 def test_a_test_that_cannot_be_collected_has_its_reason_in_the_summary(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

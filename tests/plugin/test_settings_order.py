@@ -71,6 +71,16 @@ def test_an_option_that_every_mark_overrides_is_said_to_have_no_effect(project: 
     assert "has no effect" not in project.run("--specdec-gamma=8", "--specdec-plan").stdout.str()
 
 
+def test_no_mark_overrides_what_no_mark_says(project: Project) -> None:
+    """Neither γ where nothing speculates, nor the scenario of a test that takes nothing else from here."""
+    project.tests("def test_alone(specdec, ar_engine, scenario):\n    specdec(ar_engine, scenario)\n")
+    assert "has no effect" not in project.run("--specdec-gamma=8", "--specdec-plan").stdout.str()
+    own = gate("test_own", target="t", draft="d", scenario="scenarios/short.toml")
+    project.tests(own + "def test_scenario(scenario):\n    pass\n", header="import pytest\n")
+    told = project.run("--specdec-scenario=scenarios/short.toml", "--specdec-plan")
+    assert "has no effect" not in told.stdout.str()
+
+
 def test_the_header_says_what_differs_from_the_defaults_and_where_it_was_said(project: Project) -> None:
     """In one line; where nothing is set there is none."""
     project.write("pytest.ini", INI + "specdec_preset = quick\n")

@@ -117,8 +117,8 @@ class Found:
     """What the search gave: a baseline run with its record, or a problem in words.
 
     `refused`: whether there was something and it was refused, or there was nothing. `faulty`: whether that lies in the
-    refused record alone. `passed_over`: newer runs that hold the measurement and were refused, by name. `earlier`:
-    records of older runs with the same versions and options.
+    refused record alone. `latest`: whether the next session will look for a newer one. `passed_over`: newer runs that
+    hold the measurement and were refused, by name. `earlier`: records of older runs with the same versions and options.
     """
 
     run: SavedRun | None = None
@@ -126,6 +126,7 @@ class Found:
     problem: str = ""
     refused: bool = False
     faulty: bool = False
+    latest: bool = False
     passed_over: tuple[str, ...] = ()
     earlier: tuple[Record, ...] = ()
 
@@ -172,12 +173,13 @@ def find_in_latest(storage: Path, now: Record, test: str) -> Found:
     runs = runs_that_may_hold(now, test, storage)
     try:
         for run in runs:
-            found = _unless_too_few(find_in_run(run, now, test), now)
+            found = find_in_run(run, now, test)
             if found.record is not None:
                 around, older = circumstances(found.record), (find_in_run(each, now, test).record for each in runs)
                 like = (each for each in older if each and circumstances(each) == around)
                 earlier = tuple(islice(like, MOST_SESSIONS - 1))  # that differ in no version or option
-                return replace(found, passed_over=tuple(each.problem for each in refused), earlier=earlier)
+                over = tuple(each.problem for each in refused)
+                return replace(found, passed_over=over, earlier=earlier, latest=True)
             if found.refused:
                 refused.append(found)
             else:
@@ -185,22 +187,13 @@ def find_in_latest(storage: Path, now: Record, test: str) -> Found:
     except UnreadableRun as error:
         return Found(problem=str(error), refused=True, passed_over=tuple(each.problem for each in refused))
     if refused:
-        first = next((each for each in refused if not each.faulty), refused[0])
-        more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
-        another = "; save another with --benchmark-autosave" if first.faulty else ""
-        return Found(problem=first.problem + more + another, refused=not first.faulty)
+        clashing = [each for each in refused if not each.faulty]
+        told = list(dict.fromkeys(each.problem for each in (refused[0], *clashing[:1])))  # the newest, and why it fails
+        more = f" (and {len(refused) - len(told)} more)" if len(refused) > len(told) else ""
+        another = "" if clashing else "; save another with --benchmark-autosave"
+        return Found(problem="; ".join(told) + more + another, refused=bool(clashing), latest=True)
     nothing = f"no run in {storage} has this measurement: save one with --benchmark-autosave"
-    return Found(problem=missing[0] if missing else nothing)
-
-
-def _unless_too_few(found: Found, now: Record) -> Found:
-    """Faulty where its rounds give no interval and this record's would; where neither would, figures may still do."""
-    rounds = found.record.throughput.rounds if found.record is not None else FEWEST
-    if found.run is None or rounds >= FEWEST or now.throughput.rounds < FEWEST:
-        return found
-    why = f"it has {rounds} of the {FEWEST} rounds that an interval needs"
-    problem = f"run {found.run.id} ({found.run.path}) is no baseline run: {why}"
-    return Found(found.run, problem=problem, refused=True, faulty=True)
+    return Found(problem=missing[0] if missing else nothing, latest=True)
 
 
 def find_in_run(run: SavedRun, now: Record, test: str) -> Found:
@@ -223,13 +216,13 @@ def find_in_run(run: SavedRun, now: Record, test: str) -> Found:
 def _what_it_has(run: SavedRun, wanted: Mapping[str, Any], test: str) -> str:
     """What a run has instead of this measurement."""
     then = {record.place.test: measurement(record) for record in run.records}
+    partial = f", and is partial: {run.partial}" if run.partial else ""
     if test in then:
         return f"{test} measured something else then: {'; '.join(differences(wanted, then[test]))}"
     now = wanted["gamma"]
     if gammas := sorted({each["gamma"] or 0 for each in then.values() if {**each, "gamma": now} == wanted}):
         had = ", ".join(map(str, gammas))
-        return f"it has γ = {had} of it, and not {now}; γ side by side: pytest-specdec decide {run.id} RUN"
-    partial = f", and is partial: {run.partial}" if run.partial else ""
+        return f"it has γ = {had} of it, and not {now}{partial}; γ side by side: pytest-specdec decide {run.id} RUN"
     return f"it has no record of this measurement{partial}{_nearest(then, wanted, test)}"
 
 
@@ -273,7 +266,7 @@ class RegressionGate:
         found = self.baselines(now, test)
         changes = self._changes(now, found)
         fail = {Outcome.WORSE, *self.fail_on}
-        failures = [] if found.record is not None else self._uncompared(now, found)
+        failures = self._uncompared(now, found)
         failures += [_words(each, found) for each in changes if each.outcome in fail or _wants_rounds(each)]
         if found.record is None or found.run is None:
             return BaselinePart(reason=found.problem or None, passed_over=found.passed_over, failures=tuple(failures))
@@ -289,11 +282,13 @@ class RegressionGate:
 
     def _uncompared(self, now: Record, found: Found) -> list[str]:
         """Why a test fails that was held against nothing: the run was refused, or the next would find none either."""
+        why = found.problem if found.record is None else _too_few_rounds(found, now)
         gates = any(each.gates for each in self.thresholds)
-        own = "; ".join(faults(now)) if gates and not found.refused else ""
-        if not (own or (gates and found.refused) or Outcome.MISSING in self.fail_on):
+        own = "; ".join(faults(now)) if why and gates and found.latest and not found.refused else ""
+        missing = found.record is None and Outcome.MISSING in self.fail_on
+        if not (own or (gates and found.refused) or missing):
             return []
-        return [f"no baseline run: {found.problem}" + (f"; nor is this run one for the next: {own}" if own else "")]
+        return [f"no baseline run: {why}" + (f"; nor is this run one for the next: {own}" if own else "")]
 
     def wants_rounds(self, now: Record, test: str) -> bool:
         """Whether more rounds would decide a figure that these do not."""
@@ -303,7 +298,17 @@ class RegressionGate:
         if found.record is None:
             return ()
         each = (compare_figure(now, found.record, threshold, found.earlier) for threshold in self.thresholds or SHOWN)
-        return tuple(change for change in each if change is not None)
+        changes = [change for change in each if change is not None]
+        if why := _too_few_rounds(found, now):  # it would be inconclusive for ever
+            changes = [replace(it, outcome=Outcome.MISSING, why=why) if _wants_rounds(it) else it for it in changes]
+        return tuple(changes)
+
+
+def _too_few_rounds(found: Found, now: Record) -> str:
+    """That the newest run's rounds give no interval and this record's would; empty where they do, or neither's."""
+    rounds = found.record.throughput.rounds if found.record is not None and found.latest else FEWEST
+    few = rounds < FEWEST <= now.throughput.rounds
+    return f"the baseline run has {rounds} of the {FEWEST} rounds that an interval needs" if few else ""
 
 
 def _wants_rounds(change: ChangePart) -> bool:

@@ -146,6 +146,7 @@ def _weigh(gates: Sequence[Gate], by: str, limits: Sequence[Threshold], wrong: C
     kept = [gate for gate in exact if not any(_tell_miss(limit, gate.record) for limit in limits)]
     gains = [Candidate(gate, gain) for gate in kept if (gain := BY[by](gate, _target_of(gate, targets))) is not None]
     outcome, best, words = _best(gains, kept, by)
+    words += ", and nothing else was measured" * (outcome == NOT_TO and best is not None and len(arms) == 1)
     if all(gate.red and gate.record.verdict.outcome in NEVER_JUDGED for gate in arms):
         outcome, words = UNDECIDED, "not decided: no gate that speculates was judged"
     elsewhere = sorted({gate.name for gate in arms if not gate.red} & {*wrong})
@@ -262,8 +263,7 @@ def _best(candidates: Sequence[Candidate], kept: Sequence[Gate], by: str) -> tup
         first = open_ones[0]
         told = "; ".join(filter(None, (_rounds(first), waited_long(first.gate.record))))
         return UNDECIDED, first, f"not decided: {first.gate.name}: {_in_words(first.gain, by)}, {told}"
-    told = f"at best {_in_words(ranked[0].gain, by)}, {ranked[0].gate.name}"
-    return NOT_TO, ranked[0], f"do not speculate here: {told}{', and nothing else was measured' * (len(ranked) == 1)}"
+    return NOT_TO, ranked[0], f"do not speculate here: at best {_in_words(ranked[0].gain, by)}, {ranked[0].gate.name}"
 
 
 def _in_words(gain: Gain, by: str) -> str:

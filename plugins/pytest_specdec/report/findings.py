@@ -6,7 +6,7 @@ For GitHub's commands and their escapes see "Workflow commands for GitHub Action
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -117,10 +117,10 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
 
 
-def error_lines(records: Sequence[Record], folder: Path = Path()) -> list[str]:
+def error_lines(records: Sequence[Record], named: Callable[[str], str] = str) -> list[str]:
     """One `::error` line for each gate that is red or worse than its baseline, at the test's file and line.
 
-    `folder`: pytest's rootdir, seen from that of the repository, to which GitHub takes files to be relative.
+    `named`: a file from pytest's rootdir as GitHub names it.
     """
     lines = []
     for record in (each for each in records if each.gate not in (GREEN, UNJUDGED)):
@@ -128,7 +128,7 @@ def error_lines(records: Sequence[Record], folder: Path = Path()) -> list[str]:
         failures = record.failures or (record.baseline.failures if record.baseline else ())
         reasons = [each.partition("\n")[0] for each in failures or filter(None, (record.verdict.detail,))]
         said = "; ".join(reasons) or (f"red, though its output is {outcome}" if record.holds else outcome)
-        file, title = (text.translate(PROPERTY) for text in ((folder / place.file).as_posix(), name_of(record)))
+        file, title = (text.translate(PROPERTY) for text in (named(place.file), name_of(record)))
         lines.append(f"::error file={file},line={place.line},title={title}::{said.translate(DATA)}")
     return lines
 

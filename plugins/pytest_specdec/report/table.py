@@ -71,11 +71,12 @@ def _verdict(record: Record) -> str:
 
 def _failed_by(baseline: BaselinePart | None) -> str:
     """What fails a gate against its baseline run, the worst of several figures."""
-    if baseline is not None and baseline.run is None:
-        return "no baseline"
-    found = {change.outcome for change in baseline.changes} if baseline else ()
+    if baseline is None:
+        return Outcome.WORSE
+    failed = {words.partition(" ")[0].rstrip(":") for words in baseline.failures}  # each begins with its metric
+    found = {change.outcome for change in baseline.changes if change.metric in failed}
     order = (Outcome.WORSE, Outcome.INCONCLUSIVE, Outcome.MISSING)
-    return next((each for each in order if each in found), Outcome.WORSE)
+    return next((each for each in order if each in found), "no baseline")
 
 
 def _change(record: Record) -> str:

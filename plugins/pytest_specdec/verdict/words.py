@@ -75,7 +75,7 @@ def as_text(finding: Finding, request: Request, decode: Decode) -> tuple[str, ..
     before = (*request.prompt_ids, *finding.seen[: finding.position])
     texts = decode([request] * 3, [before, finding.expected[around], finding.seen[around]])
     told = [quote(text) for text in texts if text is not None]
-    if len(told) < len(texts):
+    if len(told) < len(texts) or texts[1] == texts[2]:  # without a tokenizer, or where special tokens alone differ
         return ()
     sides = (f"{side} {text}" for side, text in zip(finding.sides, told[1:], strict=True))
     return (f"as text, after {told[0]}: {', '.join(sides)}",)
@@ -184,10 +184,11 @@ def window(tokens: Sequence[int], position: int) -> str:
 def _floor(verdict: Verdict) -> list[str]:
     floor = verdict.floor
     calibration = f"over {floor.tokens} target-only tokens the largest gap was {floor.largest:.4g} ULPs"
+    what = "near-ties" if verdict.by_number_alone else "not the target's argmax"  # which faults are not either
     batches = f"{floor.disagreements} of {floor.compared} prompts differ between batch 1 and the workload's concurrency"
     return [
         f"noise floor {floor.bound} ULPs ({floor.dtype}): {calibration}; {batches}",
-        f"not the target's argmax: {describe_near_ties(verdict.near_ties)}",
+        f"{what}: {describe_near_ties(verdict.near_ties)}",
         f"limit of detection: this gate {verdict.limits.statement}",
         *(f"not known: {each}" for each in floor.unknown),
     ]

@@ -134,6 +134,13 @@ def test_what_is_not_sure_is_not_advised(gate: Record, expected: str) -> None:
     assert words(target(), gate) == expected
 
 
+def test_beside_a_red_gate_something_else_was_measured() -> None:
+    """So it is not said that nothing was."""
+    red = arm(2, 2.0, 1.9, 2.1, gate="red", verdict={"outcome": "divergent"})
+    told = words(target(), arm(8, 0.39, 0.38, 0.40), red)
+    assert told.startswith("do not speculate here: at best 0.39× [0.38, 0.40], γ = 8 (draft_model d); γ = 2")
+
+
 def test_bounds_that_are_no_figures_are_not_told_as_such() -> None:
     """Two rounds leave everything open; hundredths of that say nothing."""
     told = words(target(), arm(4, 1.1, 0.0001, 703139.48))

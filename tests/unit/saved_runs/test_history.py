@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +63,10 @@ def test_what_does_not_compare_is_refused_by_name(tmp_path: Path, changes: dict[
     assert said in found.reason
     assert found.failures == (f"no baseline run: {found.reason}",)
     save(tmp_path, 2, {TEST: record(NOISY)})
-    assert part(tmp_path, record()).failures == (f"no baseline run: {found.reason} (and 1 more)",)
+    (noisy_too,) = part(tmp_path, record()).failures
+    assert noisy_too.startswith("no baseline run: run 0002 ")
+    assert "is no baseline run: its tokens/s is known to ±" in noisy_too
+    assert noisy_too.endswith(f"; {found.reason}")
 
 
 @pytest.mark.parametrize(
@@ -91,15 +96,28 @@ def test_a_faulty_record_is_passed_over_and_never_fails_a_sound_one(
     assert said in found.passed_over[0]
 
 
-def test_a_run_of_too_few_rounds_for_an_interval_is_passed_over_by_one_of_enough(tmp_path: Path) -> None:
+TOO_FEW = "the baseline run has 3 of the 4 rounds that an interval needs"
+
+
+def test_what_the_latest_run_s_rounds_cannot_tell_is_missing_where_this_one_s_could(tmp_path: Path) -> None:
     """It would be inconclusive for ever; as few rounds on both sides, or a run that is named, are told so."""
     save(tmp_path, 1, {TEST: record([1.0] * 3)})
     found = part(tmp_path, record())
-    assert (found.run, found.failures) == (None, ())
-    assert found.reason is not None
-    assert "is no baseline run: it has 3 of the 4 rounds that an interval needs" in found.reason
+    assert (found.run, found.failures) == ("0001", ())
+    assert [(each.outcome, each.why) for each in found.changes] == [("missing", TOO_FEW)]
+    (both,) = part(tmp_path, record(NOISY)).failures
+    assert both.startswith(f"no baseline run: {TOO_FEW}; nor is this run one for the next: its tokens/s is known to ±")
     assert "inconclusive; 3 rounds" in part(tmp_path, record([1.0] * 3)).failures[0]
     assert "inconclusive; 3 rounds" in part(tmp_path, record(), named="1").failures[0]
+
+
+def test_a_figure_without_rounds_is_held_against_a_run_of_few(tmp_path: Path) -> None:
+    """It needs no interval."""
+    one, two = ({"memory": {"peak_gpu_bytes": {"value": bytes_}}} for bytes_ in (1e9, 2e9))
+    save(tmp_path, 1, {TEST: record([1.0] * 3, **one)})
+    gate = RegressionGate(baselines(LATEST, tmp_path), (Threshold.parse("peak_gpu_bytes:1%"),))
+    (said,) = gate.part(record(**two), TEST).failures
+    assert "worse" in said
 
 
 def test_what_was_held_against_nothing_and_serves_none_fails(tmp_path: Path) -> None:
@@ -111,6 +129,8 @@ def test_what_was_held_against_nothing_and_serves_none_fails(tmp_path: Path) -> 
     save(tmp_path, 1, {TEST: record(NOISY)})
     assert "; nor is this run one for the next: " in part(tmp_path, record(NOISY)).failures[0]
     assert RegressionGate(baselines(LATEST, tmp_path)).part(record(NOISY), TEST).failures == ()
+    save(tmp_path, 2, {"other.py::test": record(asked={"scenario_digest": "other"})})
+    assert part(tmp_path, record(NOISY), named="2").failures == ()  # the next session is held against that run too
 
 
 def test_a_rate_that_is_hardly_known_is_no_baseline() -> None:
@@ -176,6 +196,14 @@ def test_a_test_whose_parameters_changed_is_told_what_did(
     told = part(tmp_path, record(), named="1").reason
     assert told is not None
     assert told.endswith(said.format(name))
+
+
+def test_a_run_that_was_cut_off_says_so_beside_what_it_has(tmp_path: Path) -> None:
+    """It is why the other is missing."""
+    run = replace(read_run(save(tmp_path, 1, {"a::b": record(asked={"gamma": 2})})), partial="ended by SIGTERM")
+    told = RegressionGate(partial(searching.find_in_run, run), FIVE).part(record(), TEST).reason
+    assert told is not None
+    assert "it has γ = 2 of it, and not 3, and is partial: ended by SIGTERM; γ side by side: " in told
 
 
 def test_of_two_engines_on_one_measurement_the_one_with_the_same_options_is_the_baseline(tmp_path: Path) -> None:

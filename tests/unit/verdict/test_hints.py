@@ -7,7 +7,7 @@ import pytest
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.generation import Chunk, Generation
 from pytest_specdec.verdict.equivalence import Finding, Outcome
-from pytest_specdec.verdict.words import find_hints, occurs_alone
+from pytest_specdec.verdict.words import as_text, find_hints, occurs_alone
 from pytest_specdec.workloads.workload import Request
 
 PLAIN = Description(vocabulary=100, context=1000, device="cpu")
@@ -75,6 +75,20 @@ def test_a_warm_prefix_cache() -> None:
     warm = Finding(Outcome.DIVERGENT, 1, 0, "", position=5)
     assert find_hints(warm, request(), 4, cached) == ("the prefix cache is on and warm in round 1",)
     assert find_hints(finding(5), request(), 4, cached) == ()
+
+
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [
+        (["It is ", "nine", "ten"], ("as text, after 'It is ': target only 'nine', this engine 'ten'",)),
+        (["It is ", "ten", "ten"], ()),
+        ([None, None, None], ()),
+    ],
+)
+def test_the_difference_as_text(texts: list[str | None], told: tuple[str, ...]) -> None:
+    """Where there is a tokenizer, and it does not leave out just the special tokens that differ."""
+    seen = Finding(Outcome.DIVERGENT, 0, 0, "", position=1, expected=(1, 2), seen=(1, 9))
+    assert as_text(seen, request(), lambda *_: texts) == told
 
 
 @pytest.mark.parametrize(
