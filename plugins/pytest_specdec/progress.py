@@ -61,8 +61,14 @@ def describe_plan(gates: Sequence[PlannedGate]) -> list[str]:
     whole = "" if len(known) == len(gates) else f" for the {len(known)} that ran here before"
     how_long = f"about {sum(known):.0f} s{whole}" if known else "no saved run on this machine tells how long they take"
     head = f"plan: {count(len(gates), 'gate')} of {count(len(engines), 'engine')}, {how_long}"
-    told = {f"{spec.label} ({spec.backend}, {spec.dtype})": names for spec, names in engines.items()}
-    return [head, *(f"  {engine}: {', '.join(names)}" for engine, names in told.items())]
+    return [head, *(f"  {_with_place(spec)}: {', '.join(names)}" for spec, names in engines.items())]
+
+
+def _with_place(spec: EngineSpec) -> str:
+    """The engine, where a server of others runs, and what it is compared with where that is named."""
+    url = spec.server.get("url")
+    against = f", against {_with_place(spec.reference)}" if spec.reference is not None else ""
+    return f"{spec.label} ({spec.backend}{f' at {url}' if url else ''}, {spec.dtype}){against}"
 
 
 def count(number: int, what: str) -> str:

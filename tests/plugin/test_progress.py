@@ -6,7 +6,7 @@ import re
 
 import pytest
 from tests.plugin.conftest import Project
-from tests.plugin.gates import WRONG_TOKEN, both_arms
+from tests.plugin.gates import WRONG_TOKEN, both_arms, gate
 
 ON_EVERY_TICK = """
 import threading
@@ -224,9 +224,21 @@ def test_the_notes_say_what_the_columns_mean(project: Project) -> None:
     assert [
         line
         for line in lines
-        if line.startswith("speed-up: tokens/s over target tok/s, those of target-only of the same engine")
+        if line.startswith("speed-up: tokens/s over target tok/s, those of target-only in rounds beside these")
     ] != []
     assert [line for line in lines if line.startswith("J/token: ")] != []
+
+
+def test_at_a_temperature_a_gate_is_consistent_and_says_what_it_would_have_found(project: Project) -> None:
+    """Exact is claimed of no sample."""
+    source = 'source = { format = "random", length = 4 }\ncount = 2\nmax_tokens = 8\n'
+    project.scenario(f"{source}sampling = {{ temperature = 0.8 }}\n")
+    project.tests(gate(gamma=3))
+    lines = project.run().outlines
+    assert [line for line in lines if line.startswith("1 consistent")] != []
+    assert [
+        line for line in lines if line.startswith("sampled: short, 1 at once, t bfloat16 fake draft_model d γ=3: ")
+    ] != []
 
 
 def test_a_red_gate_has_its_row(project: Project) -> None:

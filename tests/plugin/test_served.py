@@ -415,6 +415,17 @@ def test_a_reference_at_a_url_must_not_draft(project: Project, start: Start, dra
         )
 
 
+def test_a_red_gate_asks_whether_a_server_of_another_name_has_the_same_model(project: Project, start: Start) -> None:
+    """It has one model, and is taken at its word."""
+    server = {"url": start("--fault", "wrong token").url, **KNOWN}
+    keys = f"target='mine', scenario='scenarios/short.toml', server={server!r}, reference='fake'"
+    gate = "def test_it(specdec, openai_server, scenario):\n    specdec(openai_server, scenario)\n"
+    project.tests(f"@pytest.mark.specdec({keys})\n{gate}", header="import pytest\n")
+    result = project.run("--benchmark-timer=time.perf_counter", *AT_ONCE)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["the server calls its model t, and the target is mine: are they the same?"])
+
+
 @pytest.mark.usefixtures("watched_to_its_end")
 def test_a_server_that_dies_is_red_and_the_rest_of_the_session_runs(project: Project) -> None:
     """The other test has a server of its own."""

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from pytest_specdec import progress as module
-from pytest_specdec.progress import Progress, earlier_seconds
+from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.progress import PlannedGate, Progress, describe_plan, earlier_seconds
 
 
 class Terminal:
@@ -173,3 +174,14 @@ def test_a_benchmark_of_another_tool_tells_no_time(tmp_path: Path) -> None:
     content = {"machine_info": {"node": platform.node()}, "benchmarks": [{"extra_info": None}]}
     (tmp_path / "host" / "0001_other.json").write_text(json.dumps(content))
     assert earlier_seconds(tmp_path) == {}
+
+
+def test_the_plan_says_where_servers_run_and_what_they_are_held_against() -> None:
+    """Engines of one label too."""
+    served = [EngineSpec(backend="server", target="t", server={"url": f"http://{host}"}) for host in "ab"]
+    held = EngineSpec(backend="server", target="t", method="ngram", gamma=3, server={}, reference=served[0])
+    assert describe_plan([PlannedGate("test", spec, "short", None) for spec in (*served, held)])[1:] == [
+        "  t-target (server at http://a, bfloat16): short",
+        "  t-target (server at http://b, bfloat16): short",
+        "  t-ngram-g3 (server, bfloat16), against t-target (server at http://a, bfloat16): short",
+    ]

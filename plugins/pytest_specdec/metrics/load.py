@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from pytest_specdec.generation import Generation, Run
@@ -111,7 +112,8 @@ class Flow:
 
     `at_best`: completed, had the machine held nothing up. `held_up_s`: how far it put a round behind its schedule.
     `load_s`: how long the shortest round's load was, `behind_s`: how much longer than theirs a round's answers took to
-    come in at most, beyond the shortest latency.
+    come in at most, beyond the shortest latency. `grows_s`: how much longer the last third of a round's answers took
+    than the first third, by their medians, in the mean over rounds.
     """
 
     asked: float | None
@@ -121,6 +123,7 @@ class Flow:
     held_up_s: float = 0.0
     load_s: float = 0.0
     behind_s: float = 0.0
+    grows_s: float = 0.0
 
     @classmethod
     def of(cls, rounds: Rounds) -> Flow:
@@ -135,6 +138,7 @@ class Flow:
             max(map(speed.held_up_s, rounds.runs), default=0.0),
             min((seconds for _, seconds in due), default=0.0),
             max((took - asked for (_, took), (_, asked) in zip(done, due, strict=True) if asked), default=0.0),
+            fmean(map(_growth_s, rounds.runs)) if rounds.runs else 0.0,
         )
 
     @property
@@ -174,6 +178,22 @@ class Flow:
             f"give at least {math.ceil(least_s * self.asked) + 1} requests"
         )
 
+    @property
+    def too_short_alone(self) -> str | None:
+        """Why it is not known whether the engine keeps up: its answers differ in length by as much as it is behind.
+
+        An engine that falls behind answers each request later than the one before. Of what it is behind at the end, two
+        thirds lie between the middles of the first third and of the last; here half of that is taken for a sign of it.
+        """
+        if self.asked is None or self.sustained or self.grows_s >= self.behind_s / 3:
+            return None
+        least_s = self.behind_s * SUSTAINED_SHARE / (1 - SUSTAINED_SHARE)
+        return (
+            f"inconclusive: {self.asked:.4g} requests/s for {self.load_s:.3g} s is too short a load: answers came in "
+            f"{self.behind_s:.3g} s behind, and later ones took no longer than earlier ones; "
+            f"give at least {math.ceil(least_s * self.asked) + 1} requests"
+        )
+
     def _is_enough(self, rate: float | None) -> bool:
         return bool(self.asked and rate and rate >= SUSTAINED_SHARE * self.asked)
 
@@ -191,6 +211,14 @@ def _completion(answers: list[Generation]) -> tuple[int, float]:
         return 0, 0.0
     first_asked = min(end - took for end, took in done)
     return len(done) - 1, max(end for end, _ in done) - first_asked - min(took for _, took in done)
+
+
+def _growth_s(run: Run) -> float:
+    """How much longer the last third of the answers took than the first third; 0 where there are fewer than three."""
+    answers = sorted(speed.completed_answers(run), key=lambda each: each.scheduled_s or 0.0)
+    took = [each for each in map(speed.e2e_s, answers) if each is not None]
+    third = len(took) // 3
+    return median(took[-third:]) - median(took[:third]) if third else 0.0
 
 
 def _ratio_of_totals(runs: Iterable[tuple[int, float]]) -> float | None:
@@ -252,7 +280,8 @@ def rate_bound(*arms: Rounds) -> str | None:
     flows = [flow for rounds in arms if (flow := Flow.of(rounds)).is_open]
     if any(flow.sustained for flow in flows):
         return RATE_BOUND
-    return next((flow.doubt for flow in flows if flow.sustained_at_best), None)
+    doubts = [flow.doubt if flow.sustained_at_best else flow.too_short_alone for flow in flows]
+    return next(filter(None, doubts), None)
 
 
 def paces(rounds: Rounds) -> tuple[float, ...]:

@@ -379,7 +379,8 @@ class BreakEven:
         above = f"above {self.pays_up_to}" if self.pays_up_to is not None else ""
         below = f"below {self.loses_from}" if self.loses_from is not None else ""
         between = f"between {self.pays_up_to} and {self.loses_from}" if above and below else above or below
-        return ", ".join(filter(None, (f"break-even {between}".rstrip(), f"at about {self.concurrency.value:.0f}")))
+        about = f"at about {self.concurrency.value:.0f}"
+        return f"break-even {between}, {about}" if between else f"break-even {about} by the estimates alone"
 
 
 def break_even_concurrency(gains: Mapping[int, Gain]) -> BreakEven:

@@ -22,7 +22,8 @@ from pytest_specdec.record.figure import missing as missing
 
 SCHEMA = 2
 GREEN, RED, REGRESSED, UNJUDGED = "green", "red", "regressed", "unjudged"
-PASSING = ("identical", "tie", "consistent")
+CONSISTENT = "consistent"  # of samples: nothing is claimed of single tokens
+PASSING = ("identical", "tie", CONSISTENT)
 NOT_JUDGED = "not judged"
 HOLDING = (*PASSING, NOT_JUDGED)
 

@@ -19,7 +19,7 @@ from pytest_specdec.history.compare import FEWEST, compare_figure, figure_of, la
 from pytest_specdec.metrics.rounds import MOST_ROUNDS, rounds_to_decide
 from pytest_specdec.metrics.speedup import BreakEven, Gain, break_even_concurrency
 from pytest_specdec.progress import count
-from pytest_specdec.record import PASSING, REGRESSED, Record
+from pytest_specdec.record import CONSISTENT, PASSING, REGRESSED, Record
 from pytest_specdec.record.parts import LatencyPart
 from pytest_specdec.report.gates import Gate, group_by
 from pytest_specdec.report.table import name_few, waited_long
@@ -186,7 +186,8 @@ def _decide_sweep(place: str, gates: Sequence[Gate], by: str, limits: Sequence[T
     if not sweep:
         return None
     other = _weigh_sweep(gates, beside, limits)
-    told = [_pays(sweep, by), *([_pays(other, beside)] if any(each.gains for each in other.values()) else [])]
+    of_rate = "tokens/s: " if beside == "throughput" else ""
+    told = [_pays(sweep, by), *([of_rate + _pays(other, beside)] if any(each.gains for each in other.values()) else [])]
     at_each = [f"at {at}: {_best_at(weighed, by)}" for at, weighed in sweep.items()]
     told += [f"at {at}: {words}" for at, weighed in sweep.items() for words in _passed_over(weighed.arms, limits)]
     outcomes = [weighed.outcome for weighed in sweep.values()]
@@ -267,7 +268,8 @@ def _best(candidates: Sequence[Candidate], kept: Sequence[Gate], by: str) -> tup
 
 
 def _in_words(gain: Gain, by: str) -> str:
-    return f"{OF_WHAT[by]} {gain.inverse}" if OF_WHAT[by] else str(gain)
+    whose = " of the target's" if by == "latency" else ""  # a time, so less is better
+    return f"{OF_WHAT[by]} {gain.inverse}{whose}" if OF_WHAT[by] else str(gain)
 
 
 def _rounds(candidate: Candidate) -> str:
@@ -362,7 +364,12 @@ def headline(records: Sequence[Record]) -> str:
     """How many gates are red, exact, failed against a saved run, not judged, and of those judged, faster or slower."""
     reds = sum(record.red for record in records)
     told = [f"{reds} of {count(len(records), 'gate')} red"] if reds else []
-    told += [f"{sum(record.passes and record.shows_speed for record in records)} exact"]
+    passing = [record for record in records if record.passes and record.shows_speed]
+    consistent = sum(
+        record.verdict.outcome == CONSISTENT for record in passing
+    )  # at a temperature: exact is not claimed
+    told += [f"{len(passing) - consistent} exact"] if len(passing) > consistent or not consistent else []
+    told += [f"{consistent} consistent"] if consistent else []
     regressed = sum(record.gate == REGRESSED for record in records)
     told += [f"{regressed} failed against the baseline run"] if regressed else []
     unjudged = [record for record in records if record.asked.unjudged is not None and not record.red]

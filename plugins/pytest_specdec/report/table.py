@@ -222,7 +222,7 @@ def _order(record: Record) -> tuple[Any, ...]:
 
 INTERVAL = f"{100 * LEVEL:.0f} % interval"
 MEANINGS = {
-    "speed-up": "speed-up: tokens/s over target tok/s, those of target-only of the same engine beside these rounds, "
+    "speed-up": "speed-up: tokens/s over target tok/s, those of target-only in rounds beside these, "
     f"with its {INTERVAL}",
     "steady": "steady: the same while every place of the load was taken",
     "tok/step": "tok/step: mean accepted length, tokens a step, the bonus token included",
@@ -256,6 +256,7 @@ def footnotes(records: Sequence[Record], shown: Sequence[str], decided: str = ""
         *(f"accepted by category: {_on(record)}: {part.categories_in_words}" for record, part in by_category),
         *join_alike(("tie", _gate(each), each.verdict.tie_in_words) for each in ordered),
         *join_alike(("drafting", _on(each), each.drafting_in_words) for each in ordered),
+        *join_alike(("sampled", _gate(each), _would_have_seen(each)) for each in judged),
         *_truth_note(judged),
         *join_alike(("coverage", who, words or "") for who, words in coverage),
     ]
@@ -376,6 +377,14 @@ def _exercised(record: Record) -> list[str]:
     met = [(name.replace("_", " "), each["value"] if isinstance(each, dict) else each) for name, each in told]
     forms = {tuple: " ".join, int: "{:,}".format, float: "{:.0%}".format}
     return [f"{name} {forms[type(value)](value)}" for name, value in met if value]
+
+
+def _would_have_seen(record: Record) -> str:
+    """What a gate at a temperature, which claims no token, would have found; of another one its message tells it."""
+    sampling = record.verdict.sampling
+    if sampling is None or not record.passes:
+        return ""
+    return sampling.rated.statement if sampling.rated is not None else sampling.power_statement
 
 
 def _truth_note(records: Sequence[Record]) -> list[str]:

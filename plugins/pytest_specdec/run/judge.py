@@ -132,14 +132,18 @@ def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Descrip
     told = add_hints(verdict, workload, arms.spec.gamma, about, partial(session.alone, arms))
     told = add_texts(_name_first_pass(told, rounds), workload, partial(session.decode, arms))
     part = replace(part, findings=finding_parts(told.findings))
-    return Judgement(part, ["\n".join([describe_verdict(told, workload.name), *_own_options(arms)])], ties)
+    return Judgement(part, ["\n".join([describe_verdict(told, workload.name), *_asked_beside(arms, about)])], ties)
 
 
-def _own_options(arms: Arms) -> list[str]:
-    """What was asked of speculation beyond draft, method and γ: some options trade exactness for speed on purpose."""
-    if not (own := dict(arms.spec.speculative_options)):
-        return []
-    return [f"speculative_options = {own}: try it without them, and see whether they may change the output"]
+def _asked_beside(arms: Arms, about: Description) -> list[str]:
+    """What else may be why: options that trade exactness for speed on purpose, and another model behind a url."""
+    own, served = dict(arms.spec.speculative_options), about.details.get("served_model")
+    told = (
+        [f"speculative_options = {own}: try it without them, and see whether they may change the output"] if own else []
+    )
+    if arms.spec.server.get("url") and served != arms.spec.target:
+        told.append(f"the server calls its model {served}, and the target is {arms.spec.target}: are they the same?")
+    return told
 
 
 def _look(session: Session, arms: Arms, rounds: Rounds, about: Description, level: float) -> tuple[Reference, Verdict]:
@@ -224,7 +228,7 @@ def _by_distribution(session: Session, arms: Arms, rounds: Rounds, about: Descri
         return _without_truth(part, [rated.in_words()])
     plan = SamplingPlan.for_gamma(arms.spec.gamma, level=LEVEL)
     seeing = rated if rated is not None and rated.detects is not None else None
-    if seeing is None and detects.total_variation is not None:
+    if detects.total_variation is not None:
         plan = replace(plan, total_variation=detects.total_variation)
     drawn, counted = _draw(session, arms, plan)
     part, words = _weigh(drawn, rated, seeing, detects)
@@ -318,7 +322,8 @@ def _rejected(counted: Speculation | None) -> float | None:
 def _draw(session: Session, arms: Arms, plan: SamplingPlan) -> tuple[sampling.SamplingVerdict, Speculation | None]:
     request = next(filter(sampling.is_sampled, arms.workload.requests))
     draw = sampling.Drawing(partial(session.pool.using, arms.spec), request, plan.tokens, arms.workload.concurrency)
-    with session.progress.doing(f"{arms.spec.label} is sampled up to {plan.samples} times"):
+    what = f"{arms.spec.label} is sampled up to {plan.samples} times"
+    with session.progress.doing(what, lambda: f"{draw.drawn:,} so far"):
         return sampling.judge_sampling(draw, _target(session, arms, request, plan), plan), draw.speculation
 
 

@@ -209,8 +209,8 @@ def _point(rate: float, scenario: Scenario, rounds: Rounds, judgement: Judgement
     sustained, doubt = flow.sustained and met, None
     if not sustained and flow.sustained_at_best and _goodput_holds(goodput.at_best.value, scenario):
         doubt = flow.doubt  # only the machine's delays in sending may have kept the engine from it
-    elif not flow.sustained and met and kept_up is not None:
-        doubt = flow.too_short_beside(kept_up)
+    elif not flow.sustained and met:
+        doubt = (flow.too_short_beside(kept_up) if kept_up is not None else None) or flow.too_short_alone
     return replace(
         told,
         completed=flow.completed,

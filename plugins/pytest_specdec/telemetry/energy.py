@@ -64,7 +64,7 @@ def meter_for(engine: Engine) -> Meter:
 def local_meter(subject: Subject, instruments: Instruments) -> Meter:
     """The meter of an engine on this machine."""
     if subject.group is None:
-        return NoMeter("the engine has no process of its own, so nothing tells its energy from that of others")
+        return NoMeter("the engine has no process of its own here, so nothing tells its energy from that of others")
     try:
         if subject.device != "cpu":
             return _gpu_meter(subject, instruments)

@@ -81,6 +81,11 @@ class Drawing:
         """What was counted so far."""
         return Speculation.over(self._runs)
 
+    @property
+    def drawn(self) -> int:
+        """How many samples so far."""
+        return sum(len(run.generations) for run in self._runs)
+
     def __call__(self, seeds: Sequence[int]) -> list[tuple[int, ...]]:
         """One sample a seed, in order. Raises EngineError."""
         asked, sampling = self._request, self._request.sampling

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_specdec.generation import Chunk, Generation, Run
-from pytest_specdec.metrics.load import NO_MOMENTS, RATE_BOUND, Flow, load_part, paces
+from pytest_specdec.metrics.load import NO_MOMENTS, RATE_BOUND, Flow, load_part, paces, rate_bound
 from pytest_specdec.metrics.rounds import IS_BASELINE, Contradiction, Rounds
 from pytest_specdec.metrics.speed import NO_TIMES, held_up_s, latency_part, queue_s, refuse_contradictions, ttft_s
 from pytest_specdec.metrics.speedup import Arm, speedup_part
@@ -91,6 +91,36 @@ def test_a_load_is_too_short_where_the_latency_of_a_sustained_rate_would_look_li
         "inconclusive: 4 requests/s for 1 s is too short a load: at 2 requests/s, which were sustained, answers came "
         "in 0.1 s behind; give at least 9 requests"
     )
+
+
+def of_lengths(*took: float, grows: float = 0.0) -> Rounds:
+    """Two requests a second, answered in these seconds, each `grows` later than the one before."""
+    each = (
+        answer(at / 2, (at / 2 + 0.1, 1), (at / 2 + seconds + at * grows, 1), sent=at / 2)
+        for at, seconds in enumerate(took)
+    )
+    return rounds(*each)
+
+
+def test_answers_of_many_lengths_are_no_sign_of_falling_behind() -> None:
+    """The last one is long and nothing piles up; where each takes longer than the one before, something does."""
+    lengths = (1.0, 0.2, 0.9, 0.3, 1.0, 0.4, 0.2, 0.8, 1.1)
+    flow = Flow.of(of_lengths(*lengths))
+    assert (flow.sustained, flow.behind_s) == (False, pytest.approx(0.9))
+    assert flow.too_short_alone == (
+        "inconclusive: 2 requests/s for 4 s is too short a load: answers came in 0.9 s behind, and later ones took no "
+        "longer than earlier ones; give at least 36 requests"
+    )
+    assert Flow.of(of_lengths(*lengths, grows=0.2)).too_short_alone is None
+    assert Flow.of(evenly(1.0, grows=0.03)).too_short_alone is None
+    assert Flow.of(evenly(1.0)).too_short_alone is None
+
+
+def test_a_speed_up_is_not_told_of_a_load_that_is_too_short_to_know() -> None:
+    """Either arm's rate is the load's, or nobody knows whether it is."""
+    short = of_lengths(1.0, 0.2, 0.9, 0.3, 1.0, 0.4, 0.2, 0.8, 1.1)
+    assert str(rate_bound(short, short)).startswith("inconclusive: 2 requests/s for 4 s is too short a load")
+    assert rate_bound(evenly(1.0, grows=0.5), evenly(1.0, grows=0.5)) is None
 
 
 def test_a_rate_is_a_ratio_of_totals_over_rounds() -> None:

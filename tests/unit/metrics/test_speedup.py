@@ -371,4 +371,4 @@ def test_a_gain_without_bounds_is_nowhere_sure() -> None:
     """As where there are too few rounds for an interval."""
     found = break_even_concurrency({1: Gain(2.0), 4: Gain(0.5)})
     assert (found.pays_up_to, found.loses_from) == (None, None)
-    assert found.in_words() == "break-even, at about 2"
+    assert found.in_words() == "break-even at about 2 by the estimates alone"

@@ -90,7 +90,9 @@ def test_a_decision_by_latency_takes_no_other_runs_target() -> None:
     for gate in (beside, older):
         alone = record(asked=TARGET, latency={"e2e_s": {"p95": 9.0, "n": 9}})
         told.append(decisions_on([run(gate), run(alone, number=2)], "latency")[0].words)
-    assert told[0].startswith("not decided: γ = 4 (draft_model d): p95 of a whole request 0.50×, without an interval")
+    assert told[0].startswith(
+        "not decided: γ = 4 (draft_model d): p95 of a whole request 0.50× of the target's, without an interval"
+    )
     assert told[1] == "not decided: the latencies of the target alone were not measured beside it"
 
 
@@ -258,6 +260,8 @@ def test_a_sweep_of_concurrency_has_one_decision() -> None:
         "at 128: γ = 2: 0.80× [0.75, 0.85], J/token 1.20× [1.18, 1.22], which does not pay",
     ]
     assert found.outcome == "use"
+    (by_energy,) = decisions_on(swept(), "energy")
+    assert "; tokens/s: pays up to 64 requests (γ = 2), break-even between 64 and 128, at about 87" in by_energy.words
     assert found.break_even["throughput"].pays_up_to == 64
     assert ("  at 16: γ = 4: 2.00× [1.90, 2.10], J/token 0.50× [0.48, 0.52]", "use") in write_lines([found], 80)
     assert "\n  - at 16: γ = 4: 2.00×" in markdown([target()], [found])

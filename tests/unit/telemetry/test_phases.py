@@ -211,7 +211,7 @@ def test_what_is_not_told_is_null(run: list[Generation], traces: list[Any], reas
 
 def test_without_energy_there_is_none_of_a_phase() -> None:
     """A server at a url, or a card that tells nothing: the same reason."""
-    why = "the engine has no process of its own, so nothing tells its energy from that of others"
+    why = "the engine has no process of its own here, so nothing tells its energy from that of others"
     assert [each.reason for each in both(measured(meter=NoMeter(why)))] == [why, why]
     lost = both(measured(card(stuck=True)))
     assert all(each.reason == "the energy counter of GPU-a did not move within 2 s" for each in lost)

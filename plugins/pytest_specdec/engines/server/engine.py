@@ -281,8 +281,8 @@ class ServedEngine(Engine):
         if counted is None and self.spec.speculates:
             raise EngineError(
                 f"server {self.spec.label} does not tell what it drafted ({self._counter_source()}): without that it "
-                "cannot be known whether it speculated; switch its metrics on, or say server['metrics']; "
-                f"{_failures(answers)}"
+                "cannot be known whether it speculated; start it with speculation (vLLM: --speculative-config), switch "
+                f"its metrics on, or say server['metrics']; {_failures(answers)}"
             )
         return counted
 
