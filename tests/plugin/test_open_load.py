@@ -6,6 +6,7 @@ draft accepted two rounds of 1.75 s: so it keeps up with 0.125 requests a second
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -149,6 +150,22 @@ def test_a_rate_is_inconclusive_where_the_load_is_too_short_for_its_latency(proj
     assert [point.sustained for point in told.points] == [True, None, False]
     assert re.search("0.2 requests/s for 55 s is too short a load: .* at least 14 requests", told.points[1].reason)
     assert told.saturation_per_second == Figure(None, told.points[1].reason)
+
+
+def test_a_rate_is_inconclusive_where_answers_differ_in_length_by_what_they_are_behind(project: Project) -> None:
+    """The last of twelve takes 8 s and the shortest 2: that is 5 % of the load, and nothing waits for anything."""
+    lengths = [8, 2, 8, 2, 8, 2, 2, 8, 2, 8, 2, 8]
+    shape = {"timestamp": 0, "input_length": 4}
+    rows = (json.dumps({**shape, "output_length": each, "hash_ids": [at]}) for at, each in enumerate(lengths))
+    project.write("scenarios/lengths.jsonl", "\n".join(rows))
+    source = 'source = { format = "mooncake", path = "lengths.jsonl", block_size = 4 }\noutput_length = "source"\n'
+    project.scenario(f"{source}max_tokens = 8\nrounds = 1\n{SWEEP}")
+    project.tests(both_arms())
+    told = project.records()[SPECULATIVE].load.sweep
+    assert told.target_points[0].sustained is None
+    assert "later ones took no longer than earlier ones; give at least 13 requests" in told.target_points[0].reason
+    assert told.target_saturation_per_second.value is None
+    assert told.target_points[2].sustained is False
 
 
 def test_each_point_of_a_sweep_is_measured_and_judged(project: Project) -> None:

@@ -365,9 +365,7 @@ def headline(records: Sequence[Record]) -> str:
     reds = sum(record.red for record in records)
     told = [f"{reds} of {count(len(records), 'gate')} red"] if reds else []
     passing = [record for record in records if record.passes and record.shows_speed]
-    consistent = sum(
-        record.verdict.outcome == CONSISTENT for record in passing
-    )  # at a temperature: exact is not claimed
+    consistent = sum(record.verdict.outcome == CONSISTENT for record in passing)
     told += [f"{len(passing) - consistent} exact"] if len(passing) > consistent or not consistent else []
     told += [f"{consistent} consistent"] if consistent else []
     regressed = sum(record.gate == REGRESSED for record in records)
