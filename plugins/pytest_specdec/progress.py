@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from pytest_specdec.engines.spec import EngineSpec
+from pytest_specdec.engines.spec import EngineSpec, distinct_labels
 from pytest_specdec.history.saved import UnreadableRun, content_of, read_text, saved_paths
 from pytest_specdec.telemetry.meter import MakeTicker, Ticker
 
@@ -61,14 +62,19 @@ def describe_plan(gates: Sequence[PlannedGate]) -> list[str]:
     whole = "" if len(known) == len(gates) else f" for the {len(known)} that ran here before"
     how_long = f"about {sum(known):.0f} s{whole}" if known else "no saved run on this machine tells how long they take"
     head = f"plan: {count(len(gates), 'gate')} of {count(len(engines), 'engine')}, {how_long}"
-    return [head, *(f"  {_with_place(spec)}: {', '.join(names)}" for spec, names in engines.items())]
+    labels = distinct_labels([*engines])
+    told = zip(labels, engines.items(), strict=True)
+    return [head, *(f"  {_with_place(label, spec)}: {', '.join(names)}" for label, (spec, names) in told)]
 
 
-def _with_place(spec: EngineSpec) -> str:
+def _with_place(label: str, spec: EngineSpec) -> str:
     """The engine, where a server of others runs, and what it is compared with where that is named."""
-    url = spec.server.get("url")
-    against = f", against {_with_place(spec.reference)}" if spec.reference is not None else ""
-    return f"{spec.label} ({spec.backend}{f' at {url}' if url else ''}, {spec.dtype}){against}"
+    at = urlsplit(str(spec.server.get("url") or ""))
+    where = (
+        f" at {at._replace(netloc=at.netloc.rpartition('@')[2]).geturl()}" if at.netloc else ""
+    )  # without a password
+    against = f", against {_with_place(spec.reference.label, spec.reference)}" if spec.reference is not None else ""
+    return f"{label} ({spec.backend}{where}, {spec.dtype}){against}"
 
 
 def count(number: int, what: str) -> str:

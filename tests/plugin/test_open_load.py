@@ -163,7 +163,7 @@ def test_a_rate_is_inconclusive_where_answers_differ_in_length_by_what_they_are_
     project.tests(both_arms())
     told = project.records()[SPECULATIVE].load.sweep
     assert told.target_points[0].sustained is None
-    assert "later ones took no longer than earlier ones; give at least 13 requests" in told.target_points[0].reason
+    assert "too little for an engine that falls behind; give at least 13 requests" in told.target_points[0].reason
     assert told.target_saturation_per_second.value is None
     assert told.target_points[2].sustained is False
 

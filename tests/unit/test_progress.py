@@ -180,8 +180,26 @@ def test_the_plan_says_where_servers_run_and_what_they_are_held_against() -> Non
     """Engines of one label too."""
     served = [EngineSpec(backend="server", target="t", server={"url": f"http://{host}"}) for host in "ab"]
     held = EngineSpec(backend="server", target="t", method="ngram", gamma=3, server={}, reference=served[0])
-    assert describe_plan([PlannedGate("test", spec, "short", None) for spec in (*served, held)])[1:] == [
-        "  t-target (server at http://a, bfloat16): short",
-        "  t-target (server at http://b, bfloat16): short",
-        "  t-ngram-g3 (server, bfloat16), against t-target (server at http://a, bfloat16): short",
+    engines, places = zip(*(line.split(" ", 3)[2:] for line in planned(*served, held)), strict=True)
+    assert len(set(engines)) == 3
+    assert places == (
+        "(server at http://a, bfloat16): short",
+        "(server at http://b, bfloat16): short",
+        "(server, bfloat16), against t-target (server at http://a, bfloat16): short",
+    )
+
+
+def test_the_plan_tells_engines_of_one_label_apart_and_no_password() -> None:
+    """By the draft, as the tests' ids do."""
+    drafts = [EngineSpec(backend="vllm", target="t", method="draft_model", draft=draft, gamma=4) for draft in "ab"]
+    assert planned(*drafts) == [
+        "  t-draft_model-g4-a (vllm, bfloat16): short",
+        "  t-draft_model-g4-b (vllm, bfloat16): short",
     ]
+    (line,) = planned(EngineSpec(backend="server", target="t", server={"url": "http://me:secret@host:80"}))
+    assert line == "  t-target (server at http://host:80, bfloat16): short"
+
+
+def planned(*specs: EngineSpec) -> list[str]:
+    """The plan's lines of engines."""
+    return describe_plan([PlannedGate("test", spec, "short", None) for spec in specs])[1:]

@@ -170,22 +170,27 @@ def find_in_latest(storage: Path, now: Record, test: str) -> Found:
     """
     refused: list[Found] = []
     missing: list[str] = []
+    short: Found | None = None
     runs = runs_that_may_hold(now, test, storage)
     try:
         for run in runs:
-            found = find_in_run(run, now, test)
-            if found.record is not None:
+            found = replace(find_in_run(run, now, test), latest=True)
+            if _too_few_rounds(found, now):
+                short = short or found
+            elif found.record is not None:
                 around, older = circumstances(found.record), (find_in_run(each, now, test).record for each in runs)
                 like = (each for each in older if each and circumstances(each) == around)
                 earlier = tuple(islice(like, MOST_SESSIONS - 1))  # that differ in no version or option
                 over = tuple(each.problem for each in refused)
-                return replace(found, passed_over=over, earlier=earlier, latest=True)
-            if found.refused:
+                return replace(found, passed_over=over, earlier=earlier)
+            elif found.refused:
                 refused.append(found)
             else:
                 missing.append(found.problem)
     except UnreadableRun as error:
         return Found(problem=str(error), refused=True, passed_over=tuple(each.problem for each in refused))
+    if short is not None:  # figures without rounds are held against it all the same
+        return replace(short, passed_over=tuple(each.problem for each in refused))
     if refused:
         clashing = [each for each in refused if not each.faulty]
         told = list(dict.fromkeys(each.problem for each in (refused[0], *clashing[:1])))  # the newest, and why it fails

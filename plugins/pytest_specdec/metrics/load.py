@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from typing import TYPE_CHECKING
 
 from pytest_specdec.generation import Generation, Run
@@ -112,8 +112,8 @@ class Flow:
 
     `at_best`: completed, had the machine held nothing up. `held_up_s`: how far it put a round behind its schedule.
     `load_s`: how long the shortest round's load was, `behind_s`: how much longer than theirs a round's answers took to
-    come in at most, beyond the shortest latency. `grows_s`: how much longer the last third of a round's answers took
-    than the first third, by their medians, in the mean over rounds.
+    come in at most, beyond the shortest latency. `grows_s`: how much longer the last third of that round's answers took
+    than the first third, by their medians; infinite where there are fewer than three.
     """
 
     asked: float | None
@@ -123,13 +123,18 @@ class Flow:
     held_up_s: float = 0.0
     load_s: float = 0.0
     behind_s: float = 0.0
-    grows_s: float = 0.0
+    grows_s: float = math.inf
 
     @classmethod
     def of(cls, rounds: Rounds) -> Flow:
         """By the moments of the generations; a request that failed was sent, and not completed."""
         due = [_span([each.scheduled_s for each in run.generations]) for run in rounds.runs]
         done = [_completion(speed.completed_answers(run)) for run in rounds.runs]
+        late = [
+            (took - asked, _growth_s(run))
+            for (_, took), (_, asked), run in zip(done, due, rounds.runs, strict=True)
+            if asked
+        ]
         return cls(
             _ratio_of_totals(due),
             _ratio_of_totals(_span([each.started_s for each in run.generations]) for run in rounds.runs),
@@ -137,8 +142,7 @@ class Flow:
             _ratio_of_totals(map(_completion_at_best, rounds.runs)),
             max(map(speed.held_up_s, rounds.runs), default=0.0),
             min((seconds for _, seconds in due), default=0.0),
-            max((took - asked for (_, took), (_, asked) in zip(done, due, strict=True) if asked), default=0.0),
-            fmean(map(_growth_s, rounds.runs)) if rounds.runs else 0.0,
+            *max(late, default=(0.0, math.inf)),
         )
 
     @property
@@ -180,17 +184,19 @@ class Flow:
 
     @property
     def too_short_alone(self) -> str | None:
-        """Why it is not known whether the engine keeps up: its answers differ in length by as much as it is behind.
+        """Why it is not known whether the engine keeps up: a long answer at the end may be all that it is behind.
 
         An engine that falls behind answers each request later than the one before. Of what it is behind at the end, two
         thirds lie between the middles of the first third and of the last; here half of that is taken for a sign of it.
+        None where it is known: as much as that, or answers came in later than a second load would have ended.
         """
-        if self.asked is None or self.sustained or self.grows_s >= self.behind_s / 3:
+        if self.asked is None or self.sustained or self.behind_s > self.load_s or self.grows_s >= self.behind_s / 3:
             return None
         least_s = self.behind_s * SUSTAINED_SHARE / (1 - SUSTAINED_SHARE)
         return (
             f"inconclusive: {self.asked:.4g} requests/s for {self.load_s:.3g} s is too short a load: answers came in "
-            f"{self.behind_s:.3g} s behind, and later ones took no longer than earlier ones; "
+            f"{self.behind_s:.3g} s behind, and later ones took {max(self.grows_s, 0.0):.2g} s longer than earlier "
+            "ones, too little for an engine that falls behind; "
             f"give at least {math.ceil(least_s * self.asked) + 1} requests"
         )
 
@@ -214,11 +220,10 @@ def _completion(answers: list[Generation]) -> tuple[int, float]:
 
 
 def _growth_s(run: Run) -> float:
-    """How much longer the last third of the answers took than the first third; 0 where there are fewer than three."""
     answers = sorted(speed.completed_answers(run), key=lambda each: each.scheduled_s or 0.0)
     took = [each for each in map(speed.e2e_s, answers) if each is not None]
     third = len(took) // 3
-    return median(took[-third:]) - median(took[:third]) if third else 0.0
+    return median(took[-third:]) - median(took[:third]) if third else math.inf
 
 
 def _ratio_of_totals(runs: Iterable[tuple[int, float]]) -> float | None:

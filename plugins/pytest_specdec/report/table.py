@@ -384,7 +384,8 @@ def _would_have_seen(record: Record) -> str:
     sampling = record.verdict.sampling
     if sampling is None or not record.passes:
         return ""
-    return sampling.rated.statement if sampling.rated is not None else sampling.power_statement
+    rated = sampling.rated
+    return rated.statement if rated and rated.detects_total_variation.value is not None else sampling.power_statement
 
 
 def _truth_note(records: Sequence[Record]) -> list[str]:

@@ -137,11 +137,11 @@ def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Descrip
 
 def _asked_beside(arms: Arms, about: Description) -> list[str]:
     """What else may be why: options that trade exactness for speed on purpose, and another model behind a url."""
-    own, served = dict(arms.spec.speculative_options), about.details.get("served_model")
+    own, served = dict(arms.spec.speculative_options), about.details.get("taken_at_its_word")
     told = (
         [f"speculative_options = {own}: try it without them, and see whether they may change the output"] if own else []
     )
-    if arms.spec.server.get("url") and served != arms.spec.target:
+    if served:
         told.append(f"the server calls its model {served}, and the target is {arms.spec.target}: are they the same?")
     return told
 
@@ -228,7 +228,7 @@ def _by_distribution(session: Session, arms: Arms, rounds: Rounds, about: Descri
         return _without_truth(part, [rated.in_words()])
     plan = SamplingPlan.for_gamma(arms.spec.gamma, level=LEVEL)
     seeing = rated if rated is not None and rated.detects is not None else None
-    if detects.total_variation is not None:
+    if seeing is None and detects.total_variation is not None:
         plan = replace(plan, total_variation=detects.total_variation)
     drawn, counted = _draw(session, arms, plan)
     part, words = _weigh(drawn, rated, seeing, detects)

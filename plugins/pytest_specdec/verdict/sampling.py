@@ -61,8 +61,9 @@ def knows_exactly(sampling: Mapping[str, Any], vocabulary: int) -> bool:
 class Drawing:
     """Samples of an engine: called with seeds, it decodes the request once for each, `tokens` tokens long.
 
-    `speculation`: what the engine counted over all calls so far, None where it does not speculate. Without drafts, a
-    verdict on the samples says nothing of speculation; without rejections, nothing of what is sampled after one.
+    `drawn`: how many so far. `speculation`: what the engine counted over all calls so far, None where it does not
+    speculate. Without drafts, a verdict on the samples says nothing of speculation; without rejections, nothing of what
+    is sampled after one.
     """
 
     def __init__(self, enter: Enter, request: Request, tokens: int, concurrency: int) -> None:
@@ -75,16 +76,12 @@ class Drawing:
         self._request = replace(request, max_tokens=tokens, min_tokens=0, ignore_eos=True, stop=(), stop_token_ids=())
         self._concurrency = concurrency
         self._runs: list[Run] = []
+        self.drawn = 0
 
     @property
     def speculation(self) -> Speculation | None:
         """What was counted so far."""
         return Speculation.over(self._runs)
-
-    @property
-    def drawn(self) -> int:
-        """How many samples so far."""
-        return sum(len(run.generations) for run in self._runs)
 
     def __call__(self, seeds: Sequence[int]) -> list[tuple[int, ...]]:
         """One sample a seed, in order. Raises EngineError."""
@@ -92,6 +89,7 @@ class Drawing:
         requests = tuple(replace(asked, sampling={**sampling, "seed": seed}) for seed in seeds)
         with self._enter() as engine:
             run = one_pass(engine, Workload("sampling", requests, self._concurrency))
+        self.drawn += len(seeds)
         if failed := [generation.failure for generation in run.generations if generation.failure is not None]:
             raise EngineError(f"{len(failed)} of {len(run.generations)} samples failed: {failed[0]}")
         self._runs.append(replace(run, generations=()))

@@ -108,12 +108,22 @@ def test_answers_of_many_lengths_are_no_sign_of_falling_behind() -> None:
     flow = Flow.of(of_lengths(*lengths))
     assert (flow.sustained, flow.behind_s) == (False, pytest.approx(0.9))
     assert flow.too_short_alone == (
-        "inconclusive: 2 requests/s for 4 s is too short a load: answers came in 0.9 s behind, and later ones took no "
-        "longer than earlier ones; give at least 36 requests"
+        "inconclusive: 2 requests/s for 4 s is too short a load: answers came in 0.9 s behind, and later ones took 0 s "
+        "longer than earlier ones, too little for an engine that falls behind; give at least 36 requests"
     )
     assert Flow.of(of_lengths(*lengths, grows=0.2)).too_short_alone is None
     assert Flow.of(evenly(1.0, grows=0.03)).too_short_alone is None
     assert Flow.of(evenly(1.0)).too_short_alone is None
+    assert Flow.of(of_lengths(1.0, 1.2)).too_short_alone is None  # of two nothing is known to grow
+    assert replace(flow, behind_s=4.01).too_short_alone is None
+
+
+def test_of_several_rounds_it_is_asked_of_the_one_that_is_furthest_behind() -> None:
+    """Three that keep up do not hide that one fell behind."""
+    fell, kept = evenly(1.0, grows=0.5).runs, evenly(1.0).runs
+    flow = Flow.of(Rounds((*kept, *fell, *kept, *kept), (10.0,) * 4))
+    assert flow.behind_s == pytest.approx(2.0)
+    assert flow.too_short_alone is None
 
 
 def test_a_speed_up_is_not_told_of_a_load_that_is_too_short_to_know() -> None:

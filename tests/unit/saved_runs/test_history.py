@@ -111,6 +111,15 @@ def test_what_the_latest_run_s_rounds_cannot_tell_is_missing_where_this_one_s_co
     assert "inconclusive; 3 rounds" in part(tmp_path, record(), named="1").failures[0]
 
 
+def test_an_older_run_of_enough_rounds_is_taken_before_one_of_few(tmp_path: Path) -> None:
+    """Else a short run would open the gate for a slow one, which would be the next baseline run."""
+    save(tmp_path, 1, {TEST: record()})
+    save(tmp_path, 2, {TEST: record([1.0] * 3)})
+    found = part(tmp_path, record(SLOW))
+    assert found.run == "0001"
+    assert "worse" in found.failures[0]
+
+
 def test_a_figure_without_rounds_is_held_against_a_run_of_few(tmp_path: Path) -> None:
     """It needs no interval."""
     one, two = ({"memory": {"peak_gpu_bytes": {"value": bytes_}}} for bytes_ in (1e9, 2e9))

@@ -292,6 +292,23 @@ def test_slower_is_yellow_and_what_is_not_known_is_dim(monkeypatch: pytest.Monke
     assert "\x1b[2m" in second
 
 
+def test_a_gate_at_a_temperature_says_what_made_it_green() -> None:
+    """Its measured tokens, or where those could have shown nothing the samples drawn anew."""
+    drawn = {"power_statement": "of samples"}
+    rated = {"statement": "of tokens", "detects_total_variation": figure(0.1)}
+    unseen = {**rated, "detects_total_variation": figure(None, "so few")}
+    told = [
+        [line.rpartition(": ")[2] for line in footnotes([each], []) if line.startswith("sampled: ")]
+        for each in (
+            record(verdict={"outcome": "consistent", "sampling": {**drawn, "rated": rated}}),
+            record(verdict={"outcome": "consistent", "sampling": {**drawn, "rated": unseen}}),
+            record(verdict={"outcome": "consistent", "sampling": drawn}),
+            record(),
+        )
+    ]
+    assert told == [["of tokens"], ["of samples"], ["of samples"], []]
+
+
 def test_a_busy_machine_is_told_beside_the_table() -> None:
     """Of either arm, where it waited for much of its time; a decision that says so says it for both."""
     quiet, busy = (record(throughput={"waited_for_cores": figure(share)}) for share in (0.2, 0.45))

@@ -73,6 +73,7 @@ def test_what_was_speculated_is_added_up() -> None:
     draw([111])
     draw([222])
     assert draw.speculation == Speculation(6, 12, 8, (6, 2))
+    assert draw.drawn == 2
 
 
 def test_an_engine_that_does_not_speculate_counted_nothing() -> None:

@@ -107,6 +107,7 @@ class ServedEngine(Engine):
         wanted = [named] if named else [self.folder, self.spec.target, *(served if len(served) == 1 else [])]
         for name in wanted:
             if name in served:
+                self._at_its_word = name not in wanted[:2] and not named
                 return name
         raise EngineError(
             f"{self._client.url} serves {', '.join(served)}, not {named or self.spec.target}: "
@@ -143,6 +144,7 @@ class ServedEngine(Engine):
             "dtype": self._dtype(facts),
             "protocol": self._plan.dialect.name,
             "served_model": self._model,
+            "taken_at_its_word": self._model if self._at_its_word else None,
             ADAPTER: self._adapter,
         }
         dialect, about, visible = self._plan.dialect, self._about(), gpus().visible
