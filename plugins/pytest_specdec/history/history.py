@@ -168,37 +168,42 @@ def find_in_latest(storage: Path, now: Record, test: str) -> Found:
     What was refused on the way is told. Where that is all there is, and faulty, it is as if nothing had been saved: the
     new record is not to fail for the fault of an old one, which it could then never replace.
     """
-    refused: list[Found] = []
-    missing: list[str] = []
-    short: Found | None = None
+    met: list[Found] = []  # what does not serve, the newest first
     runs = runs_that_may_hold(now, test, storage)
     try:
         for run in runs:
-            found = replace(find_in_run(run, now, test), latest=True)
-            if _too_few_rounds(found, now):
-                short = short or found
-            elif found.record is not None:
-                around, older = circumstances(found.record), (find_in_run(each, now, test).record for each in runs)
-                like = (each for each in older if each and circumstances(each) == around)
-                earlier = tuple(islice(like, MOST_SESSIONS - 1))  # that differ in no version or option
-                over = tuple(each.problem for each in refused)
-                return replace(found, passed_over=over, earlier=earlier)
-            elif found.refused:
-                refused.append(found)
-            else:
-                missing.append(found.problem)
+            found = replace(find_in_run(run, now, test), latest=True, passed_over=_refused(met))
+            if found.record is not None and not _too_few_rounds(found, now):
+                return replace(found, earlier=_sessions_before(found.record, runs, now, test))
+            met.append(found)
     except UnreadableRun as error:
-        return Found(problem=str(error), refused=True, passed_over=tuple(each.problem for each in refused))
-    if short is not None:  # figures without rounds are held against it all the same
-        return replace(short, passed_over=tuple(each.problem for each in refused))
-    if refused:
-        clashing = [each for each in refused if not each.faulty]
-        told = list(dict.fromkeys(each.problem for each in (refused[0], *clashing[:1])))  # the newest, and why it fails
-        more = f" (and {len(refused) - len(told)} more)" if len(refused) > len(told) else ""
-        another = "" if clashing else "; save another with --benchmark-autosave"
-        return Found(problem="; ".join(told) + more + another, refused=bool(clashing), latest=True)
-    nothing = f"no run in {storage} has this measurement: save one with --benchmark-autosave"
-    return Found(problem=missing[0] if missing else nothing, latest=True)
+        return Found(problem=str(error), refused=True, passed_over=_refused(met))
+    short = next((each for each in met if each.record is not None), None)
+    return short or _none_serves(met, storage)  # figures without rounds are held against a short run all the same
+
+
+def _refused(met: Sequence[Found]) -> tuple[str, ...]:
+    return tuple(each.problem for each in met if each.refused)
+
+
+def _sessions_before(then: Record, older: Iterator[SavedRun], now: Record, test: str) -> tuple[Record, ...]:
+    """Records of the measurement in older runs that differ from this one in no version or option."""
+    found = (find_in_run(run, now, test).record for run in older)
+    like = (each for each in found if each and circumstances(each) == circumstances(then))
+    return tuple(islice(like, MOST_SESSIONS - 1))
+
+
+def _none_serves(met: Sequence[Found], storage: Path) -> Found:
+    """Nothing is refused but what does not compare; the newest is named, and beside it why the test fails."""
+    refused = [each for each in met if each.refused]
+    if not refused:
+        nothing = f"no run in {storage} has this measurement: save one with --benchmark-autosave"
+        return Found(problem=met[0].problem if met else nothing, latest=True)
+    clashing = [each for each in refused if not each.faulty]
+    told = list(dict.fromkeys(each.problem for each in (refused[0], *clashing[:1])))
+    more = f" (and {len(refused) - len(told)} more)" if len(refused) > len(told) else ""
+    another = "" if clashing else "; save another with --benchmark-autosave"
+    return Found(problem="; ".join(told) + more + another, refused=bool(clashing), latest=True)
 
 
 def find_in_run(run: SavedRun, now: Record, test: str) -> Found:
@@ -258,6 +263,10 @@ def _run_with(path: Path, _written: int, names: tuple[str, ...]) -> SavedRun | N
     return run_of(path, text)
 
 
+WORST_FIRST = (Outcome.WORSE, Outcome.INCONCLUSIVE, Outcome.MISSING)
+NO_BASELINE = "no baseline"
+
+
 @dataclass(frozen=True)
 class RegressionGate:
     """`thresholds`: none means that changes are only shown. `fail_on`: "missing", "inconclusive", or both."""
@@ -271,18 +280,23 @@ class RegressionGate:
         found = self.baselines(now, test)
         changes = self._changes(now, found)
         fail = {Outcome.WORSE, *self.fail_on}
-        failures = self._uncompared(now, found)
-        failures += [_words(each, found) for each in changes if each.outcome in fail or _wants_rounds(each)]
+        uncompared = self._uncompared(now, found)
+        failing = [each for each in changes if each.outcome in fail or _wants_rounds(each)]
+        failed_by = min((each.outcome for each in failing), key=WORST_FIRST.index, default=None)
+        told = BaselinePart(
+            passed_over=found.passed_over,
+            failures=(*uncompared, *(_words(each, found) for each in failing)),
+            failed_by=failed_by or (NO_BASELINE if uncompared else None),
+        )
         if found.record is None or found.run is None:
-            return BaselinePart(reason=found.problem or None, passed_over=found.passed_over, failures=tuple(failures))
-        return BaselinePart(
+            return replace(told, reason=found.problem or None)
+        return replace(
+            told,
             run=found.run.id,
             path=str(found.run.path),
             test=found.record.place.test or None,
-            passed_over=found.passed_over,
             circumstances=tuple(differences(circumstances(now), circumstances(found.record))),
             changes=changes,
-            failures=tuple(failures),
         )
 
     def _uncompared(self, now: Record, found: Found) -> list[str]:

@@ -645,3 +645,4 @@ class BaselinePart(Part):
     circumstances: Annotated[tuple[str, ...], "versions, driver and options that changed"] = ()
     changes: Annotated[tuple[ChangePart, ...], "figure by figure"] = ()
     failures: Annotated[tuple[str, ...], "what fails the test"] = ()
+    failed_by: Annotated[str | None, "the worst of them: worse, inconclusive, missing, or no baseline"] = None

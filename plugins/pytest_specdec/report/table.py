@@ -18,7 +18,6 @@ from pytest_specdec.history.compare import Outcome, interval_in_words
 from pytest_specdec.metrics.rounds import LEVEL, bounds_in_words
 from pytest_specdec.progress import count
 from pytest_specdec.record import REGRESSED, Figure, Record
-from pytest_specdec.record.parts import BaselinePart
 
 DASH = "–"
 SHORT = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
@@ -65,18 +64,9 @@ def _joules(record: Record) -> str:
 def _verdict(record: Record) -> str:
     outcome = record.verdict.outcome
     if record.gate == REGRESSED:
-        return f"{outcome}, {_failed_by(record.baseline)}"
+        failed_by = record.baseline.failed_by if record.baseline else None
+        return f"{outcome}, {failed_by or Outcome.WORSE}"
     return f"{outcome}, red" if record.red and record.holds else outcome
-
-
-def _failed_by(baseline: BaselinePart | None) -> str:
-    """What fails a gate against its baseline run, the worst of several figures."""
-    if baseline is None:
-        return Outcome.WORSE
-    failed = {words.partition(" ")[0].rstrip(":") for words in baseline.failures}  # each begins with its metric
-    found = {change.outcome for change in baseline.changes if change.metric in failed}
-    order = (Outcome.WORSE, Outcome.INCONCLUSIVE, Outcome.MISSING)
-    return next((each for each in order if each in found), "no baseline")
 
 
 def _change(record: Record) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.saved_runs.made import TEST, file_text, record, save, seconds
+from tests.unit.saved_runs.made import TEST, figure, file_text, record, save, seconds
 
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.history import history as searching
@@ -21,6 +21,7 @@ from pytest_specdec.thresholds import Threshold
 H200 = {"gpus": [{"uuid": "GPU-2", "name": "NVIDIA H200", "index": 0}], "driver": "580", "processor": "X", "cores": 16}
 CPU = {"gpus": [], "driver": None, "processor": "Xeon", "cores": 2}
 NOISY, SLOW = seconds(1.0, 0.4, 8, 1), [1.25, 1.26, 1.24, 1.25, 1.25, 1.26]
+KINDS = ((), ("missing",), ("inconclusive",), ("missing", "inconclusive"))
 FIVE = (Threshold.parse("tokens_per_second:5%"),)
 
 
@@ -109,6 +110,29 @@ def test_what_the_latest_run_s_rounds_cannot_tell_is_missing_where_this_one_s_co
     assert both.startswith(f"no baseline run: {TOO_FEW}; nor is this run one for the next: its tokens/s is known to ±")
     assert "inconclusive; 3 rounds" in part(tmp_path, record([1.0] * 3)).failures[0]
     assert "inconclusive; 3 rounds" in part(tmp_path, record(), named="1").failures[0]
+
+
+def test_a_gate_is_failed_by_what_fails_alone(tmp_path: Path) -> None:
+    """A figure that only more sessions would decide fails nothing, and the one that is missing does as it is asked."""
+    save(tmp_path, 1, {TEST: record()})
+    slower = record(
+        [1.07 * each for each in (1.0, 1.01, 0.99, 1.0, 1.02, 0.98)],
+        energy={"joules_per_token": figure(None, "no meter")},
+    )
+    both = (*FIVE, Threshold.parse("joules_per_token:5%"))
+    told = {kind: RegressionGate(baselines(LATEST, tmp_path), both, kind).part(slower, TEST) for kind in KINDS}
+    assert [each.outcome for each in told[()].changes] == ["inconclusive", "missing"]
+    assert [part.failed_by for part in told.values()] == [None, "missing", "inconclusive", "inconclusive"]
+    assert part(tmp_path, record(SLOW)).failed_by == "worse"
+    assert part(tmp_path / "none", record(), fail_on="missing").failed_by == "no baseline"
+
+
+@pytest.mark.parametrize(("version", "sessions"), [("0.26.0", 2), ("0.20.0", 1)])
+def test_sessions_are_of_the_same_versions(tmp_path: Path, version: str, sessions: int) -> None:
+    """How far sessions differ is asked of the same code."""
+    save(tmp_path, 1, {TEST: record(engine={"versions": {"vllm": version}})})
+    save(tmp_path, 2, {TEST: record()})
+    assert part(tmp_path, record()).changes[0].sessions == sessions
 
 
 def test_an_older_run_of_enough_rounds_is_taken_before_one_of_few(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tests.unit.saved_runs.made import TEST, figure, record
 from pytest_specdec.history.history import Found, RegressionGate
 from pytest_specdec.history.saved import SavedRun
 from pytest_specdec.record import Place, Record
-from pytest_specdec.record.parts import BaselinePart, ChangePart
+from pytest_specdec.record.parts import BaselinePart
 from pytest_specdec.report.content import notes
 from pytest_specdec.report.decision import headline
 from pytest_specdec.report.findings import change_notes, error_lines, flat, markdown, worst
@@ -57,7 +57,9 @@ def test_the_change_since_the_baseline_stands_beside_the_rate() -> None:
 def test_the_verdict_says_what_failed_against_the_baseline() -> None:
     """Worse only where something is; and the line under the table counts the gates that failed so."""
     noisy = [1.0, 3.0, 1.0, 3.0, 1.0, 3.0]
-    nothing = replace(record(), gate="regressed", baseline=BaselinePart(failures=("no baseline run",)))
+    nothing = replace(
+        record(), gate="regressed", baseline=BaselinePart(failures=("no baseline run",), failed_by="no baseline")
+    )
     lacks = record(throughput={"tokens_per_second": figure(None, "not timed")})
     part = RegressionGate(given, (Threshold.parse("tokens_per_second:5%"),), ("missing",)).part(lacks, TEST)
     gates = [compare_with_baseline(SLOW), compare_with_baseline(noisy), nothing]
@@ -66,17 +68,6 @@ def test_the_verdict_says_what_failed_against_the_baseline() -> None:
     verdicts = [row[titles.index("verdict")].removeprefix("identical") for row in body]
     assert verdicts == [", worse", ", inconclusive", ", no baseline", ", missing", ""]
     assert headline(gates) == "5 exact, 4 failed against the baseline run"
-
-
-def test_the_verdict_names_only_what_failed() -> None:
-    """A figure that only more sessions would decide fails nothing."""
-    changes = (
-        ChangePart(metric="tokens_per_second", outcome="inconclusive", threshold="5%", level=0.95),
-        ChangePart(metric="joules_per_token", outcome="missing", threshold="5%", level=0.95),
-    )
-    part = BaselinePart(run="0001", changes=changes, failures=("joules_per_token: missing: not measured",))
-    titles, row = rows([replace(record(), gate="regressed", baseline=part)])
-    assert row[titles.index("verdict")] == "identical, missing"
 
 
 def test_the_change_has_no_column_where_nothing_was_compared() -> None:
