@@ -52,6 +52,20 @@ def test_the_model_runs_in_a_process_of_its_own(specdec, vllm_ar, scenario):
     assert specdec(vllm_ar, scenario).engine.details["weights_bytes"] > 0
 
 
+@pytest.mark.specdec(
+    environment={"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "OMP_NUM_THREADS": "1"},
+    scenario="scenarios/short.toml",
+)
+def test_the_core_runs_in_a_process_of_its_own(specdec, vllm_spec, scenario):
+    """As behind vLLM's server: its scheduler cannot be told steps to rate in, and all else is measured all the same."""
+    record = specdec(vllm_spec, scenario)
+    assert record.engine.details["core_in_own_process"]
+    assert record.verdict.outcome == "identical"
+    assert record.verdict.near_ties.shape == "as many rows as a step of verification"
+    assert record.verdict.foretold.accepted_tokens == record.acceptance.accepted_tokens
+    assert record.acceptance.conditional.value is not None
+
+
 def whole_blocks_found_again(record):
     """In each round but the very first; the last token of a prompt is always computed, for its logits."""
     block = record.engine.details["block_size"]

@@ -257,7 +257,7 @@ RUNS: dict[str, Callable[[str], bool]] = {
     "`llama-8b` with that head and larger graphs": lambda run: run == "h200-graphs",
     "`llama-8b` with other drafts": lambda run: run.startswith("h200-map-heads"),
     "`llama-8b` with a drafter of two layers": lambda run: run == "h200-map-draft",
-    "`llama-8b` with lookup": lambda run: run == "h200-map-ngram-g248",
+    "`llama-8b` with lookup": lambda run: run.startswith("h200-map-ngram-g"),
     "`qwen3-8b`, one card": lambda run: re.fullmatch("h200-g[0-9]|h200-quick", run) is not None,
     "`llama-8b`, two cards": lambda run: "tensor-parallel" in run,
 }

@@ -283,6 +283,7 @@ class VllmBackend:
             "cuda_graphs": getattr(getattr(config.compilation_config, "cudagraph_mode", None), "name", None),
             "cuda_graph_tokens": getattr(config.compilation_config, "max_cudagraph_capture_size", None),
             "requests_piecewise": _requests_piecewise(config, vllm.__version__),
+            "core_in_own_process": self._core is None,
             "draft_context": getattr(drafting, "max_model_len", None),
             "counting": "vllm",
             ADAPTER: self._adapter_path,
