@@ -31,7 +31,8 @@ from pytest_specdec.progress import count
 from pytest_specdec.report.decision import BY, Decision, headline, in_words, parse_limit, write_lines
 from pytest_specdec.report.findings import comparison, decisions_on
 from pytest_specdec.report.gates import gates_of, newest, read_runs
-from pytest_specdec.report.table import footnotes, gate_notes, print_table, screen_width
+from pytest_specdec.report.notes import footnotes, gate_notes
+from pytest_specdec.report.table import print_table, screen_width
 from pytest_specdec.report.write import FORMATS, format_of, write_into, write_report
 from pytest_specdec.settings import parse_gammas
 from pytest_specdec.telemetry.meter import POWERCAP, packages

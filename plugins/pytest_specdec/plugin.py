@@ -567,7 +567,8 @@ def _tell_gates(terminalreporter: Any, config: pytest.Config, records: list[Reco
     from pytest_specdec.progress import count
     from pytest_specdec.report.decision import USE, headline, in_words, write_lines
     from pytest_specdec.report.findings import change_notes, decisions_on, present_run, worst
-    from pytest_specdec.report.table import footnotes, print_table, screen_width
+    from pytest_specdec.report.notes import footnotes
+    from pytest_specdec.report.table import print_table, screen_width
 
     write, width = terminalreporter.write_line, screen_width()
     terminalreporter.section("speculative decoding: is it exact, is it faster")

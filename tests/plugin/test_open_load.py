@@ -239,13 +239,26 @@ def test_a_rate_that_the_machine_did_not_send_is_inconclusive(project: Project) 
 
 
 def test_an_inconclusive_rate_is_told_in_those_words(project: Project) -> None:
-    """Below the table, beside the other arm's saturation."""
+    """Below the table, beside the other arm's saturation, and at the rate in the table of rates."""
     project.conftest(SLOW_SENDER)
     project.scenario(TWELVE + SWEEP)
     project.tests(both_arms())
     result = project.run()
     result.assert_outcomes(passed=2)
-    result.stdout.fnmatch_lines([f"saturation: * fake draft_model: {NOT_SENT}; target only: 0.1 requests/s"])
+    result.stdout.fnmatch_lines(
+        [
+            "saturation: * fake none: 0.1 requests/s",
+            "*asked/s  arm completed/s tokens/s TTFT p50 ms *",
+            f"saturation: * fake draft_model d γ=3: {NOT_SENT}; target only: 0.1 requests/s",
+            "*asked/s         arm completed/s tokens/s TTFT p50 ms *",
+            "*0.1      target         0.1        1     1,000.0 *yes",
+            "*0.1 draft_model         0.1        1     1,750.0 *yes",
+            "*0.2      target *no",
+            "*0.2 draft_model *yes",
+            "*0.4      target *no",
+            "*0.4 draft_model *inconclusive",
+        ]
+    )
 
 
 def test_goodput_that_the_machine_kept_down_is_a_warning_and_no_red_gate(project: Project) -> None:
@@ -281,7 +294,10 @@ def test_a_wrong_answer_at_any_rate_makes_the_gate_red(project: Project) -> None
     result = project.run()
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*t-draft_model-g3 at 0.1 requests/s: divergent: *"])
-    result.stdout.fnmatch_lines(["saturation: * fake draft_model: the output is not the target's*; target only: 0.1 *"])
+    result.stdout.fnmatch_lines(
+        ["saturation: * fake draft_model d γ=3: the output is not the target's*; target only: 0.1 *"]
+    )
+    result.stdout.no_fnmatch_line("*asked/s*")
 
 
 def test_an_untimed_session_gates_the_lowest_rate_and_sweeps_nothing(project: Project) -> None:

@@ -480,12 +480,12 @@ def test_it(specdec, openai_server, scenario): ...
 
 
 def test_settings_name_an_endpoint_and_its_reference(project: Project) -> None:
-    """The server that runs is found by its URL, and an in-process engine named as its reference is what it meets."""
+    """The server that runs is asked at its URL first: its reference, in this process, decodes for no other."""
     project.tests("def test_it(specdec, openai_server, scenario):\n    specdec(openai_server, scenario)\n")
     result = project.run("--specdec-server-url=http://127.0.0.1:1", "--specdec-server-reference=fake")
     result.assert_outcomes(failed=1)
-    assert project.loads() == ["t-target", "t-served"]
-    result.stdout.fnmatch_lines(["*no server that lists a model answers at http://127.0.0.1:1/v1/models*"])
+    assert project.loads() == ["t-served"]
+    result.stdout.fnmatch_lines(["*http://127.0.0.1:1/v1/models: Cannot connect to host*"])
 
 
 def test_vllm_behind_a_server_is_parametrized_like_vllm(project: Project) -> None:

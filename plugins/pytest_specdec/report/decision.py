@@ -22,7 +22,7 @@ from pytest_specdec.progress import count
 from pytest_specdec.record import CONSISTENT, PASSING, REGRESSED, Record
 from pytest_specdec.record.parts import LatencyPart
 from pytest_specdec.report.gates import Gate, group_by
-from pytest_specdec.report.table import name_few, waited_long
+from pytest_specdec.report.notes import name_few, waited_long
 from pytest_specdec.thresholds import METRICS, Metric, Threshold, shown
 
 USE, NOT_TO, UNDECIDED = "use", "do not speculate", "not decided"

@@ -17,7 +17,8 @@ from pytest_specdec.record import GREEN, UNJUDGED, Record
 from pytest_specdec.record.parts import BaselinePart, ChangePart
 from pytest_specdec.report.decision import Decision, decide, headline
 from pytest_specdec.report.gates import gates_of, newest, with_predictions
-from pytest_specdec.report.table import DASH, join_alike, rows
+from pytest_specdec.report.notes import join_alike
+from pytest_specdec.report.table import DASH, rows
 from pytest_specdec.thresholds import METRICS, Metric, Threshold
 
 

@@ -25,6 +25,7 @@ from pytest_specdec.report.content import Content, gather
 from pytest_specdec.report.decision import write_lines
 from pytest_specdec.report.drawing import Figure, draw_svg
 from pytest_specdec.report.findings import decisions_on
+from pytest_specdec.report.rates import rate_lines
 from pytest_specdec.report.table import print_table
 
 MARKUP = re.compile(r"([\\`*_\[\]<>|~$&#])")
@@ -178,6 +179,8 @@ def table_of(found: re.Match[str], folder: Path) -> str:
         lines = [line for line, _ in write_lines(decisions_on(runs), WIDTH)]
     else:
         printed: list[str] = []
-        print_table([record for run in runs for record in run.records], WIDTH, printed.append, colour=False)
+        records = [record for run in runs for record in run.records]
+        print_table(records, WIDTH, printed.append, colour=False)
         lines = [line for line in printed if line.strip() and not line.startswith("left out")]
+        lines += rate_lines(records)
     return "\n".join(["```text", *lines, "```", ""])

@@ -78,7 +78,12 @@ class Session:
         self.passed: list[Record] = []
 
     def workload(self, spec: EngineSpec, scenario: Scenario) -> Workload:
-        """The scenario as token ids of this target; encoded by the target-only engine."""
+        """The scenario as token ids of this target; encoded by the target-only engine.
+
+        A server that runs somewhere is asked first: the target is neither loaded nor decodes for one that is not there.
+        """
+        if spec.server.get("url"):
+            self.pool.awake(spec)
         key = (spec.target_only().key, f"{scenario.name} {scenario.digest}")
         if key not in self._workloads:
             with self.pool.using(spec.target_only()) as engine:

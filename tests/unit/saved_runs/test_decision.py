@@ -13,7 +13,7 @@ from pytest_specdec.record import Record, from_json, to_json
 from pytest_specdec.report.content import gather
 from pytest_specdec.report.decision import UNDECIDED, Decision, headline, parse_limit, write_lines
 from pytest_specdec.report.findings import decisions_on, markdown
-from pytest_specdec.report.table import footnotes
+from pytest_specdec.report.notes import footnotes
 from pytest_specdec.thresholds import Threshold
 
 TARGET = {"method": "none", "draft": None, "gamma": None, "engine_key": "target"}

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[3]
 PAGES = {  # d: a decision, t: a table
     "README.md": "t",
     "docs/report.md": "d",
-    "docs/evidence/results/h200-map.md": "dtttdttttdtttttttttt",
+    "docs/evidence/results/h200-map.md": "dtttdttttdttttttttttt",
     "docs/evidence/results/h200-memory.md": "t",
 }
 

@@ -182,6 +182,7 @@ def test_the_page_has_this_structure(page: str) -> None:
         "Verdicts",
         group,
         "✗ draft_model tiny-draft γ=3: divergent",
+        "Rates",
         "Figures",
         group,
         "Speed-up against γ",
@@ -289,7 +290,7 @@ def test_markdown_has_whole_tables(full: list[SavedRun], tmp_path: Path) -> None
     """Each row has as many cells as its head, and its head follows an empty line."""
     lines = write(full, tmp_path, "markdown").splitlines()
     heads = [at for at, line in enumerate(lines) if line.startswith("|") and not lines[at - 1].startswith("|")]
-    assert len(heads) == 15
+    assert len(heads) == 16
     for head in heads:
         table = lines[head : next(at for at in range(head, len(lines) + 1) if not lines[at : at + 1] or not lines[at])]
         assert lines[head - 1] == ""
@@ -507,6 +508,19 @@ def test_a_sweep_of_rates_shows_the_target_beside_the_engine() -> None:
         ("target only, p50", (10.0, 10.0)),
         ("draft_model tiny-draft γ=2, p50", (10.0, 10.0)),
     ]
+
+
+def test_rates_are_a_table_of_both_arms(tmp_path: Path) -> None:
+    """In the page and in Markdown, below what saturates them; the target alone, of whose gate it is too, once."""
+    swept = {"sweep": {"points": sweep(), "target_points": sweep()}}
+    runs = [run(1, record(0, load=swept), record(2, load=swept), record(4, load=swept, gate="red"))]
+    arms = ["none", "none", *["target", "draft_model"] * 2]
+    lines = [line for line in write(runs, tmp_path, "markdown").splitlines() if line.endswith("| no |")]
+    assert [line.replace("\\", "") for line in lines] == [
+        f"| {rate} | {arm} | {rate}.0 | {50 * rate} | 10.0 | – | – | – | – | no |"
+        for rate, arm in zip((1, 2, 1, 1, 2, 2), arms, strict=True)
+    ]
+    assert re.findall(r'<td data-name="arm">(.*?)</td>', write(runs, tmp_path, "html")) == arms
 
 
 def test_too_many_lines_are_shared_out_evenly() -> None:

@@ -17,7 +17,8 @@ from pytest_specdec.report.content import notes
 from pytest_specdec.report.decision import headline
 from pytest_specdec.report.findings import change_notes, error_lines, flat, markdown, worst
 from pytest_specdec.report.gates import Gate
-from pytest_specdec.report.table import footnotes, gate_notes, print_table, rows, screen_width
+from pytest_specdec.report.notes import footnotes, gate_notes
+from pytest_specdec.report.table import print_table, rows, screen_width
 from pytest_specdec.thresholds import Threshold
 
 PLACE = Place(test=TEST, file="test_it.py", line=7)

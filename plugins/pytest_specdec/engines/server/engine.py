@@ -26,7 +26,7 @@ from pytest_specdec.engines.server.answers import (
     read_counters,
     speculation_of,
 )
-from pytest_specdec.engines.server.client import Client, Exchange
+from pytest_specdec.engines.server.client import SHOWN, Client, Exchange
 from pytest_specdec.engines.server.dialects import VLLM, found_at
 from pytest_specdec.engines.server.plan import ServerPlan
 from pytest_specdec.engines.server.process import HOST, ServerProcess, command_line, fill, free_port
@@ -97,10 +97,12 @@ class ServedEngine(Engine):
         self._models()
 
     def _models(self) -> list[dict[str, Any]]:
-        with contextlib.suppress(EngineError, ValueError):
-            if listed := json.loads(self._client.text("/v1/models", timeout=READY_SECONDS)).get("data"):
+        """What the server lists. Raises EngineError with what it says instead, or why it says nothing."""
+        page = self._client.text("/v1/models", timeout=READY_SECONDS)
+        with contextlib.suppress(ValueError, TypeError, AttributeError):
+            if listed := json.loads(page).get("data"):
                 return [dict(each) for each in listed]
-        raise EngineError(f"no server that lists a model answers at {self._client.url}/v1/models")
+        raise EngineError(f"{self._client.url}/v1/models lists no model: {page[:SHOWN]}")
 
     def _find_model(self, served: Sequence[str]) -> str:
         named = self._plan.model or (ADAPTER if self.spec.adapter else None)

@@ -1,0 +1,56 @@
+"""Rates from low to high as a table: what both arms completed of each, how long it took, and whether they kept up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pytest_specdec.record import Figure, Record
+from pytest_specdec.record.parts import PointPart
+from pytest_specdec.report.table import DASH, gate_name, milliseconds
+
+TITLES = (
+    *("asked/s", "arm", "completed/s", "tokens/s", "TTFT p50 ms", "p99", "TPOT p50 ms", "p99"),
+    *("goodput", "sustained"),
+)
+SUSTAINED = {True: "yes", False: "no", None: "inconclusive"}
+
+
+def rate_tables(records: Sequence[Record]) -> dict[str, list[tuple[str, ...]]]:
+    """Of each gate that swept rates: what saturates it → TITLES, and both arms at each rate; of a red one no rows."""
+    swept = [record for record in records if record.load.sweep.points]
+    return {_saturations(each): [TITLES, *_rows(each)] if each.shows_speed else [] for each in swept}
+
+
+def rate_lines(records: Sequence[Record]) -> Iterator[str]:
+    """The same as lines of text."""
+    for name, rows in rate_tables(records).items():
+        yield f"saturation: {name}"
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            yield "  " + " ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+
+
+def _saturations(record: Record) -> str:
+    """Up to which rate each arm keeps up."""
+    sweep = record.load.sweep
+    ours, theirs = map(_rate, (sweep.saturation_per_second, sweep.target_saturation_per_second))
+    return f"{gate_name(record)}: {ours}" + (f"; target only: {theirs}" if record.asked.speculates else "")
+
+
+def _rate(rate: Figure[float]) -> str:
+    return f"{rate.value:g} requests/s" if rate.value is not None else str(rate.reason)
+
+
+def _rows(record: Record) -> Iterator[tuple[str, ...]]:
+    sweep, asked = record.load.sweep, record.asked
+    arms = {"target": sweep.target_points if asked.speculates else (), asked.method: sweep.points}
+    points = [(point, arm) for arm, told in arms.items() for point in told]
+    for point, arm in sorted(points, key=lambda each: each[0].asked):
+        yield f"{point.asked:g}", arm, *_cells(point), SUSTAINED[point.sustained]
+
+
+def _cells(point: PointPart) -> Iterator[str]:
+    times = (point.ttft_p50_s, point.ttft_p99_s, point.tpot_p50_s, point.tpot_p99_s)
+    figures = [(point.completed, ".1f"), (point.tokens_per_second, ",.0f"), *((milliseconds(t), ",.1f") for t in times)]
+    for value, form in (*figures, (point.goodput, ".0%")):
+        yield DASH if value is None else format(value, form)
