@@ -42,6 +42,8 @@ OWN_LENGTHS = {
 TEN_THOUSAND = {**PLAIN, "count": 40, "max_tokens": 250, "rounds": 1}
 FIVE_THOUSAND = {**TEN_THOUSAND, "max_tokens": 128}
 SAMPLED = {**PLAIN, "count": 16, "max_tokens": 64, "sampling": {"temperature": 1.0}}
+SOME_SAMPLED = {**SAMPLED, "sampling": {}, "sampling_in_turn": [{"temperature": 1.0}, {}]}
+SOME_RESHAPED = {**SAMPLED, "sampling_in_turn": [{}, {"repetition_penalty": 1.5}]}
 WARM = {**SAMPLED, "sampling": {"temperature": 1.5}}
 LONG = {**PLAIN, "count": 2, "max_tokens": 280, "concurrency": 2, "rounds": 1}
 
@@ -251,6 +253,24 @@ CASES = (
             ("bonus token from the drafter", DIFFERENT, "place 4 of a burst", SAMPLED),
             ("temperature ignored in verification", DIFFERENT, MEASURED, WARM),
         )
+    ),
+    Case(
+        "fields of a neighbour",
+        DIVERGENT,
+        "tokens are beyond the floor",
+        SOME_SAMPLED,
+        options=SMALL,
+        alpha=0.3,
+        variant="a temperature of greedy requests",
+    ),
+    Case(
+        "bonus token from the drafter",
+        DIFFERENT,
+        "place 4 of a burst",
+        SOME_RESHAPED,
+        options=SMALL,
+        alpha=0.3,
+        variant="where some requests have a penalty",
     ),
     *(
         Case(fault, LENGTH, says, scenario, where, {**SMALL, "eos_rate": 0.04}, 0.3, AT_TEMPERATURE)

@@ -49,7 +49,6 @@ def test_a_green_gate_says_what_it_would_have_found(run_fake: Try) -> None:
     rated = rated_in(trial)
     assert (rated.tokens, rated.unrated) == (256, 0)
     assert 0.1 < rated.detects_total_variation.value < 0.3
-    assert rated.detects_draft_share.value > rated.detects_total_variation.value
     assert f"in 256 measured tokens: a total variation of {rated.detects_total_variation.value:.3f}" in rated.statement
 
 

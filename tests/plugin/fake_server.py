@@ -27,7 +27,7 @@ SURE = 10.0
 MODEL = "t"
 COUNTERS = ("drafts", "draft_tokens", "accepted_tokens")
 REFUSAL = "logit_bias is not supported with speculative decoding"
-RESETS = ("POST /reset_prefix_cache", "POST /flush_cache?timeout=10")
+RESETS = ("POST /reset_prefix_cache?reset_external=true", "POST /flush_cache?timeout=10")
 IN_THE_STREAM: dict[str | None, int] = {"refusal in the stream": 400, "dying words in the stream": 500}
 STATUSES: dict[str | None, tuple[int, str]] = {
     "503": (503, "overloaded"),

@@ -21,6 +21,7 @@ PAGE = ROOT / "docs" / "states.md"
 REWRITE = "STATES"
 ROW = re.compile(r"^\| (.+?) \| (.+) \|$", re.MULTILINE)
 FAULTS = {
+    "in_turn": "As in *sampled*.",
     "late": "vLLM 0.32 withholds an end from the bonus token of a step that begins before `min_tokens`, also where the "
     "drafts make it a later one: `MinTokensLogitsProcessor.apply` (`vllm/v1/sample/logits_processor/builtin.py`) "
     "looks at the length before the step. With that repaired vLLM ends where it should "

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ class ModelFacts:
         config, generation = read(model, "config.json"), read(model, "generation_config.json")
         size, tokens = config.get("vocab_size"), _tokens(model)
         known = [number for number in (size, max(tokens) + 1 if tokens else None) if number]
-        named = (generation.get("eos_token_id"), config.get("eos_token_id"))
+        named = (generation.get("eos_token_id"), config.get("eos_token_id"), _eos_of_tokenizer(model, tokens))
         ends = {token for each in named for token in (each if isinstance(each, list) else [each]) if token is not None}
         return cls(
             vocabulary=min(known, default=None),
@@ -48,6 +49,12 @@ class ModelFacts:
             eos_token_ids=tuple(sorted(ends)),
             dtype=config.get("dtype") or config.get("torch_dtype"),
         )
+
+
+def _eos_of_tokenizer(model: str, tokens: Mapping[int, str]) -> int | None:
+    told = read(model, "tokenizer_config.json").get("eos_token")
+    text = told.get("content") if isinstance(told, dict) else told
+    return next((token for token, written in tokens.items() if written == text), None)
 
 
 def refuse_other_tokenizer(target: str, draft: str, asked: bool = False) -> str:

@@ -54,6 +54,7 @@ NOT_COMPARED = (
     "disable_nccl_for_dp_synchronization",  # follows from asynchronous scheduling
 )
 BY_REQUEST = "per_request_spec_decode_metrics"
+MOST_SHARDED = 1024  # logits that the gate asks for where it need not have all, which is refused there
 REFUSALS = (
     r"not (yet )?supported (with|when) speculative decoding",
     r"not support speculative decoding",
@@ -65,7 +66,7 @@ REFUSALS = (
     r"current platform \w+ does not support ray",
     r"Structured outputs are not yet supported",
     r"does not support LoRA",
-    r"Model Runner V\d does not support: ",
+    r"Model Runner V\d (does not (yet )?support: |requires )",
 )
 CHILD_FAILED = "See stack trace"
 REFUSED_IN_CHILD = re.compile(r"pid=\d+\).*\b((?:NotImplemented|Value)Error): (.+)")
@@ -110,6 +111,8 @@ def _constructor_arguments(config: dict[str, Any]) -> dict[str, Any]:
         "skip_tokenizer_init": not _has_tokenizer(config["target"]),
     }
     arguments |= _platform_arguments(config["method"] != "none")
+    if config["options"].get("enable_batch_sharded_sampling") and "max_logprobs" in arguments:
+        arguments["max_logprobs"] = MOST_SHARDED
     arguments |= {"enable_lora": True} if ADAPTER in config["options"] else {}
     arguments |= {name: value for name, value in config["options"].items() if name != ADAPTER}
     if config["method"] != "none":
@@ -255,6 +258,8 @@ class VllmBackend:
         }
         budget = told.get("scheduler.max_num_batched_tokens")  # where nothing lowers what a step schedules
         ours = {ADAPTER: self._adapter_path, "chat_template": getattr(self._tokenizer, "chat_template", None)}
+        if (second := getattr(config, "use_v2_model_runner", None)) is not None:  # a property, chosen by the method too
+            ours["model_runner"] = "V2" if second else "V1"
         return {"scheduler.max_num_scheduled_tokens": budget, **told, **ours}
 
     @property
@@ -314,10 +319,12 @@ class VllmBackend:
         return getattr(getattr(self._engine, "engine_core", None), "engine_core", None)
 
     def _eos_token_ids(self) -> list[int]:
-        """EOS of the model's generation settings and of its configuration, as vLLM itself gathers them."""
-        model = self._engine.model_config
-        settings = model.try_get_generation_config()
-        found = [settings.get("eos_token_id"), getattr(model.hf_config, "eos_token_id", None)]
+        """EOS of the tokenizer and of the generation settings, or the model's own where no file has any.
+
+        Source: `SamplingParams.update_from_generation_config`.
+        """
+        settings = self._engine.model_config.try_get_generation_config()
+        found = [settings.get("eos_token_id"), getattr(self._tokenizer, "eos_token_id", None)]
         return sorted(
             {token for each in found for token in (each if isinstance(each, list) else [each]) if token is not None}
         )
@@ -367,7 +374,8 @@ class VllmBackend:
         in seconds after the run begins, never falling; empty for no moment at all.
         """
         if not keeps_prefix_cache:
-            self._llm.reset_prefix_cache()
+            connector = getattr(getattr(self._engine, "vllm_config", None), "kv_transfer_config", None)
+            self._llm.reset_prefix_cache(**({} if connector is None else {"reset_connector": True}))
             self._forget_answers()
         self._concurrency = concurrency
         due: Sequence[float | None] = arrivals_s or [None] * len(requests)
@@ -469,15 +477,23 @@ class VllmBackend:
 
     @contextmanager
     def _in_steps(self, step: int, at_once: int) -> Iterator[None]:
-        """Have the scheduler give each sequence `step` tokens in one pass, and none to more than `at_once` of them."""
+        """Have the scheduler give each sequence `step` tokens in one pass, and none to more than `at_once` of them.
+
+        To one that is left alone newer versions give all tokens of a pass, whatever the threshold: it gets no others.
+        """
         scheduler = self._core.scheduler
-        settings = scheduler.scheduler_config
+        settings, schedule = scheduler.scheduler_config, scheduler.schedule
         before = settings.long_prefill_token_threshold, scheduler.max_num_scheduled_tokens
+
+        def schedule_steps(*arguments: Any, **options: Any) -> Any:
+            scheduler.max_num_scheduled_tokens = min(step * min(at_once, len(scheduler.requests)), before[1])
+            return schedule(*arguments, **options)
+
         try:
-            settings.long_prefill_token_threshold = step
-            scheduler.max_num_scheduled_tokens = min(step * at_once, before[1])
+            settings.long_prefill_token_threshold, scheduler.schedule = step, schedule_steps
             yield
         finally:
+            scheduler.schedule = schedule
             settings.long_prefill_token_threshold, scheduler.max_num_scheduled_tokens = before
 
     def rank(self, sequences: list[tuple[list[int], list[int]]], most: int) -> list[list[list[Any]]]:

@@ -151,7 +151,6 @@ class RatedPart(Part):
     log_e_value: Annotated[float, "nats", "the evidence against the engine; beyond 7.6 it is different"] = 0.0
     strongest: Annotated[str, "the group of tokens that tells most"] = ""
     detects_total_variation: Annotated[Figure[float], "the least that would have been found with 95 %"] = NOTHING
-    detects_draft_share: Annotated[Figure[float], "the same as a share of tokens taken from the draft"] = NOTHING
     statement: Annotated[str, "the same in words"] = ""
 
 

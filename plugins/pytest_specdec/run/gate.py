@@ -118,7 +118,7 @@ def failures_of(record: Record, judgement: Judgement, scenario: Scenario, drafti
 
 def check_limits(record: Record, scenario: Scenario) -> list[str]:
     """The scenario's own limits that figures miss, that their intervals do not keep, or whose figures are not known."""
-    if not record.acceptance.drafts.value:
+    if not record.asked.speculates:
         return []
     speedup, energy, acceptance, words = record.speedup, record.energy, record.acceptance, []
     limits: dict[str, tuple[Figure[float], Figure[Bounds] | None, str, str]] = {

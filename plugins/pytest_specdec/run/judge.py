@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from pytest_specdec.engines.engine import Description
-from pytest_specdec.generation import Run, Speculation
+from pytest_specdec.generation import Generation, Run, Speculation
 from pytest_specdec.metrics.rounds import Rounds
 from pytest_specdec.record import NOT_JUDGED, missing
 from pytest_specdec.record.parts import ForetoldPart, KnownTruthPart, VerdictPart
@@ -22,6 +22,7 @@ from pytest_specdec.telemetry.timing import LOOK_AGAIN
 from pytest_specdec.verdict import rated as rating
 from pytest_specdec.verdict import sampling
 from pytest_specdec.verdict.equivalence import (
+    Answer,
     Calibration,
     Case,
     Finding,
@@ -82,9 +83,38 @@ def judge_rounds(session: Session, arms: Arms, rounds: Rounds, about: Descriptio
     """Judge what `rounds` decoded, and whether that sees what the scenario asks for. Raises EngineError."""
     if arms.spec.unjudged is not None:
         return _by_limits_alone(session, arms, rounds, about)
-    if sampling.any_sampled(arms.workload.requests):
-        return _by_distribution(session, arms, rounds, about, scenario.detects)
-    return _token_by_token(session, arms, rounds, about, scenario)
+    if not sampling.any_sampled(arms.workload.requests):
+        return _token_by_token(session, arms, rounds, about, scenario)
+    judged, greedy = _by_distribution(session, arms, rounds, about, scenario.detects), _greedy(arms)
+    if not greedy or not judged.passes:
+        return judged
+    beside = _token_by_token(session, _only(arms, greedy), _decoded_of(rounds, greedy), about, scenario)
+    outcome = judged.part.outcome if beside.passes else beside.part.outcome
+    part = replace(beside.part, outcome=outcome, sampling=judged.part.sampling)
+    return replace(beside, part=part, warnings=(*judged.warnings, *beside.warnings))
+
+
+def _greedy(arms: Arms) -> list[int]:
+    return [at for at, request in enumerate(arms.workload.requests) if not sampling.is_sampled(request)]
+
+
+def _only(arms: Arms, kept: Sequence[int]) -> Arms:
+    """These requests as a workload of their own."""
+    part = arms.workload.only(kept)
+    return Arms(arms.spec, replace(part, name=f"{part.name}, greedy requests"))
+
+
+def _decoded_of(rounds: Rounds, kept: Sequence[int]) -> Rounds:
+    """What these requests got; the engine's counters are of all, and left out."""
+
+    def part(runs: tuple[Run, ...]) -> tuple[Run, ...]:
+        return tuple(replace(each, generations=_at(each.generations, kept), speculation=None) for each in runs)
+
+    return replace(rounds, runs=part(rounds.runs), warmup=replace(rounds.warmup, runs=part(rounds.warmup.runs)))
+
+
+def _at(generations: Sequence[Generation], kept: Sequence[int]) -> tuple[Generation, ...]:
+    return tuple(generations[at] for at in kept)
 
 
 def _by_limits_alone(session: Session, arms: Arms, rounds: Rounds, about: Description) -> Judgement:
@@ -131,6 +161,8 @@ def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Descrip
         return Judgement(part, words, ties, warnings)
     told = add_hints(verdict, workload, arms.spec.gamma, about, partial(session.alone, arms))
     told = add_texts(_name_first_pass(told, rounds), workload, partial(session.decode, arms))
+    if numbers := workload.numbers:
+        told = replace(told, findings=tuple(replace(each, request=numbers[each.request]) for each in told.findings))
     part = replace(part, findings=finding_parts(told.findings))
     return Judgement(part, ["\n".join([describe_verdict(told, workload.name), *_asked_beside(arms, about)])], ties)
 
@@ -194,8 +226,11 @@ def judge_target(session: Session, arms: Arms, rounds: Iterable[Rounds]) -> list
 
     The number of its near-ties alone convicts nobody: it is what the calibration counts.
     """
-    if sampling.any_sampled(arms.workload.requests):
+    greedy = _greedy(arms)
+    if not greedy:
         return []
+    if len(greedy) < len(arms.workload.requests):
+        arms, rounds = _only(arms, greedy), [_decoded_of(each, greedy) for each in rounds]
     alone = Arms(arms.target, arms.workload)  # its rounds decode plainly, so the null is that of plain decoding
     known = session.reference(alone).calibration
     calibration = known.beside(known.facts, session.spend_level())
@@ -284,11 +319,15 @@ def _rate(session: Session, arms: Arms, rounds: Rounds) -> tuple[RatedVerdict | 
     requests, (facts, dtype) = arms.workload.requests, _facts_and_dtype(session, arms)
     answers = answers_of(requests, rounds.judged)
     told, untried = ([], (rating.OTHER_MODE,)) if _another_mode(arms) else rating.those_told(answers)
-    sampled = all(sampling.is_sampled(request) and not reshaping_fields(request) for request in requests)
-    seen = rating.look_at(partial(session.rank, arms), answers if sampled else (), told, dtype, facts)
+    seen = rating.look_at(partial(session.rank, arms), _ratable(answers), told, dtype, facts)
     if seen is None:
         return None, [], (*untried, rating.NOT_RATED) if told else untried
-    return _of_tokens(session, arms, rounds, seen[0]) if sampled else None, seen[1], untried
+    return _of_tokens(session, arms, rounds, seen[0]) if _ratable(answers) else None, seen[1], untried
+
+
+def _ratable(answers: Sequence[Answer]) -> list[Answer]:
+    """Those at a temperature whose distribution is the target's own, which no field reshapes."""
+    return [answer for answer in answers if sampling.is_sampled(answer[2]) and not reshaping_fields(answer[2])]
 
 
 def _of_tokens(
@@ -297,11 +336,11 @@ def _of_tokens(
     """What all tokens say. A conviction is tried on the target."""
     requests, (facts, dtype) = arms.workload.requests, _facts_and_dtype(session, arms)
     repeats = any("seed" in request.sampling for request in requests)
-    verdict = RatedVerdict.of(tokens, repeats, _rejected(rounds.speculation))
+    verdict = RatedVerdict.of(tokens, repeats)
     if verdict.outcome.passes or not arms.spec.speculates:
         return verdict
     answers = answers_of(requests, dict(enumerate(session.alone_rounds[arms.target_key].runs)))
-    own = rating.look_at(partial(session.rank, arms), answers, (), dtype, facts) or ([], [])
+    own = rating.look_at(partial(session.rank, arms), _ratable(answers), (), dtype, facts) or ([], [])
     return replace(verdict, target_strays=not RatedVerdict.of(own[0], repeats).outcome.passes)
 
 
@@ -309,14 +348,6 @@ def _facts_and_dtype(session: Session, arms: Arms) -> tuple[Facts, str]:
     """The target's facts, and the dtype that it computes in, which options of the engine may have set."""
     with session.pool.using(arms.target) as engine:
         return Facts.of(engine.description), resolve_dtype(dtype_of(engine)[0])[0]
-
-
-def _rejected(counted: Speculation | None) -> float | None:
-    """The share of verified drafts that were rejected, which is how far drafter and target are apart on average."""
-    if counted is None or not counted.drafts or not counted.accepted_per_position:
-        return None
-    rejections = sum(counted.tried) - sum(counted.accepted_per_position)
-    return rejections / (rejections + counted.accepted_tokens) if rejections else None
 
 
 def _draw(session: Session, arms: Arms, plan: SamplingPlan) -> tuple[sampling.SamplingVerdict, Speculation | None]:

@@ -58,7 +58,8 @@ class Measured:
     @property
     def drafting(self) -> Drafting:
         """Whether the engine drafted throughout."""
-        return Drafting(self.arms.spec, self.rounds.judged, self.accepted_before, self.arms.workload.requests)
+        asked = self.arms.workload
+        return Drafting(self.arms.spec, self.rounds.judged, self.accepted_before, asked.requests, asked.concurrency)
 
 
 def measure(session: Session, benchmark: Any, arms: Arms, plan: Plan) -> Measured:

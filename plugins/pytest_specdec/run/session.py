@@ -200,7 +200,7 @@ class Session:
         """One request once more, by itself at batch 1: does what went wrong depend on its neighbours?"""
         what = f"{arms.spec.label} decodes request {request} of {arms.workload.name} alone"
         with self.pool.using(arms.spec) as engine, self.progress.during(what):
-            return one_pass(engine, arms.workload.only(request)).generations[0]
+            return one_pass(engine, arms.workload.alone(request)).generations[0]
 
     def rescore(
         self, arms: Arms, requests: Sequence[Request], outputs: Sequence[Sequence[int]]

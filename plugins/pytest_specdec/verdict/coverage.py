@@ -246,13 +246,14 @@ class Drafting:
     """Whether one engine drafted throughout `runs`.
 
     `accepted_before`: the share of drafted tokens that was accepted when this engine was last measured; None if never.
-    `requests`: what was asked in each run.
+    `requests`: what was asked in each run, and `concurrency`, how many of them at once.
     """
 
     spec: EngineSpec
     runs: Runs
     accepted_before: float | None = None
     requests: Sequence[Request] = ()
+    concurrency: int = 1
 
     @property
     def failures(self) -> list[str]:
@@ -274,7 +275,7 @@ class Drafting:
         if not self._counted:
             return [self._dead()] if self.spec.speculates and self._asked_for_none else []
         if self.spec.method in MAY_FIND_NONE:
-            return [*self._silent()][:1] + self._risen()
+            return [*self._silent(), *self._unmatched()][:1] + self._risen()
         if not self._masked:
             return []
         others = frozenset(range(len(self.requests))) - self._masked
@@ -288,8 +289,9 @@ class Drafting:
 
     @property
     def _asked_for_none(self) -> bool:
-        """Whether γ is 0 on purpose at some size of the batch."""
-        return any(entry[-1] == 0 for entry in self.spec.speculative_options.get(BY_BATCH_SIZE) or ())
+        """Whether γ is 0 on purpose where so many requests are under way."""
+        schedule = self.spec.speculative_options.get(BY_BATCH_SIZE) or ()
+        return any(first <= self.concurrency <= last and gamma == 0 for first, last, gamma in schedule)
 
     @property
     def _counted(self) -> list[Speculation]:
@@ -351,6 +353,12 @@ class Drafting:
                 name = round_name(number)
                 told = f"nothing of {each.draft_tokens} drafted tokens was accepted in {name}, where {known:.0%} were"
                 yield f"{told} in other rounds: is the drafter's state right after the engine woke?"
+
+    def _unmatched(self) -> Iterator[str]:
+        """Of lookup: vLLM's on a GPU drafts γ tokens a step whether or not it finds any."""
+        total = Speculation.over(self.runs.values())
+        if total is not None and not total.accepted_tokens:
+            yield f"nothing of {total.draft_tokens} drafted tokens was accepted: did lookup find anything?"
 
     def _risen(self) -> list[str]:
         """A method that remembers earlier rounds accepts more in each; the first round is what a user sees."""

@@ -256,7 +256,8 @@ class Sensitivity:
         """In words."""
         found = [f"one token beyond {self.floor.bound} ULPs"]
         if self.near_ties is not None:
-            found.append(f"{self.near_ties} or more wrong near-ties of {self.tokens} tokens")
+            ties = f"{self.near_ties} or more wrong near-ties of {self.tokens} tokens"
+            found.append(f"{ties} ({IN_TWO_LOOKS})")
         if self.lossy is not None:
             share = self.lossy / max(self.tokens, 1)
             found.append(f"a lossy acceptance of {self.lossy} or more runner-ups, however far ({share:.2%})")
@@ -268,14 +269,15 @@ class Sensitivity:
     def tokens_wanted(self, kind: str, share: float) -> int | None:
         """How many more tokens would show faults of this kind and share: 0 if none are needed, None if none suffice.
 
-        Calibration and judged output are taken to grow alike.
+        Judged output grows, and the calibration with it where all of it is rated.
         """
         if kind == "lossy":
             return None if self.lossy is None else max(0, math.ceil(self.lossy / share) - self.tokens)
         times = 1.0
         while self.tokens and times < MOST_TIMES:
             null, tokens = self.floor.null, math.ceil(self.tokens * times)
-            larger = Null(round(null.near_ties * times), round(null.tokens * times), null.shape)
+            grown = times if self.rated == self.tokens else 1.0
+            larger = Null(round(null.near_ties * grown), round(null.tokens * grown), null.shape)
             floor = replace(self.floor, null=larger)
             if least_near_ties(floor, round(self.judged * times), tokens) <= share * tokens:
                 return tokens - self.tokens
@@ -283,6 +285,7 @@ class Sensitivity:
         return None
 
 
+IN_TWO_LOOKS = "with 80 to 95 %, by the calibration of the second look"
 NAMES = {"near_ties": "wrong near-ties", "lossy": "runner-ups accepted"}
 
 

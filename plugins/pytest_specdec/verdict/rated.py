@@ -114,12 +114,12 @@ def look_at(
     """
     tokens: list[Rated | Unrated] = []
     wrong: list[Finding] = []
-    compared = {answer[:2] for answer in told}
-    for answer, rankings in rank_answers(rank, rated or told):
+    judged, compared = ({answer[:2] for answer in answers} for answers in (rated, told))
+    for answer, rankings in rank_answers(rank, [*rated, *(each for each in told if each[:2] not in judged)]):
         if rankings is None:
             return None
-        tokens += rate_answer(answer, rankings, dtype, facts.eos_token_ids) if rated else []
         turn, at, _, seen = answer
+        tokens += rate_answer(answer, rankings, dtype, facts.eos_token_ids) if (turn, at) in judged else []
         words = wrong_logprobs(seen, rankings, dtype, facts.vocabulary) if (turn, at) in compared else None
         if words is not None:
             wrong.append(Finding(Outcome.LOGPROBS, turn, at, words, seen=seen.token_ids, chunks=seen.chunks))

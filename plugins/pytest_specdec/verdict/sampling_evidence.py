@@ -175,20 +175,18 @@ class Evidence:
 
 @dataclass(frozen=True)
 class RatedVerdict:
-    """What the measured tokens say. `rejected`: the share of verified drafts that were rejected, None where it is not
-    known. `target_strays`: whether the target's own rounds are convicted as well."""
+    """What the measured tokens say. `target_strays`: whether the target's own rounds are convicted as well."""
 
     evidence: Evidence
     unrated: tuple[Unrated, ...] = ()
-    rejected: float | None = None
     target_strays: bool = False
 
     @classmethod
-    def of(cls, tokens: Sequence[Rated | Unrated], repeats: bool, rejected: float | None = None) -> RatedVerdict:
+    def of(cls, tokens: Sequence[Rated | Unrated], repeats: bool) -> RatedVerdict:
         """Judge tokens as they were rated."""
         rated = [each for each in tokens if isinstance(each, Rated)]
         unrated = tuple(each for each in tokens if isinstance(each, Unrated))
-        return cls(Evidence(rated, repeats), unrated, rejected)
+        return cls(Evidence(rated, repeats), unrated)
 
     @property
     def _no_numbers(self) -> bool:
@@ -211,16 +209,6 @@ class RatedVerdict:
         """The least total variation that would have been found; None where none, or where this is no pass."""
         return self.evidence.detects if self.outcome.passes else None
 
-    @property
-    def detects_draft_share(self) -> float | None:
-        """The least share of tokens taken from the draft as it is; None where not even all of them.
-
-        Drafts are rejected as often as drafter and target are apart in total variation (Leviathan et al. 2023).
-        """
-        if self.detects is None or not self.rejected or self.detects > self.rejected:
-            return None
-        return self.detects / self.rejected
-
     def sees(self, total_variation: float | None) -> bool:
         """Whether so little would have been found; yes where nothing is asked."""
         return total_variation is None or (self.detects is not None and self.detects <= total_variation)
@@ -232,9 +220,8 @@ class RatedVerdict:
             return self.in_words()
         if self.detects is None:
             return f"in {tokens} no difference of distribution would have been found with {POWER:.0%}"
-        share = self.detects_draft_share
-        drafts = f", or a share of {share:.3f} of the tokens taken from the draft" if share is not None else ""
-        return f"would have found, with {POWER:.0%}, in {tokens}: a total variation of {self.detects:.3f}{drafts}"
+        shift = f"a total variation of {self.detects:.3f} away from the likeliest tokens"
+        return f"would have found, with {POWER:.0%}, in {tokens}: {shift}"
 
     def shortage(self, asked: float | None) -> str:
         """What it takes to see as little as is asked, in words."""

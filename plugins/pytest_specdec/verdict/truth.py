@@ -187,6 +187,8 @@ def _fewer_drafts(run: Run, gamma: int | None) -> Reason | None:
     counted, steps = run.speculation, count_steps(run.generations)
     if counted is None:
         return "the engine gave no counters"
+    if any(len(each.prompt_ids) - (each.cached_tokens or 0) == 1 for each in run.generations):
+        return "of a prompt with one token left to read vLLM counts drafts in the first step too, and made none"
     undrafted = steps - counted.drafts
     if not 0 <= undrafted <= len(run.generations):
         return f"{steps} steps were told and {counted.drafts} drafts counted: steps without a draft are not foretold"

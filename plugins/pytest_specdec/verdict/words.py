@@ -207,7 +207,6 @@ def describe_near_ties(ties: NearTies) -> str:
 NO_LOGITS = "the engine gives no logits"
 NOT_RESCORED = "it was not rescored"
 UNSEEN = "no difference would have been found in so few tokens"
-NO_SHARE = "not even if all tokens came from the draft, or rejections were not counted"
 NO_TIME = "decoding took no time"
 NONE_FOUND = "no number of them among these tokens"
 ONE_LOOK = "the first look decided"
@@ -314,7 +313,6 @@ def rated_part(drawn: parts.SamplingPart | None, rated: RatedVerdict) -> parts.S
         log_e_value=evidence.log_e,
         strongest=evidence.strongest() if evidence.tokens else "",
         detects_total_variation=Figure(rated.detects, UNSEEN),
-        detects_draft_share=Figure(rated.detects_draft_share, NO_SHARE),
         statement=rated.statement(),
     )
     return replace(drawn or parts.SamplingPart(), rated=part)

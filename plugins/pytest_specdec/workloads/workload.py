@@ -64,7 +64,8 @@ class Workload:
     run; else each run begins with an empty one. `begins`: whether this is the first pass of a gate, which in a worker's
     engine finds nothing of another's. `skipped_rows`: malformed rows of its source that were passed over on
     request. `notes`: what a reader of its record should know of how it was read, in sentences. `categories`: for each
-    request what kind of question it is, as its source says; empty where that says nothing.
+    request what kind of question it is, as its source says; empty where that says nothing. `numbers`: those of its
+    requests in the workload that it is a part of; empty where it is the whole.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Workload:
     skipped_rows: int = 0
     notes: tuple[str, ...] = ()
     categories: tuple[str | None, ...] = ()
+    numbers: tuple[int, ...] = ()
 
     @property
     def finds_prefix_cache(self) -> bool:
@@ -93,9 +95,14 @@ class Workload:
         """The same requests, the first `limit` of them, at concurrency 1."""
         return replace(self, requests=self.requests[:limit], concurrency=1, arrivals_s=(), categories=())
 
-    def only(self, index: int) -> Workload:
+    def only(self, kept: Sequence[int]) -> Workload:
+        """These requests, each as soon as a place is free."""
+        requests = tuple(self.requests[at] for at in kept)
+        return replace(self, requests=requests, numbers=tuple(kept), arrivals_s=(), categories=())
+
+    def alone(self, index: int) -> Workload:
         """One request alone."""
-        return replace(self, requests=(self.requests[index],), concurrency=1, arrivals_s=(), categories=())
+        return replace(self.only([index]), concurrency=1)
 
 
 @dataclass(frozen=True)

@@ -97,10 +97,14 @@ def test_a_model_that_is_no_local_folder_is_not_compared(tmp_path: Path) -> None
 
 
 def test_what_no_endpoint_tells_is_read_from_the_files(tmp_path: Path) -> None:
-    """Ids beyond the tokenizer's are padding; ends are those of either file."""
+    """Ids beyond the tokenizer's are padding; ends are those of each file, the tokenizer's own by its text."""
     folder = Path(model(tmp_path / "target", WORDS, 64, {"<s>": 2}))
     sizes = {"vocab_size": 64, "max_position_embeddings": 128, "eos_token_id": 2}
     (folder / "config.json").write_text(json.dumps(sizes))
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 1]}))
     assert ModelFacts.of(str(folder)) == ModelFacts(3, 64, 128, (1, 2))
+    first, at = next(iter(WORDS.items()))
+    for told in (first, {"content": first}):
+        (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": told}))
+        assert ModelFacts.of(str(folder)).eos_token_ids == tuple(sorted({1, 2, at}))
     assert ModelFacts.of("org/target") == ModelFacts()

@@ -11,6 +11,7 @@ import pytest
 
 from pytest_specdec.engines import vllm, worker
 
+SHARDED = {"enable_batch_sharded_sampling": True}
 POINTER = (
     "WorkerProc initialization failed due to an exception in a background process. See stack trace for root cause."
 )
@@ -45,6 +46,36 @@ def test_what_spreads_an_engine_passes_through(monkeypatch: pytest.MonkeyPatch) 
     }
 
 
+def test_sharded_sampling_gets_a_number_of_logits_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It refuses -1, which the target alone is given otherwise; what a mark says goes before either."""
+    monkeypatch.setattr(vllm, "_platform_arguments", lambda speculates: {"max_logprobs": -1})
+    config = {**CONFIG, "method": "none"}
+    told = [
+        vllm._constructor_arguments({**config, "options": options})["max_logprobs"]
+        for options in ({}, SHARDED, {**SHARDED, "max_logprobs": 7})
+    ]
+    assert told == [-1, 1024, 7]
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "settings", "ends"),
+    [(None, {"eos_token_id": 2}, [2]), (7, {"eos_token_id": [2, 3]}, [2, 3, 7]), (7, {}, [7]), (None, {}, [])],
+)
+def test_ends_are_those_of_tokenizer_and_generation_settings(
+    tokenizer: int | None, settings: dict[str, Any], ends: list[int]
+) -> None:
+    """As vLLM has them: what the model's configuration alone says is in its settings, where no file has any."""
+    model = SimpleNamespace(
+        skip_tokenizer_init=tokenizer is None,
+        try_get_generation_config=lambda: settings,
+        hf_config=SimpleNamespace(eos_token_id=99),
+        enable_sleep_mode=False,
+    )
+    core = SimpleNamespace(model_config=model)
+    llm = SimpleNamespace(llm_engine=core, get_tokenizer=lambda: SimpleNamespace(eos_token_id=tokenizer))
+    assert vllm.VllmBackend(llm, {**CONFIG, "method": "none"})._eos_token_ids() == ends
+
+
 def loading(monkeypatch: pytest.MonkeyPatch, log: Path, said: str) -> tuple[str, str]:
     """How a worker reports an engine that ends with a pointer to its log."""
 
@@ -74,6 +105,8 @@ def test_a_refusal_of_vllms_own_process_is_a_refusal(monkeypatch: pytest.MonkeyP
             "The min_p and logit_bias sampling parameters are not yet supported with speculative decoding.",
             "unsupported",
         ),
+        ("Model Runner V2 does not yet support: speculative decoding method 'medusa'", "unsupported"),
+        ("Model Runner V2 requires Triton.", "unsupported"),
         ("Head size 80 is not supported by this attention back end: the cache is corrupt", "error"),
     ],
 )

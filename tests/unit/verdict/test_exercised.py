@@ -232,11 +232,20 @@ def test_a_lookup_may_find_nothing(method: str) -> None:
 
 
 def test_no_draft_at_some_size_of_the_batch_may_be_asked_for() -> None:
-    """γ = 0 on purpose is no dead drafter; that nothing at all was drafted is told."""
+    """γ = 0 on purpose is no dead drafter, where so many requests are under way; that nothing was drafted is told."""
     for method in ("draft_model", "ngram"):
-        silent = of(method, run(SILENT), run(SILENT), **BATCHES)
-        assert (silent.failures, len(silent.warnings)) == ([], 1)
-        assert silent.warnings[0].startswith("nothing was drafted in 62 tokens")
+        fewer = of(method, run(SILENT), run(SILENT), **BATCHES)
+        many = replace(fewer, concurrency=5)
+        assert (many.failures, len(many.warnings)) == ([], 1)
+        assert many.warnings[0].startswith("nothing was drafted in 62 tokens")
+        assert (len(fewer.failures), fewer.warnings) == (1, [])
+
+
+def test_a_lookup_of_which_nothing_is_accepted_is_told() -> None:
+    """On a GPU vLLM drafts γ tokens a step whether or not it finds any."""
+    told = ["nothing of 180 drafted tokens was accepted: did lookup find anything?"]
+    assert of("ngram", run(REJECTED), run(REJECTED)).warnings == told
+    assert of("ngram", run(WORKED), run(REJECTED)).warnings == []
 
 
 def test_drafts_whose_length_an_option_varies_are_not_called_short() -> None:

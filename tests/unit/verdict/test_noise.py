@@ -233,7 +233,8 @@ def test_the_statement_has_the_three_limits() -> None:
     limits = limits_of(sample())
     assert limits.statement == (
         f"would have found, with 95 %: one token beyond {limits.floor.bound} ULPs; {limits.near_ties} or more wrong "
-        f"near-ties of 6400 tokens; a lossy acceptance of {limits.lossy} or more runner-ups, however far (0.03%)"
+        "near-ties of 6400 tokens (with 80 to 95 %, by the calibration of the second look); "
+        f"a lossy acceptance of {limits.lossy} or more runner-ups, however far (0.03%)"
     )
 
 
@@ -270,6 +271,15 @@ def test_too_few_tokens_say_how_many_more_it_takes() -> None:
     later = limits_of(sample(400 + more))
     assert later.near_ties is not None
     assert later.near_ties <= 0.01 * (400 + more)
+
+
+def test_where_a_sample_is_rated_more_tokens_do_not_make_the_calibration_larger() -> None:
+    """So no number of them may do, where all of them rated would."""
+    limits = limits_of(sample(400))
+    rated = replace(limits, rated=limits.tokens - 1)
+    whole, part = (each.tokens_wanted("near_ties", 0.005) for each in (limits, rated))
+    assert whole is not None
+    assert part is None or part > whole
 
 
 def test_enough_tokens_say_nothing() -> None:

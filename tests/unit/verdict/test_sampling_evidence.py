@@ -238,15 +238,14 @@ def test_rounding_hides_what_no_number_of_tokens_shows() -> None:
 
 
 def test_a_verdict_says_what_it_would_have_found() -> None:
-    """As a total variation, and as a share of the tokens that a drafter like this one gives."""
-    verdict = RatedVerdict(Evidence(simulated(2000, 0.64, 0)), rejected=0.3)
+    """As the total variation that was planted, and which way: a fault that now takes from the likeliest token and now
+    gives to it is found later or not at all."""
+    verdict = RatedVerdict(Evidence(simulated(2000, 0.64, 0)))
     assert verdict.detects is not None
-    assert verdict.detects_draft_share == pytest.approx(verdict.detects / 0.3)
     assert verdict.statement() == (
-        f"would have found, with 95%, in 2000 measured tokens: a total variation of {verdict.detects:.3f}, "
-        f"or a share of {verdict.detects / 0.3:.3f} of the tokens taken from the draft"
+        "would have found, with 95%, in 2000 measured tokens: "
+        f"a total variation of {verdict.detects:.3f} away from the likeliest tokens"
     )
-    assert RatedVerdict(verdict.evidence, rejected=0.01).detects_draft_share is None
 
 
 def test_what_is_asked_and_not_seen_says_how_many_tokens_are_missing() -> None:

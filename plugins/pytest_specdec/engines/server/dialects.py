@@ -114,7 +114,7 @@ VLLM = Dialect(
     version=("/version", "version"),
     rates="prompt_logprobs",
     tokenize=True,
-    reset="/reset_prefix_cache",
+    reset="/reset_prefix_cache?reset_external=true",
     environment={"VLLM_SERVER_DEV_MODE": "1"},  # else it has no such path
     refusals=REFUSALS,
 )
