@@ -91,7 +91,7 @@ def test_a_slower_run_fails_the_test_with_its_figures(saved: Project) -> None:
     result.assert_outcomes(failed=2)
     assert result.ret == ExitCode.TESTS_FAILED
     said = result.stdout.str()
-    assert "(−10.0 % [−10.0, −10.0], sessions ±9.0 %, threshold 5%): worse, against run 0001" in said
+    assert "(−10.0 % [−10.0, −10.0], sessions ±9.0 % assumed, threshold 5%): worse, against run 0001" in said
     assert "identical, worse" in said
     assert "2 exact, 2 failed against the baseline run, 1 faster" in result.outlines
     assert any(line.startswith("worst: t fake") for line in result.outlines)
@@ -216,7 +216,7 @@ def test_the_default_number_of_rounds_finds_an_engine_that_is_half_as_fast(proje
     rewrite(project, lambda record: faster(record, 0.65))
     result = project.run(GATE)
     result.assert_outcomes(failed=2)
-    assert "(−35.0 % [−35.0, −35.0], sessions ±9.0 %, threshold 5%): worse" in result.stdout.str()
+    assert "(−35.0 % [−35.0, −35.0], sessions ±9.0 % assumed, threshold 5%): worse" in result.stdout.str()
 
 
 def test_what_sessions_may_differ_by_is_inconclusive_and_fails_by_choice(saved: Project) -> None:

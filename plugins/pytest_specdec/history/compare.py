@@ -17,7 +17,7 @@ from statistics import NormalDist, fmean
 from typing import TYPE_CHECKING, Any
 
 from pytest_specdec.metrics.load import SUSTAINED_SHARE
-from pytest_specdec.metrics.rounds import DETERMINED, rounds_to_decide, sessions_differ, stretch
+from pytest_specdec.metrics.rounds import DETERMINED, TELLING, rounds_to_decide, sessions_differ, stretch
 from pytest_specdec.metrics.speed import LATENCY_OF, seconds_of_line
 from pytest_specdec.record import Figure, Record, Spread
 from pytest_specdec.record.parts import ChangePart, LatencyPart
@@ -203,7 +203,7 @@ def compare_figure(
         return _missing(now, then, threshold, figures)
     samples = sample_of(now, metric), sample_of(then, metric)
     if samples[0] is None or samples[1] is None or not samples[1].figure > 0:
-        return _plain(figures[0], figures[1], threshold)
+        return _by_intervals(now, then, threshold) or _plain(figures[0], figures[1], threshold)
     before = [value for each in earlier if (value := figure_of(each, metric).value)]
     change = _compare_samples(samples[0], samples[1], threshold, before)
     of_time = metric.name not in DETERMINED and change.outcome == Outcome.WORSE
@@ -255,6 +255,18 @@ def _plain(now: float, then: float, threshold: Threshold) -> ChangePart:
     return _change(threshold, outcome, now, then, why)
 
 
+def _by_intervals(now: Record, then: Record, threshold: Threshold) -> ChangePart | None:
+    """A speed-up by the intervals of both; None of another figure, or where one has none."""
+    ours, theirs = now.speedup, then.speedup
+    if threshold.metric.name != "speedup" or not (ours.interval.value and theirs.interval.value):
+        return None
+    half = math.hypot(*(math.log(high / low) / 2 for low, high in (ours.interval.value, theirs.interval.value)))
+    part = _change(threshold, Outcome.INCONCLUSIVE, ours.ratio.value, theirs.ratio.value)
+    ratio, rounds = 1 + (part.change or 0.0), min(now.throughput.rounds, then.throughput.rounds)
+    part = replace(part, low=ratio * math.exp(-half) - 1, high=ratio * math.exp(half) - 1, rounds=rounds)
+    return _decide(part, threshold, theirs.ratio.value or 1.0) if threshold.gates else part
+
+
 def _compare_samples(now: Sample, then: Sample, threshold: Threshold, before: Sequence[float]) -> ChangePart:
     sessions = [then.figure, *before]
     base = math.exp(fmean(map(math.log, sessions)))  # the geometric mean
@@ -304,7 +316,8 @@ def in_words(change: ChangePart) -> str:
         return f"{change.metric}: {change.outcome}: {change.why}"
     values = f"{change.metric} {change.then:.4g} → {change.now:.4g}"
     limit = f", threshold {change.threshold}" if change.threshold else ""
-    apart = f", sessions ±{100 * change.sessions_differ:.1f} %" if change.sessions_differ else ""
+    guessed = " assumed" if (change.sessions or 0) < TELLING else ""
+    apart = f", sessions ±{100 * change.sessions_differ:.1f} %{guessed}" if change.sessions_differ else ""
     told = "" if change.outcome == Outcome.SHOWN else f": {change.outcome}"
     return f"{values} ({interval_in_words(change)}{apart}{limit}){told}{remedy(change)}"
 

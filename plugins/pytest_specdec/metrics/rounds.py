@@ -29,6 +29,7 @@ MOST_DRIFT = 0.05
 FEWEST_FOR_DRIFT = 3
 SCATTER = 0.025
 WORTH = 19
+TELLING = 4
 MOST_SESSIONS = 8
 SURE = 0.99
 DETERMINED = ("acceptance_rate", "mean_accepted_length")
@@ -215,8 +216,9 @@ def sessions_differ(earlier: Sequence[float]) -> float:
     logs = [math.log(each) for each in earlier]
     count, squares = len(logs), sum((each - fmean(logs)) ** 2 for each in logs)
     freedom = WORTH + count - 1
-    own = squares / (count - 1) if count > 1 else 0.0
-    scatter = max((WORTH * SCATTER**2 + squares) / freedom, own)
+    scatter, own = (WORTH * SCATTER**2 + squares) / freedom, squares / max(count - 1, 1)
+    if own > scatter:  # where sessions differ by more than elsewhere, enough of them count by themselves
+        scatter, freedom = own, count - 1 if count >= TELLING else freedom
     return float(stdtrit(freedom, SURE)) * math.sqrt(scatter * (1 + 1 / count))
 
 

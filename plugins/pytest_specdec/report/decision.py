@@ -17,10 +17,10 @@ from textwrap import wrap
 
 from pytest_specdec.history.compare import FEWEST, compare_figure, figure_of, latency_of
 from pytest_specdec.metrics.rounds import MOST_ROUNDS, rounds_to_decide
-from pytest_specdec.metrics.speedup import BreakEven, Gain, break_even_concurrency
+from pytest_specdec.metrics.speedup import NO_GAIN, BreakEven, Gain, break_even_concurrency
 from pytest_specdec.progress import count
 from pytest_specdec.record import CONSISTENT, PASSING, REGRESSED, Record
-from pytest_specdec.record.parts import LatencyPart
+from pytest_specdec.record.parts import ChangePart, LatencyPart
 from pytest_specdec.report.gates import Gate, group_by
 from pytest_specdec.report.notes import name_few, waited_long
 from pytest_specdec.thresholds import METRICS, Metric, Threshold, shown
@@ -82,8 +82,15 @@ def _less(metric: Metric, gate: Gate, target: Gate | None) -> Gain | None:
     change = compare_figure(gate.record, target.record, shown(metric.name))
     if change is None or change.change is None:
         return None
-    bounds = () if change.low is None or change.high is None else (1 + change.low, 1 + change.high)
-    return Gain(1 + change.change, *bounds).inverse
+    ratio, known = 1 + change.change, None not in (change.low, change.high)
+    return Gain(ratio, *(_with_sessions(change) if known else ())).inverse
+
+
+def _with_sessions(change: ChangePart) -> tuple[float, float]:
+    """The interval, wider by what gates at two times differ in, since the target's is another gate than this."""
+    ratio, low, high = (math.log1p(each or 0.0) for each in (change.change, change.low, change.high))
+    differ = change.sessions_differ or 0.0
+    return math.exp(ratio - math.hypot(ratio - low, differ)), math.exp(ratio + math.hypot(high - ratio, differ))
 
 
 BY: dict[str, Callable[[Gate, Gate | None], Gain | None]] = {
@@ -277,9 +284,10 @@ def _rounds(candidate: Candidate) -> str:
     gain, rounds = candidate.gain, candidate.gate.record.throughput.rounds
     if not gain.low or not gain.high:
         return f"without an interval, which {FEWEST} rounds on each side give (--specdec-rounds)"
-    wanted = rounds_to_decide(math.log(gain.high / gain.low) / 2, abs(math.log(gain.ratio)), rounds)
+    near = math.log(gain.ratio if gain.ratio >= 1 else NO_GAIN / gain.ratio)  # to 1, or to what is no gain
+    wanted = rounds_to_decide(math.log(gain.high / gain.low) / 2, near, rounds)
     if wanted is None:
-        return f"too near the target alone for {MOST_ROUNDS:,} rounds to decide"
+        return f"by this estimate too near the target alone for {MOST_ROUNDS:,} rounds to decide"
     return f"about {wanted - rounds} more rounds would decide (--specdec-rounds={wanted})"
 
 

@@ -5,6 +5,7 @@ For GitHub's commands and their escapes see "Workflow commands for GitHub Action
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
@@ -212,7 +213,10 @@ SAME = 0.05
 
 
 def verdict_of(change: ChangePart) -> str:
-    """That of its threshold; without one by its interval, which is the same where it lies within ±SAME of 0."""
+    """That of its threshold; without one by its interval, which is the same where it lies within ±SAME of 0.
+
+    Better and worse are more than what sessions of the same code differ by.
+    """
     if change.outcome != Outcome.SHOWN:
         return change.outcome + remedy(change)
     if change.change is None:
@@ -221,6 +225,9 @@ def verdict_of(change: ChangePart) -> str:
         return "undecided" if change.change else "same"
     if change.low <= ROUNDING and change.high >= -ROUNDING:
         return "same" if max(-change.low, change.high) <= SAME else "undecided"
+    half = abs(change.change - (change.low if change.change > 0 else change.high))
+    if abs(change.change) <= math.hypot(half, change.sessions_differ or 0.0):
+        return "undecided"
     return "better" if (change.low > 0) == METRICS[change.metric].more_is_better else "worse"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.unit.saved_runs.made import figure, record, seconds, timed
 
@@ -63,7 +65,14 @@ def test_what_differs_by_rounding_alone_is_the_same() -> None:
 )
 def test_the_same_is_only_what_cannot_have_changed_by_much(low: float, high: float, told: str) -> None:
     """An interval that holds 0 and large changes says nothing."""
-    assert verdict_of(ChangePart(metric="ttft_p99", outcome=Outcome.SHOWN, change=0.0, low=low, high=high)) == told
+    change = ChangePart(metric="ttft_p99", outcome=Outcome.SHOWN, change=(low + high) / 2, low=low, high=high)
+    assert verdict_of(change) == told
+
+
+@pytest.mark.parametrize(("differ", "told"), [(0.02, "better"), (0.06, "undecided")])
+def test_what_sessions_of_the_same_code_differ_by_is_neither_better_nor_worse(differ: float, told: str) -> None:
+    change = ChangePart(metric="ttft_p99", outcome=Outcome.SHOWN, change=-0.05, low=-0.06, high=-0.04)
+    assert verdict_of(replace(change, sessions_differ=differ)) == told
 
 
 def test_no_bound_of_a_change_lies_below_nothing() -> None:
@@ -79,6 +88,25 @@ def test_no_bound_of_a_change_lies_below_nothing() -> None:
     known = own_width(ratio_of_totals([1.0] * 4, [1.0, 1.0, 1.0, 50.0]))  # type: ignore[arg-type]
     assert known is not None
     assert known > 0.5
+
+
+@pytest.mark.parametrize(
+    ("now", "outcome"),
+    [((1.9, 1.5, 2.4), "better or same"), ((1.6, 1.2, 2.1), "inconclusive"), ((1.0, 0.95, 1.05), "worse")],
+)
+def test_a_speedup_is_held_against_the_threshold_by_both_intervals(now: tuple[float, ...], outcome: str) -> None:
+    """No rounds of it are kept, and its interval is."""
+    ours, theirs = (
+        record(speedup={"ratio": figure(ratio), "interval": figure([low, high])})
+        for ratio, low, high in (now, (1.9, 1.8, 2.0))
+    )
+    found = change(ours, theirs, "speedup:30%")
+    assert found.outcome == outcome
+    assert found.low is not None
+    assert found.low < found.change < found.high
+    assert change(record(speedup={"ratio": figure(1.0)}), theirs, "speedup:30%").why.startswith(
+        "held against the plain"
+    )
 
 
 def test_what_fell_to_nothing_fell_by_all_of_it() -> None:

@@ -96,6 +96,20 @@ def test_a_decision_by_latency_takes_no_other_runs_target() -> None:
     assert told[1] == "not decided: the latencies of the target alone were not measured beside it"
 
 
+def test_a_decision_by_latency_allows_for_what_two_gates_differ_by() -> None:
+    """The target's is another gate, at another time: 4 % less is no gain there, though rounds are known to 1 %."""
+    alone, slower, quicker = (
+        record(
+            [each * took for each in (1.0, 1.004, 0.996, 1.0, 1.003, 0.997)],
+            latency={"e2e_s": {"p95": 0.0165 * took, "n": 48}},
+            **told,
+        )
+        for took, told in ((1.0, {"asked": TARGET}), (0.96, {}), (0.8, {}))
+    )
+    assert decisions_on([run(slower, alone)], "latency")[0].words.startswith("not decided: γ = ")
+    assert decisions_on([run(quicker, alone)], "latency")[0].words.startswith("use γ = ")
+
+
 @pytest.mark.parametrize(
     ("gate", "expected"),
     [
@@ -105,8 +119,8 @@ def test_a_decision_by_latency_takes_no_other_runs_target() -> None:
         ),
         (
             arm(4, 1.02, 0.66, 1.57),
-            "not decided: γ = 4 (draft_model d): 1.02× [0.66, 1.57], too near the target alone for 1,000 rounds to "
-            "decide",
+            "not decided: γ = 4 (draft_model d): 1.02× [0.66, 1.57], by this estimate too near the target alone for "
+            "1,000 rounds to decide",
         ),
         (
             arm(4, 1.2, 0.95, 1.5),

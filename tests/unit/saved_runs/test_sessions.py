@@ -25,17 +25,20 @@ def test_one_earlier_session_is_worth_what_others_showed() -> None:
 
 
 def test_many_earlier_sessions_tell_how_far_they_differ_here() -> None:
-    """Equal ones make it smaller; ones that scatter by a tenth make it as large as that asks for."""
+    """Equal ones make it smaller; ones that scatter by a tenth make it as large as that asks for: four and more by
+    themselves, with t of their own number."""
     assert sessions_differ([100.0] * 8) < 0.06
     assert sessions_differ([100.0, 110.0] * 4) > 0.10
+    scatter = math.log(1.1) / math.sqrt(3) * math.sqrt(5 / 4)  # of four, and of the mean of them
+    assert sessions_differ([100.0, 110.0] * 2) == pytest.approx(4.5407 * scatter, abs=1e-4)
 
 
-def alarms(slowdown: float, earlier: int) -> int:
+def alarms(slowdown: float, earlier: int, scatter: float = SCATTER) -> int:
     """How many of REPEATS sessions of the same code, slower by so much, are said to be worse than the earlier ones."""
     draw = random.Random(7)
 
     def session(mean: float = 1.0) -> list[float]:
-        return seconds(mean * math.exp(SCATTER * draw.gauss(0, 1)), 0.01, 6, draw.randrange(10**9))
+        return seconds(mean * math.exp(scatter * draw.gauss(0, 1)), 0.01, 6, draw.randrange(10**9))
 
     def told() -> str:
         then, *before = (timed(session()) for _ in range(earlier))
@@ -54,6 +57,16 @@ def test_fewer_than_one_in_a_hundred_sessions_of_the_same_code_alarms(
     monkeypatch.setattr("pytest_specdec.history.compare.RESAMPLES", 500)
     assert alarms(0.0, earlier) <= REPEATS // 100
     assert alarms(0.2, earlier) >= 0.95 * REPEATS
+
+
+@pytest.mark.parametrize(("earlier", "most"), [(1, 0.12), (3, 0.04), (5, 0.02)])
+def test_where_sessions_scatter_by_more_few_earlier_ones_alarm_more_often(
+    earlier: int, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By 5 %: which is why a line says that it is assumed how far they differ."""
+    monkeypatch.setattr("pytest_specdec.history.compare.RESAMPLES", 500)
+    assert alarms(0.0, earlier, 0.05) <= most * REPEATS
+    assert earlier > 1 or alarms(0.0, earlier, 0.05) > 0.02 * REPEATS
 
 
 def test_by_rounds_alone_it_would_alarm_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
