@@ -24,7 +24,7 @@ from pytest_specdec.engines.vllm_source import names_of_vllm
 from pytest_specdec.errors import ConfigurationError
 from pytest_specdec.first_project import demo, init
 from pytest_specdec.history.compare import Outcome
-from pytest_specdec.history.history import LATEST, RegressionGate, find_in_run, run_path
+from pytest_specdec.history.history import RegressionGate, find_in_run, run_path
 from pytest_specdec.history.saved import SavedRun, UnreadableRun, paths_in, read_run, run_id, storage_folder
 from pytest_specdec.models.cache import default_root, is_complete
 from pytest_specdec.progress import count
@@ -34,7 +34,7 @@ from pytest_specdec.report.gates import gates_of, newest, read_runs
 from pytest_specdec.report.notes import footnotes, gate_notes
 from pytest_specdec.report.table import print_table, screen_width
 from pytest_specdec.report.write import FORMATS, format_of, write_into, write_report
-from pytest_specdec.settings import parse_gammas
+from pytest_specdec.settings import LATEST, parse_gammas
 from pytest_specdec.telemetry.meter import POWERCAP, packages
 from pytest_specdec.telemetry.nvml import MeterFault
 from pytest_specdec.thresholds import METRICS, Threshold, metric_names, shown
@@ -60,8 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="pytest-specdec", description=__doc__.splitlines()[0])
-    names = "{demo,init,list,show,decide,compare,report,methods,doctor}"
-    commands = parser.add_subparsers(required=True, metavar=names)
+    commands = parser.add_subparsers(required=True)
     stored = argparse.ArgumentParser(add_help=False)
     stored.add_argument(
         "--storage", type=_told(storage_folder), default=Path(STORAGE), help=f"pytest-benchmark's; default {STORAGE}"
@@ -203,7 +202,7 @@ def _print_decisions(decisions: Sequence[Decision]) -> None:
 
 def compare(options: argparse.Namespace) -> int:
     """Every gate of one run against another run; 1 if a threshold is missed or cannot be judged."""
-    then, now = (read_run(_path(name, options.storage)) for name in (options.then, options.now))
+    then, now = (read_run(run_path(name, options.storage)) for name in (options.then, options.now))
     print(f"baseline  {_line(then)}\nrun       {_line(now)}")
     others = [
         shown(name) for name in METRICS if options.all and name not in {each.metric.name for each in options.fail}
@@ -230,12 +229,8 @@ def report(options: argparse.Namespace) -> int:
     return 0
 
 
-def _path(name: str, storage: Path) -> Path:
-    return paths_in(storage)[-1] if name == LATEST else run_path(name, storage)
-
-
 def _paths(name: str, storage: Path) -> list[Path]:
-    return paths_in(Path(name)) if Path(name).is_dir() else [_path(name, storage)]
+    return paths_in(Path(name)) if Path(name).is_dir() else [run_path(name, storage)]
 
 
 NOT_INSTALLED = "not installed"

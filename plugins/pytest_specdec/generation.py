@@ -132,14 +132,9 @@ class Speculation:
         return self.tried_per_position or (self.drafts, *self.accepted_per_position)[: len(self.accepted_per_position)]
 
     def __add__(self, other: Speculation) -> Speculation:
-        return Speculation(
-            self.drafts + other.drafts,
-            self.draft_tokens + other.draft_tokens,
-            self.accepted_tokens + other.accepted_tokens,
-            _add(self.accepted_per_position, other.accepted_per_position),
-            _add(self.drafted_per_position, other.drafted_per_position),
-            _add(self.tried_per_position, other.tried_per_position),
-        )
+        pairs = ((getattr(self, each.name), getattr(other, each.name)) for each in fields(self))
+        told: list[Any] = [_add(*pair) if isinstance(pair[0], tuple) else sum(pair) for pair in pairs]
+        return Speculation(*told)
 
     @classmethod
     def over(cls, runs: Iterable[Run]) -> Speculation | None:

@@ -100,7 +100,7 @@ class Interruption:
             output_json["specdec"] = {"partial": True, "reason": partial}
 
     def partial(self, recorded: int = 0) -> str:
-        """The same words as `ended`; empty where no gate is missing."""
+        """The words of `describe`; empty where no gate is missing."""
         lacks = not self._gates <= self._finished if self._gates else self._broken_off or self._gates is None
         return self.describe(recorded) if lacks else ""
 

@@ -133,31 +133,23 @@ class Progress:
     @contextmanager
     def during(self, what: str, so_far: Callable[[], str] = str) -> Iterator[None]:
         """Say that this is being done only if the block lasts; a block within it has the word while it lasts itself."""
-        outer = self._now
+        outer, began = self._now, self._clock()
+        ticks = outer is None and self._say is not None  # else the thread runs already, or nobody would hear it
 
         def describe(now: float) -> str:
             return ", ".join(filter(None, (what, so_far(), f"{now - began:.0f} s")))
 
-        with self._ticking():
-            began, self._now = self._clock(), describe
-            try:
-                yield
-            finally:
-                self._now = outer
-
-    @contextmanager
-    def _ticking(self) -> Iterator[None]:
-        """Let the thread run, unless it does already or nobody would hear it; silence counts from here."""
-        if self._now is not None or self._say is None:
-            yield
-            return
-        self._said = self._clock()
+        self._now = describe
         try:
-            self._ticker.start()
+            if ticks:
+                self._said = began  # silence counts from here
+                self._ticker.start()
             yield
         finally:
-            self._ticker.stop()
-            self._draw_line("")
+            self._now = outer
+            if ticks:
+                self._ticker.stop()
+                self._draw_line("")
 
     def _look(self) -> None:
         describe, now = self._now, self._clock()

@@ -10,7 +10,6 @@ import contextlib
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -69,10 +68,7 @@ class WorkerEngine:
         return [list(ids) for ids in self._call("encode_messages", told, *([template] if template else []))]
 
     def decode(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> Sequence[str | None]:
-        asked = [
-            (list(request.prompt_ids), list(output), bool(request.sampling.get("skip_special_tokens", True)))
-            for request, output in zip(requests, outputs, strict=True)
-        ]
+        asked = _asked(requests, outputs, lambda each: bool(each.sampling.get("skip_special_tokens", True)))
         return list(self._call("decode", asked))
 
     def prepare(self, workload: Workload) -> None:
@@ -88,13 +84,13 @@ class WorkerEngine:
         return Run.from_wire(self._call("collect"))
 
     def score(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> tuple[tuple[Score, ...], ...]:
-        return scores_from_wire(self._call("score", self._asked(requests, outputs)))
+        return scores_from_wire(self._call("score", _asked(requests, outputs, self.description.withheld)))
 
     def score_in_steps(
         self, requests: Sequence[Request], outputs: Sequence[Sequence[int]], step: int, at_once: int
     ) -> tuple[tuple[Score, ...], ...] | None:
         """The same in passes over `step` tokens of each of `at_once` outputs; None where the backend cannot."""
-        told = self._call("score", self._asked(requests, outputs), step, at_once)
+        told = self._call("score", _asked(requests, outputs, self.description.withheld), step, at_once)
         return None if told is None else scores_from_wire(told)
 
     def rank(
@@ -103,12 +99,6 @@ class WorkerEngine:
         pairs = zip(requests, outputs, strict=True)
         asked = [(list(request.prompt_ids), list(output)) for request, output in pairs]
         return rankings_from_wire(self._call("rank", asked, most))
-
-    def _asked(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> list[Any]:
-        return [
-            (list(request.prompt_ids), list(output), self.description.withheld(request))
-            for request, output in zip(requests, outputs, strict=True)
-        ]
 
     def park(self) -> None:
         self._call("park")
@@ -192,9 +182,16 @@ class WorkerEngine:
             end_group(self._group)
 
 
+def _asked(
+    requests: Sequence[Request], outputs: Sequence[Sequence[int]], told: Callable[[Request], Any]
+) -> list[tuple[list[int], list[int], Any]]:
+    pairs = zip(requests, outputs, strict=True)
+    return [(list(request.prompt_ids), list(output), told(request)) for request, output in pairs]
+
+
 def backend_source(backend: str) -> str:
     """The text of the backend's module, which runs in the worker and nowhere else."""
-    return resources.files("pytest_specdec.engines").joinpath(f"{backend}.py").read_text("utf-8")
+    return Path(__file__).with_name(f"{backend}.py").read_text("utf-8")
 
 
 def _open_worker(spec: EngineSpec) -> tuple[Any, Any]:

@@ -375,15 +375,11 @@ class TransformersBackend:
         }
 
     def _configuration(self) -> dict[str, Any]:
-        told = {f"model.{name}": str(value) for name, value in self._target.config.to_dict().items()}
-        attention = getattr(self._target.config, "_attn_implementation", None)
-        template = getattr(self._tokenizer, "chat_template", None)
-        placement = ", ".join(self._places)
         return {
-            **told,
-            "attention": attention,
-            "chat_template": template,
-            "placement": placement,
+            **{f"model.{name}": str(value) for name, value in self._target.config.to_dict().items()},
+            "attention": getattr(self._target.config, "_attn_implementation", None),
+            "chat_template": getattr(self._tokenizer, "chat_template", None),
+            "placement": ", ".join(self._places),
             ADAPTER: self._adapter,
         }
 

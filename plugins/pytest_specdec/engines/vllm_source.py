@@ -40,14 +40,10 @@ def speculative_options_of_vllm() -> frozenset[str] | None:
     return _fields("config/speculative.py", "SpeculativeConfig")
 
 
-def _text(file: str) -> str:
+def _parsed(file: str) -> ast.Module:
     found = find_spec("vllm")
     path = Path(found.origin).parent / file if found is not None and found.origin is not None else None
-    return path.read_text("utf-8") if path is not None and path.exists() else ""
-
-
-def _parsed(file: str) -> ast.Module:
-    return ast.parse(_text(file))
+    return ast.parse(path.read_text("utf-8") if path is not None and path.exists() else "")
 
 
 def _class(file: str, name: str) -> ast.ClassDef | None:

@@ -17,7 +17,7 @@ from statistics import NormalDist, fmean
 from typing import TYPE_CHECKING, Any
 
 from pytest_specdec.metrics.load import SUSTAINED_SHARE
-from pytest_specdec.metrics.rounds import DETERMINED, TELLING, rounds_to_decide, sessions_differ, stretch
+from pytest_specdec.metrics.rounds import DETERMINED, LEVEL, TELLING, rounds_to_decide, sessions_differ, stretch
 from pytest_specdec.metrics.speed import LATENCY_OF, seconds_of_line
 from pytest_specdec.record import Figure, Record, Spread
 from pytest_specdec.record.parts import ChangePart, LatencyPart
@@ -62,7 +62,6 @@ def sample_of(record: Record, metric: Metric) -> Sample | None:
     return ratio_of_totals(above, below, offset) if above and below else None
 
 
-LEVEL = 0.95
 ALARM_LEVEL = (1 - LEVEL) / 2
 RESAMPLES = 10_000
 SEED = 20_151_004

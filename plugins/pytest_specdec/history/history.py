@@ -33,6 +33,7 @@ from pytest_specdec.history.saved import (
 from pytest_specdec.metrics.rounds import MOST_SESSIONS
 from pytest_specdec.record import GREEN, UNJUDGED, Record
 from pytest_specdec.record.parts import BaselinePart, ChangePart
+from pytest_specdec.settings import LATEST
 from pytest_specdec.thresholds import METRICS, SHOWN, Threshold
 
 WIDEST = 0.10
@@ -107,7 +108,6 @@ def faults(record: Record) -> Iterator[str]:
         yield f"its tokens/s is known to ±{width:.0%} only, and ±{WIDEST:.0%} is the most: measure it with more rounds"
 
 
-LATEST = "latest"
 WHOLE = "\n}"
 REMEMBERED = 32
 
@@ -143,7 +143,9 @@ def baselines(named: str, storage: Path) -> Baselines:
 
 
 def run_path(named: str, storage: Path) -> Path:
-    """The file of a run that is named by its id, "machine/id" or path; of a folder, that of the newest."""
+    """The file of a run that is named by its id, "machine/id", "latest" or path; of a folder, that of the newest."""
+    if named == LATEST:
+        return paths_in(storage)[-1]
     if Path(named).is_file():
         return Path(named)
     if Path(named).is_dir():

@@ -20,8 +20,8 @@ from pytest_specdec.generation import Generation, Run
 from pytest_specdec.metrics.rounds import FEW_BESIDE, NOT_TIMED, Contradiction, Rounds, bounds_of, ratio_interval
 from pytest_specdec.record import Figure, Spread
 from pytest_specdec.record.parts import LatencyPart, PerRoundPart, SpeedupPart, ThroughputPart
+from pytest_specdec.thresholds import PERCENTILES
 
-PERCENTILES = (50, 90, 95, 99)
 WITHHELD = "the output is not the target's: a wrong answer has no speed"
 NO_TOKEN = "no request delivered a token"
 NO_TIMES = "the engine does not tell when tokens arrived"
@@ -100,11 +100,7 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
 
 
 def latency_part(rounds: Rounds) -> LatencyPart:
-    """The record's latencies, pooled over all requests of all rounds.
-
-    ttft_s, tpot_s, e2e_s, queue_s: one value a request. itl_s: one a token after the first chunk. chunk_gap_s: one a
-    chunk after the first. tokens_per_chunk: how many chunks carried how many tokens.
-    """
+    """The record's latencies, pooled over all requests of all rounds."""
     answers = [answer for run in rounds.runs for answer in completed_answers(run)]
     no_token = not any(answer.token_ids for answer in answers)
     reason = NO_TOKEN if no_token else None if any(answer.chunks for answer in answers) else NO_TIMES
@@ -242,11 +238,7 @@ def throughput_part(rounds: Rounds, places: int | None = None) -> ThroughputPart
 
 
 def per_round_part(rounds: Rounds) -> PerRoundPart:
-    """The record's rounds one by one.
-
-    `ttft_us`, `tpot_us`, `e2e_us`: whole microseconds of each request that has the figure, in the workload's order, in
-    one line of text a round.
-    """
+    """The record's rounds one by one; latencies of each request that has one, in the workload's order."""
     counted = [run.speculation for run in rounds.runs if run.speculation is not None]
     names = ("drafts", "draft_tokens", "accepted_tokens") if len(counted) == len(rounds.runs) else ()
     told: dict[str, Any] = {name: tuple(getattr(each, name) for each in counted) for name in names}

@@ -84,11 +84,7 @@ class Pace:
 
 
 def decompose(before: Pace, after: Pace) -> Decomposition:
-    """The change of seconds a request as a product of three factors; each is above 1 where it made things slower.
-
-    `output_length`: tokens a request. `tokens_per_step`: fewer tokens a step need more steps. `step_time`: seconds a
-    step, all requests taken together. Their product is `seconds_per_request`, exactly.
-    """
+    """The change of seconds a request as a product of three factors, exactly."""
     length = (after.tokens / after.requests) / (before.tokens / before.requests)
     tokens = before.length / after.length
     step = after.step_s / before.step_s

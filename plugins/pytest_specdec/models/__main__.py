@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m pytest_specdec.models", description="Models with a known answer.")
-    commands = parser.add_subparsers(required=True, metavar="{make,list,where}")
+    commands = parser.add_subparsers(required=True)
     make = commands.add_parser("make", help="make models that are missing; one JSON line for each")
     make.set_defaults(run=_make)
     commands.add_parser("list", help="show presets and parameters").set_defaults(run=_list)

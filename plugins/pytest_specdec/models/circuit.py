@@ -59,12 +59,13 @@ class Stream:
         return self.recipe.shape.hidden - 1
 
     def code(self, number: int) -> list[int]:
-        """The elements of the bits of one of the token's own codes."""
-        return self._bits(number)
+        """The elements of the bits of a slot; the first are those of the token's own codes."""
+        first = self.constant - self.memory.bits * (number + 1)
+        return list(range(first, first + self.memory.bits))
 
     def product(self, layer: int) -> list[int]:
         """The elements of the product of all that was read up to this layer; the last layer's are always the same."""
-        return self._bits(self.memory.codes + (0 if layer == self.recipe.shape.layers - 1 else 1 + layer))
+        return self.code(self.memory.codes + (0 if layer == self.recipe.shape.layers - 1 else 1 + layer))
 
     def reading(self, layer: int, number: int) -> list[int]:
         """The elements of what a layer's reader of this number copied."""
@@ -73,11 +74,7 @@ class Stream:
 
     def copied(self, number: int) -> list[int]:
         """The elements of what the first reader of the first layer copied of one of the codes."""
-        return self._bits(self.memory.codes + self.recipe.shape.layers + number)
-
-    def _bits(self, number: int) -> list[int]:
-        first = self.constant - self.memory.bits * (number + 1)
-        return list(range(first, first + self.memory.bits))
+        return self.code(self.memory.codes + self.recipe.shape.layers + number)
 
     @property
     def mark(self) -> float:

@@ -168,24 +168,20 @@ def _reasons(gate: Gate) -> set[str]:
 
 
 def _cautions(gate: Gate, decided: str) -> set[str]:
-    energy, verdict = gate.record.energy, gate.record.verdict
-    flags = "; ".join(energy.flags)
-    told = {f"{gate.label}: energy flagged “{flags}”"} if flags else set()
-    if (word := gate.record.target_alone.caution) not in decided:
-        told.add(f"{gate.label}: {word}")
-    if tie := verdict.tie_in_words:
-        told.add(f"{gate.label}: tie, {tie}")
-    if gate.record.unjudged_in_words:
-        told.add(f"{gate.label}: {gate.record.unjudged_in_words}")
-    if gate.record.drafting_in_words:
-        told.add(f"{gate.label}: drafting: {gate.record.drafting_in_words}")
-    if gate.record.acceptance.by_category:
-        told.add(f"{gate.label}: accepted by category: {gate.record.acceptance.categories_in_words}")
-    if verdict.limits is not None and not gate.red:
-        told.add(f"{gate.label}: {verdict.limits.statement}")
-    if gate.record.detection is not None and not gate.red:
-        told.add(gate.record.detection.statement)
-    return told
+    record, limits, caution = gate.record, gate.record.verdict.limits, gate.record.target_alone.caution
+    flags = "; ".join(record.energy.flags)
+    told = (
+        ("energy flagged ", flags and f"“{flags}”"),
+        ("", "" if caution in decided else caution),
+        ("tie, ", record.verdict.tie_in_words),
+        ("", record.unjudged_in_words),
+        ("drafting: ", record.drafting_in_words),
+        ("accepted by category: ", record.acceptance.categories_in_words),
+        ("", limits.statement if limits is not None and not gate.red else ""),
+    )
+    detection = record.detection if not gate.red else None
+    seen = set() if detection is None else {detection.statement}
+    return seen | {f"{gate.label}: {kind}{words}" for kind, words in told if words}
 
 
 Facts = tuple[tuple[str, str], ...]

@@ -12,8 +12,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from pytest_specdec.engines.spec import model_label
-from pytest_specdec.history.compare import LEVEL, Outcome, in_percent, in_words, remedy
+from pytest_specdec.history.compare import Outcome, in_percent, in_words, remedy
 from pytest_specdec.history.saved import SavedRun
+from pytest_specdec.metrics.rounds import LEVEL
 from pytest_specdec.record import GREEN, UNJUDGED, Record
 from pytest_specdec.record.parts import BaselinePart, ChangePart
 from pytest_specdec.report.decision import Decision, decide, headline
@@ -24,10 +25,7 @@ from pytest_specdec.thresholds import METRICS, Metric, Threshold
 
 
 def present_run(records: Sequence[Record], storage: Path, partial: str = "") -> SavedRun:
-    """These records as a run of now. `storage`: pytest-benchmark's folder, beside which power series lie.
-
-    `partial`: what ended the session before all gates had finished.
-    """
+    """These records as a run of now. `storage`: pytest-benchmark's folder, beside which power series lie."""
     machine = {"python_version": platform.python_version(), "system": platform.system(), "release": platform.release()}
     return SavedRun(
         id="of this session",
@@ -98,10 +96,7 @@ TITLE = "## Speculative decoding: is it exact, is it faster"
 
 
 def markdown(records: Sequence[Record], decisions: Sequence[Decision] = (), partial: str = "") -> str:
-    """The summary: the table of all gates, decisions, the worst findings, and the changes since the baseline runs.
-
-    `partial`: what ended the session before all gates had finished.
-    """
+    """The summary: the table of all gates, decisions, the worst findings, and the changes since the baseline runs."""
     header, *body = rows(records)
     lines = [TITLE, "", headline(records), "", _line(header), _line(["---"] * len(header)), *map(_line, body), ""]
     for each in decisions:

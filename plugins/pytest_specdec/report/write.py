@@ -32,17 +32,7 @@ MARKUP = re.compile(r"([\\`*_\[\]<>|~$&#])")
 MOST_ROWS = 60
 
 
-def as_html(content: Content) -> str:
-    """One page with its style and drawings inside."""
-    from importlib.resources import files
-
-    from markupsafe import Markup
-
-    style = Markup((files("pytest_specdec.report") / "templates" / "report.css").read_text("utf-8"))
-    return _render("report.html.j2", content, True, draw=lambda figure: Markup(draw_svg(figure)), style=style)
-
-
-def _render(template: str, content: Content, autoescape: bool, **more: Any) -> str:
+def _render(template: str, content: Content, autoescape: bool) -> str:
     import jinja2
 
     environment = jinja2.Environment(
@@ -54,8 +44,7 @@ def _render(template: str, content: Content, autoescape: bool, **more: Any) -> s
         keep_trailing_newline=True,
     )
     environment.filters["plain"] = plain
-    page = environment.get_template(template)
-    return page.render(content=content, table=table, **more)
+    return environment.get_template(template).render(content=content, table=table, draw=draw_svg)
 
 
 def plain(text: str) -> str:
@@ -103,9 +92,9 @@ def _rows(content: Content) -> Iterator[tuple[Any, ...]]:
 
 def as_json(content: Content) -> str:
     """The content as it is, standard JSON: nothing that is not finite."""
-    plain = to_json({**asdict(content), "summary": content.summary, "schema": 1})
-    plain["figures"] = [{**asdict(figure), "title": figure.title} for figure in content.figures]
-    return json.dumps(to_json(plain), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    figures = [{**asdict(figure), "title": figure.title} for figure in content.figures]
+    told = to_json({**asdict(content), "figures": figures, "summary": content.summary, "schema": 1})
+    return json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 BY_SUFFIX = {".html": "html", ".htm": "html", ".md": "markdown", ".csv": "csv", ".json": "json"}
@@ -121,7 +110,7 @@ def format_of(path: PurePath) -> str:
 
 
 WRITERS: dict[str, Callable[[Content], str]] = {
-    "html": as_html,
+    "html": partial(_render, "report.html.j2", autoescape=True),
     "markdown": partial(_render, "report.md.j2", autoescape=False),
     "csv": as_csv,
     "json": as_json,

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from pprint import pformat
 from string import Template
@@ -207,7 +206,7 @@ def _case(spec: EngineSpec, fault: Fault, about: Description, cache: str | None)
 
 
 def _template(name: str) -> str:
-    return (files("pytest_specdec.run") / "templates" / f"{name}.txt").read_text("utf-8")
+    return (Path(__file__).parent / "templates" / f"{name}.txt").read_text("utf-8")
 
 
 def write_bug_report(session: Session, arms: Arms, verdict: VerdictPart, about: Description) -> list[str]:

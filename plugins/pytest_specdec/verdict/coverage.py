@@ -16,8 +16,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from itertools import chain
+from pathlib import Path
 from statistics import median
 from typing import Any, TypeAlias
 
@@ -225,7 +225,7 @@ def would_have_seen(kind: str, tokens: int) -> DetectionPart | None:
 
 @cache
 def _table() -> Mapping[str, Any]:
-    return dict(json.loads(resources.files("pytest_specdec.verdict").joinpath("detection.json").read_text("utf-8")))
+    return dict(json.loads(Path(__file__).with_name("detection.json").read_text("utf-8")))
 
 
 def _statement(target: str, tokens: int, shares: Shares) -> str:

@@ -14,18 +14,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pytest_specdec.generation import Generation, Ranking, Runs
+from pytest_specdec.verdict.equivalence import Answer, Finding, Outcome, Verdict, answers_of
 from pytest_specdec.verdict.limits import Facts
 from pytest_specdec.verdict.noise import SANE_ULPS, ulp
-from pytest_specdec.workloads.workload import Request
+from pytest_specdec.workloads.workload import Request, Workload
 
 if TYPE_CHECKING:
     from numpy import float64
     from numpy.typing import NDArray
 
     Floats = NDArray[float64]
-
-from pytest_specdec.verdict.equivalence import Answer, Finding, Outcome, Verdict, answers_of
-from pytest_specdec.workloads.workload import Workload
 
 MOST = 1024  # logits that are told for each token
 BATCH = 8192  # tokens, prompts among them
@@ -148,8 +146,8 @@ def rate(place: Place, ranking: Ranking, sampling: Mapping[str, Any], dtype: str
     logits = numpy.asarray(ranking.logits, dtype=float)
     if numpy.isnan(logits).any():
         return Unrated(place, nan=True)
-    sane = SANE_ULPS.get(dtype, SANE_ULPS["bfloat16"])  # in ULPs, how far rounding may move one logit against another
-    temperature, noise = float(sampling["temperature"]), sane * (ulp(abs(logits[0]), dtype) or 0.0)
+    # How far rounding may move one logit against another.
+    temperature, noise = float(sampling["temperature"]), SANE_ULPS[dtype] * ulp(abs(logits[0]), dtype)
     scaled = (logits[numpy.isfinite(logits)] - logits[0]) / temperature
     sure, possible = count_passing(scaled, sampling, SINGLE * noise / temperature, ranking.whole)
     if ranking.place is None or ranking.place >= sure:

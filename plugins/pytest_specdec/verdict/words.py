@@ -20,7 +20,6 @@ from pytest_specdec.verdict.sampling import SamplingVerdict
 from pytest_specdec.verdict.sampling_evidence import RatedVerdict
 from pytest_specdec.workloads.workload import Request, Workload
 
-MAX_FINDINGS = 3
 WINDOW = 4
 SHOWN = 3
 ADVICE = {
@@ -52,19 +51,19 @@ def add_hints(
         return verdict
     told = [
         replace(finding, hints=find_hints(finding, workload.requests[finding.request], gamma, description))
-        for finding in verdict.findings[:MAX_FINDINGS]
+        for finding in verdict.findings[:SHOWN]
     ]
     if workload.concurrency > 1 and told[0].sides[1] == THIS_ENGINE:
         told[0] = replace(told[0], hints=(*told[0].hints, occurs_alone(told[0], alone(told[0].request))))
-    return replace(verdict, findings=(*told, *verdict.findings[MAX_FINDINGS:]))
+    return replace(verdict, findings=(*told, *verdict.findings[SHOWN:]))
 
 
 def add_texts(verdict: Verdict, workload: Workload, decode: Decode) -> Verdict:
     """The same, its first findings told as text too, where there is a tokenizer."""
-    first = verdict.findings[:MAX_FINDINGS]
+    first = verdict.findings[:SHOWN]
     texts = (as_text(each, workload.requests[each.request], decode) for each in first)
     told = [replace(each, hints=(*text, *each.hints)) for each, text in zip(first, texts, strict=True)]
-    return replace(verdict, findings=(*told, *verdict.findings[MAX_FINDINGS:]))
+    return replace(verdict, findings=(*told, *verdict.findings[SHOWN:]))
 
 
 def as_text(finding: Finding, request: Request, decode: Decode) -> tuple[str, ...]:

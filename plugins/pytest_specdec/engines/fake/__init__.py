@@ -164,13 +164,10 @@ class FakeEngine:
     def run(self) -> None:
         """Decode one request after the other, each begun when it is due or, if later, when the one before is done."""
         assert self._workload is not None, "run() before prepare()"
-        start = clock()
-        workload = self._workload
+        workload, start = self._workload, clock()
         answers = [self._decoder.decode(workload, index, start) for index in range(len(workload.requests))]
-        answers = self._decoder.in_order(answers)
-        counted = [speculation for _, speculation in answers]
-        total = sum(counted[1:], counted[0])
-        self._run = Run(tuple(generation for generation, _ in answers), total, clock() - start)
+        generations, counted = zip(*self._decoder.in_order(answers), strict=True)
+        self._run = Run(generations, sum(counted[1:], counted[0]), clock() - start)
 
     def collect(self) -> Run:
         self._pass("collect_seconds")

@@ -62,14 +62,12 @@ class Place:
 
     at: tuple[tuple[int, ...], int, int]
     logits: list[float]
-    _best: int | None = None
     _shares: dict[float, list[float]] = field(default_factory=dict)
 
+    @cached_property
     def best(self) -> int:
         """The argmax, looked for once."""
-        if self._best is None:
-            self._best = argmax(self.logits)
-        return self._best
+        return argmax(self.logits)
 
     def shares(self, temperature: float) -> list[float]:
         """The probabilities at this temperature, computed once."""
@@ -226,7 +224,7 @@ class Decoder:
         errs = not self.model.agrees((*progress.context, *burst), self._alpha)
         logits = list(swap_two_highest(place.logits)) if errs else place.logits
         if not progress.temperature:
-            return argmax(logits) if errs else place.best(), logits
+            return argmax(logits) if errs else place.best, logits
         temperature = progress.temperature
         weights = probabilities(logits, temperature) if errs else place.shares(temperature)
         return draw(weights, progress.random), weights
@@ -249,7 +247,7 @@ class Decoder:
         """The target's own token after context and burst."""
         place = self.place(progress, burst)
         if not progress.temperature:
-            return place.best()
+            return place.best
         return draw(place.shares(progress.temperature), progress.random)
 
     def reshape(self, progress: Progress, burst: Sequence[int]) -> list[float]:

@@ -53,15 +53,14 @@ class Dialect:
     `step_at`: what is the same in all events of one step, where a step's tokens come in several. `logprobs_at`: those
     of a completion's tokens; None where nobody has seen whether the server tells them.
     `prompt_ids_at`: paths of which the first that is there counts; none where the server does not tell. `renamed`:
-    finish reasons under other names. `keeps_ends`: whether the EOS or stop token that ends an answer is among its ids.
-    `told`: where one answer tells what was drafted for it, whose counts are a run's sums; `steps` is a list of how many
-    steps accepted 0, 1, 2, … tokens. `rates`: how it rates the tokens of a prompt, if it does. `tokenize`: whether
-    /tokenize and /detokenize are there. `version`: path and key of its own version. `reset`: where its prefix cache is
-    emptied, if it lets one. `environment`: of a server that is started here. `refusals`: patterns of the words by which
-    it refuses a request that it cannot serve. `fields`: those of sampling that it takes, where it breaks off at
-    another without naming it, and `names`, which of them it calls otherwise. `chain`: whether it drafts a chain of
-    that γ, by what it tells beside its version; such drafts it counts as vLLM does. None where that was not seen.
-    `names_model`: whether requests say which model is to answer.
+    finish reasons under other names. `told`: where one answer tells what was drafted for it, whose counts are a run's
+    sums; `steps` is a list of how many steps accepted 0, 1, 2, … tokens. `rates`: how it rates the tokens of a prompt,
+    if it does. `tokenize`: whether /tokenize and /detokenize are there. `version`: path and key of its own version.
+    `reset`: where its prefix cache is emptied, if it lets one. `environment`: of a server that is started here.
+    `refusals`: patterns of the words by which it refuses a request that it cannot serve. `fields`: those of sampling
+    that it takes, where it breaks off at another without naming it, and `names`, which of them it calls otherwise.
+    `chain`: whether it drafts a chain of that γ, by what it tells beside its version; such drafts it counts as vLLM
+    does. None where that was not seen. `names_model`: whether requests say which model is to answer.
     """
 
     name: str
@@ -74,7 +73,6 @@ class Dialect:
     prompt_ids_at: tuple[Path, ...] = ()
     finish_at: Path = (*CHOICE, "finish_reason")
     renamed: Mapping[str, str] = field(default_factory=dict)
-    keeps_ends: bool = True
     completion_tokens_at: Path = ("usage", "completion_tokens")
     prompt_tokens_at: Path = ("usage", "prompt_tokens")
     logprobs_at: Path | None = None
@@ -82,7 +80,6 @@ class Dialect:
     ends_with_done: bool = True
     counters: Counters = field(default_factory=Counters)
     told: Mapping[str, Path] = field(default_factory=dict)
-    ready: str = "/health"
     version: tuple[str, str] | None = None
     rates: Literal["prompt_logprobs", "input_top_logprobs"] | None = None
     tokenize: bool = False

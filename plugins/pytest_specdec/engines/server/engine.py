@@ -56,7 +56,6 @@ class ServedEngine(Engine):
         self._plan = ServerPlan(**spec.server)
         self.folder = resolve(spec.target)
         self._timeout = self._plan.request_timeout or timeout
-        self._ready = self._plan.ready or self._plan.dialect.ready
         self._process: ServerProcess | None = None
         self._workload: Workload | None = None
         self._exchanges: list[Exchange] = []
@@ -93,7 +92,7 @@ class ServedEngine(Engine):
         self._process.wait_until(self._refuse_unready, load_timeout)
 
     def _refuse_unready(self) -> None:
-        self._client.text(self._ready, timeout=READY_SECONDS)
+        self._client.text(self._plan.ready, timeout=READY_SECONDS)
         self._models()
 
     def _models(self) -> list[dict[str, Any]]:
@@ -142,7 +141,7 @@ class ServedEngine(Engine):
         details = {
             "model_vocabulary": facts.model_vocabulary,
             "eos_token_ids": list(self._plan.eos_token_ids or facts.eos_token_ids) or None,
-            "keeps_ends": self._plan.dialect.keeps_ends if self._plan.keeps_ends is None else self._plan.keeps_ends,
+            "keeps_ends": self._plan.keeps_ends,
             "dtype": self._dtype(facts),
             "protocol": self._plan.dialect.name,
             "served_model": self._model,
@@ -209,7 +208,7 @@ class ServedEngine(Engine):
         self.description = replace(self.description, details={**self.description.details, "endpoint": routes})
         if self._plan.dialect.reset and not workload.keeps_prefix_cache:
             self._empty_prefix_cache(self._plan.dialect.reset)
-        self._client.warm(self._ready, min(workload.concurrency, len(workload.requests)))
+        self._client.warm(self._plan.ready, min(workload.concurrency, len(workload.requests)))
         self._before = self._read_counters()
 
     def _empty_prefix_cache(self, path: str) -> None:

@@ -39,7 +39,7 @@ class ServerPlan(BaseModel):
     command: Sequence[str] | None = None
     speculation: Sequence[str] | None = None
     protocol: str = VLLM.name
-    ready: str | None = None
+    ready: str = "/health"
     metrics: str | None = None
     endpoint: Literal["completions", "chat"] = "completions"
     prompt: Literal["ids", "text", "messages"] = "ids"
@@ -50,7 +50,7 @@ class ServerPlan(BaseModel):
     vocabulary: int | None = None
     context: int | None = None
     eos_token_ids: Sequence[int] = ()
-    keeps_ends: bool | None = None
+    keeps_ends: bool = True
     raw_logits: bool | None = None
 
     @field_validator("url")
