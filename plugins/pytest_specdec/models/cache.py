@@ -88,8 +88,8 @@ def write_model(recipe: Recipe, folder: Path) -> None:
     try:
         from pytest_specdec.models import checkpoint
     except ModuleNotFoundError as error:
-        remedy = f"{INSTALL['torch']}, or name an interpreter that has it"
-        raise ModelError(f"making {recipe.name} needs {error.name}, which is not installed: {remedy}") from error
+        needs = f"making {recipe.name} needs {error.name}, which is not installed"
+        raise ModelError(f"{needs}: {INSTALL['torch']}") from error
     if isinstance(recipe, SmolLM2Recipe):
         checkpoint.write_smollm2(recipe, folder)
     else:
@@ -139,14 +139,12 @@ MAKER = IMPORTABLE + "runpy.run_module('pytest_specdec.models', run_name='__main
 LAST_LINES = 12
 
 
-def resolve(
-    reference: str, cache: str | Path | None = None, python: str = sys.executable, doing: Doing = nullcontext
-) -> str:
+def resolve(reference: str, cache: str | Path | None = None, doing: Doing = nullcontext) -> str:
     """The path to give an engine as its model: a checkpoint's folder, or the reference itself where it is not ours.
 
-    `cache`: the root of the models, by default SPECDEC_CACHE or the user's cache folder. `python`: the interpreter that
-    makes a missing model; it needs torch, and its own packages come first. `doing` hears when one is made. Raises
-    ModelError for a bad reference, and with the maker's last lines where making fails.
+    `cache`: the root of the models, by default SPECDEC_CACHE or the user's cache folder. `doing` hears when one is
+    made, in a process of its own. Raises ModelError for a bad reference, and with the maker's last lines where making
+    fails.
     """
     recipe = parse(reference)
     if recipe is None:
@@ -154,19 +152,14 @@ def resolve(
     folder = place(recipe, cache)
     if not is_complete(folder):
         with doing(f"making the model {reference}"):
-            _make(reference, folder.parent, python)
+            _make(reference, folder.parent)
     return str(folder)
 
 
-def _make(reference: str, root: Path, python: str) -> None:
-    command = [python, "-c", MAKER, "make", reference, "--cache", str(root)]
+def _make(reference: str, root: Path) -> None:
+    command = [sys.executable, "-c", MAKER, "make", reference, "--cache", str(root)]
     quiet = {**os.environ, "TQDM_DISABLE": "1"}
-    try:
-        made = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, env=quiet)
-    except OSError as error:
-        raise ModelError(f"model {reference!r} cannot be made: no interpreter at {python} ({error})") from error
+    made = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, env=quiet)
     if made.returncode:
         lines = (made.stderr.strip() or made.stdout.strip() or "no output").splitlines()[-LAST_LINES:]
         raise ModelError(f"model {reference!r} could not be made (exit {made.returncode}):\n" + "\n".join(lines))
-    if not is_complete(Path(json.loads(made.stdout.splitlines()[-1])["path"])):
-        raise ModelError(f"model {reference!r} was made, yet {root} does not hold it: does {python} see the same disk?")

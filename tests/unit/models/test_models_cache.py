@@ -121,38 +121,28 @@ def test_where_tells_the_place_without_making_it(tmp_path):
     assert not is_complete(place(TINY, tmp_path))
 
 
-def test_resolving_what_is_there_takes_no_other_process(tmp_path):
+def test_resolving_what_is_there_takes_no_other_process(tmp_path, monkeypatch):
     build(TINY, tmp_path, quick)
-    assert resolve("constructed:tiny", tmp_path, python="/nonexistent") == str(place(TINY, tmp_path))
+    monkeypatch.setattr(sys, "executable", "/nonexistent")
+    assert resolve("constructed:tiny", tmp_path) == str(place(TINY, tmp_path))
 
 
-def test_resolving_without_an_interpreter_says_so(tmp_path):
-    with pytest.raises(ModelError, match="no interpreter at /nonexistent"):
-        resolve("constructed:tiny", tmp_path, python="/nonexistent")
-
-
-def test_resolving_gives_the_makers_last_lines(tmp_path):
+def test_resolving_gives_the_makers_last_lines(tmp_path, monkeypatch):
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\nfor n in $(seq 40); do echo line $n >&2; done\nexit 3\n")
     broken.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(broken))
     with pytest.raises(ModelError, match=r"(?s)constructed:tiny' could not be made \(exit 3\):\nline 29\n.*line 40$"):
-        resolve("constructed:tiny", tmp_path, python=str(broken))
+        resolve("constructed:tiny", tmp_path)
 
 
-def test_a_maker_that_made_nothing_is_not_believed(tmp_path):
-    liar = tmp_path / "python"
-    liar.write_text('#!/bin/sh\necho \'{"path": "/elsewhere"}\'\n')
-    liar.chmod(0o755)
-    with pytest.raises(ModelError, match="does not hold it"):
-        resolve("constructed:tiny", tmp_path, python=str(liar))
-
-
-def test_an_interpreter_without_torch_is_told_what_to_install(tmp_path):
+def test_an_interpreter_without_torch_is_told_what_to_install(tmp_path, monkeypatch):
     hidden = tmp_path / "hidden"
     hidden.mkdir()
     (hidden / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')")
     (tmp_path / "python").write_text(f'#!/bin/sh\nPYTHONPATH={hidden}:$PYTHONPATH exec {sys.executable} "$@"\n')
     os.chmod(tmp_path / "python", 0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     with pytest.raises(ModelError, match=r"needs torch, which is not installed: pip install 'pytest-specdec\[transf"):
-        resolve("constructed:tiny", tmp_path / "models", python=str(tmp_path / "python"))
+        resolve("constructed:tiny", tmp_path / "models")
     assert visible(tmp_path / "models") == []
