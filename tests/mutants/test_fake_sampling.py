@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.mutants.cases import SAMPLED, SMALL, Case
+from tests.mutants.cases import SAMPLED, SMALL, SOME_SAMPLED, Case
 from tests.mutants.trial import SURVIVED, Trial, run_trial
 
 from pytest_specdec.engines.fake import FakeEngine, clock
@@ -50,6 +50,17 @@ def test_a_green_gate_says_what_it_would_have_found(run_fake: Try) -> None:
     assert (rated.tokens, rated.unrated) == (256, 0)
     assert 0.1 < rated.detects_total_variation.value < 0.3
     assert f"in 256 measured tokens: a total variation of {rated.detects_total_variation.value:.3f}" in rated.statement
+
+
+def test_greedy_requests_among_sampled_ones_are_compared_and_named_by_their_own_numbers(run_fake: Try) -> None:
+    """Every second request is greedy; the sound twin is consistent, with its greedy answers counted."""
+    sound, faulty = run_fake(SOME_SAMPLED), run_fake(SOME_SAMPLED, "fields of a neighbour")
+    assert (sound.outcome, sound.record.verdict.outcome) == (SURVIVED, "consistent")
+    assert sum(sound.record.verdict.counts.values()) == 8 * 2
+    assert rated_in(sound).tokens == 8 * 64 * 2
+    assert faulty.outcome == "divergent"
+    assert {each.request % 2 for each in faulty.record.verdict.findings} == {1}
+    assert "s, greedy requests" in faulty.message
 
 
 def test_warm_up_is_rated_too(run_fake: Try) -> None:
