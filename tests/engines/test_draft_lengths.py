@@ -37,7 +37,7 @@ def decode(session: Session, spec: EngineSpec, **options: Any) -> Speculation:
     assert first == second is not None
     part = acceptance_part(Rounds(tuple(runs), (1.0, 1.0)), drafting.most_drafted)
     assert part.rate.value == first.accepted_tokens / first.draft_tokens
-    assert Drafting(drafting, dict(enumerate(runs)), requests=ASKED).failures == []
+    assert Drafting(drafting, dict(enumerate(runs)), at_once=1, requests=ASKED).failures == []
     return first
 
 

@@ -47,7 +47,7 @@ def test_gamma_follows_the_batch(specdec_session: Session, vllm_spec: EngineSpec
     part = acceptance_part(Rounds((run,), (1.0,)), vllm_spec.gamma)
     assert (part.rate.value, part.marginal.value, part.conditional.value) == (1.0, (1.0,) * 4, (1.0,) * 4)
     assert [answer.draft_tokens for answer in run.generations[:4]] == [0] * 4
-    assert Drafting(vllm_spec, {0: run}, requests=ASKED).failures == []
+    assert Drafting(vllm_spec, {0: run}, at_once=8, requests=ASKED).failures == []
 
 
 @pytest.mark.thorough

@@ -19,7 +19,7 @@ import pytest
 from pytest_specdec.engines.engine import Engine, one_pass
 from pytest_specdec.engines.host import WorkerEngine, backend_source
 from pytest_specdec.engines.spec import EngineSpec
-from pytest_specdec.models import resolve
+from pytest_specdec.models import expected_continuation, resolve
 from pytest_specdec.run.session import Session
 from pytest_specdec.verdict.equivalence import Outcome, answers_of
 from pytest_specdec.verdict.limits import Facts
@@ -192,6 +192,28 @@ def test_measured_tokens_of_vllm_are_the_targets_with_one_kernel_repaired(
     assert verdict.evidence.tokens == 16 * 48
     stock = of_measured_tokens(specdec_session, partial(specdec_session.pool.using, vllm_spec), vllm_ar)
     assert stock.outcome is Outcome.DIFFERENT, stock.statement()
+
+
+def greedy_among_sampled(engine: Engine) -> list[tuple[int, ...]]:
+    """What eight greedy requests are answered while their eight neighbours are sampled."""
+    hot = {"temperature": TEMPERATURE}
+    asked = [Request((3 + at, *PROMPT[1:]), 24, sampling=hot if at % 2 else {}) for at in range(16)]
+    run = one_pass(engine, Workload("w", tuple(asked), CONCURRENCY))
+    return [answer.token_ids for answer in run.generations[::2]]
+
+
+@pytest.mark.thorough
+@pytest.mark.specdec(gamma=2)
+def test_greedy_requests_of_vllm_beside_sampled_ones_are_right_with_that_kernel_repaired(
+    specdec_session: Session, vllm_spec: EngineSpec
+) -> None:
+    """As it comes their logits too are divided by what lies in uninitialised memory."""
+    prompts = [(3 + at, *PROMPT[1:]) for at in range(0, 16, 2)]
+    known = [tuple(expected_continuation(vllm_spec.target, prompt, 24)) for prompt in prompts]
+    with changed(specdec_session, vllm_spec, REPAIR) as engine:
+        assert greedy_among_sampled(engine) == known
+    with specdec_session.pool.using(vllm_spec) as engine:
+        assert greedy_among_sampled(engine) != known
 
 
 SMALL = SamplingPlan.for_gamma(1, samples=500, looks=1, total_variation=0.2)

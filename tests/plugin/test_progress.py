@@ -77,7 +77,7 @@ def pytest_unconfigure(config):
 MAKES_NONE = """
 from pytest_specdec.models import ModelError, cache
 
-def fail(reference, root, python):
+def fail(reference, root):
     until_said(f"making the model {reference}, ")
     raise ModelError("not today")
 

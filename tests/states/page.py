@@ -21,7 +21,8 @@ PAGE = ROOT / "docs" / "states.md"
 REWRITE = "STATES"
 ROW = re.compile(r"^\| (.+?) \| (.+) \|$", re.MULTILINE)
 FAULTS = {
-    "in_turn": "As in *sampled*.",
+    "in_turn": "As in *sampled*: the kernel is used for greedy requests too where others are sampled, and with it "
+    "repaired they are right (`tests/engines/test_sampling.py`).",
     "late": "vLLM 0.32 withholds an end from the bonus token of a step that begins before `min_tokens`, also where the "
     "drafts make it a later one: `MinTokensLogitsProcessor.apply` (`vllm/v1/sample/logits_processor/builtin.py`) "
     "looks at the length before the step. With that repaired vLLM ends where it should "

@@ -80,7 +80,7 @@ def floor_at(near_ties: int, tokens: int) -> NoiseFloor:
 
 
 @pytest.mark.parametrize(("judged", "rated"), [(400, 400), (2000, 2000), (6400, 2000)])
-def test_both_looks_find_the_number_of_near_ties_that_is_told_in_80_to_95_of_100(judged: int, rated: int) -> None:
+def test_both_looks_find_the_number_of_near_ties_that_is_told_in_8_to_9_of_10(judged: int, rated: int) -> None:
     """Each look has a calibration of its own, and the number is priced at the first one's."""
     random = np.random.default_rng(5)
 

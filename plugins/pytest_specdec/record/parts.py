@@ -207,8 +207,12 @@ class VerdictPart(Part):
 
     @property
     def tie_in_words(self) -> str:
-        """How far the tokens of a tie were from the argmax, and how far they may be; empty for other verdicts."""
-        if self.outcome != "tie":
+        """How far the tokens of a tie were from the argmax, and how far they may be; empty where none passed as one.
+
+        At a temperature greedy requests beside may have ties.
+        """
+        beside = self.outcome == "consistent" and self.counts.get("tie")
+        if self.outcome != "tie" and not beside:
             return ""
         gap, floor = self.max_gap_logits.value or 0.0, self.noise_floor_ulps.value or 0
         return f"largest gap {gap:.4g} logits, within the noise floor of {floor} ULPs"

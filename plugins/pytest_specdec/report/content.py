@@ -17,7 +17,7 @@ from pytest_specdec.report.curves import curves, history, power, where_it_pays
 from pytest_specdec.report.decision import Decision, decide, headline, in_words
 from pytest_specdec.report.drawing import Figure, readable
 from pytest_specdec.report.gates import Gate, gates_of, group_by, newest, with_predictions
-from pytest_specdec.report.rates import rate_tables
+from pytest_specdec.report.rates import Rows, rate_tables
 from pytest_specdec.report.table import DASH
 from pytest_specdec.verdict.words import place_of
 
@@ -220,7 +220,7 @@ class Content:
     decisions: tuple[Decision, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
-    rates: tuple[tuple[str, list[tuple[str, ...]]], ...]
+    rates: tuple[tuple[str, Rows], ...]
     figures: tuple[Figure, ...]
     environments: tuple[tuple[Facts, tuple[str, ...]], ...]
 
@@ -267,7 +267,7 @@ def gather(runs: Sequence[SavedRun]) -> Content:
         decisions=decisions,
         rows=tuple(rows(shown)),
         notes=tuple(notes(shown, in_words(decisions))),
-        rates=tuple(rate_tables([gate.record for gate in shown]).items()),
+        rates=tuple(rate_tables([gate.record for gate in shown])),
         figures=tuple(part for figure in figures for part in readable(figure)),
         environments=tuple(environments(shown).items()),
     )

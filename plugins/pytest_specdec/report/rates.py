@@ -15,15 +15,21 @@ TITLES = (
 SUSTAINED = {True: "yes", False: "no", None: "inconclusive"}
 
 
-def rate_tables(records: Sequence[Record]) -> dict[str, list[tuple[str, ...]]]:
-    """Of each gate that swept rates: what saturates it → TITLES, and both arms at each rate; of a red one no rows."""
+Rows = list[tuple[str, ...]]
+
+
+def rate_tables(records: Sequence[Record]) -> list[tuple[str, Rows]]:
+    """Of each gate that swept rates: what saturates it; TITLES, and both arms at each rate, of a red one no rows."""
     swept = [record for record in records if record.load.sweep.points]
-    return {_saturations(each): [TITLES, *_rows(each)] if each.shows_speed else [] for each in swept}
+    several = len({record.engine.device for record in swept}) > 1
+    named = [gate_name(each) + (f", {each.engine.device}" if several else "") for each in swept]
+    rows = ([TITLES, *_rows(each)] if each.shows_speed else [] for each in swept)
+    return [(f"{name}: {_saturations(each)}", told) for name, each, told in zip(named, swept, rows, strict=True)]
 
 
 def rate_lines(records: Sequence[Record]) -> Iterator[str]:
     """The same as lines of text."""
-    for name, rows in rate_tables(records).items():
+    for name, rows in rate_tables(records):
         yield f"saturation: {name}"
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
@@ -34,7 +40,7 @@ def _saturations(record: Record) -> str:
     """Up to which rate each arm keeps up."""
     sweep = record.load.sweep
     ours, theirs = map(_rate, (sweep.saturation_per_second, sweep.target_saturation_per_second))
-    return f"{gate_name(record)}: {ours}" + (f"; target only: {theirs}" if record.asked.speculates else "")
+    return ours + (f"; target only: {theirs}" if record.asked.speculates else "")
 
 
 def _rate(rate: Figure[float]) -> str:

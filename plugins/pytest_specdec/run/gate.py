@@ -166,7 +166,7 @@ def check_invariance(record: Record, spec: EngineSpec) -> list[str]:
     mode, calibration = _invariant_mode(spec), record.verdict.calibration
     if mode is None or calibration is None:
         return []
-    words = [f"{mode} was asked for, and a tie is none then"] if record.verdict.outcome == Outcome.TIE.value else []
+    words = [f"{mode} was asked for, and a tie is none then"] if record.verdict.tie_in_words else []
     if calibration.disagreements:
         told = f"{calibration.disagreements} of {calibration.compared} prompts"
         words.append(f"{mode} does not hold: {told} differ between batch 1 and the workload's concurrency")

@@ -57,6 +57,7 @@ from pytest_specdec.workloads.workload import Request, Workload
 RAW = "raw_logprobs"
 FIRST_PASS = "it is the engine's first pass after loading"
 TARGET_UNSTABLE = "target only, in its rounds around this engine's"
+OF_ALL = "the engine counts over all requests, those at a temperature too"
 SAMPLED = "at a temperature above 0 there is no single right answer"
 ALL_ACCEPTED = "every draft was accepted, so what is sampled after a rejection was never seen: use a poorer draft"
 
@@ -86,12 +87,13 @@ def judge_rounds(session: Session, arms: Arms, rounds: Rounds, about: Descriptio
     if not sampling.any_sampled(arms.workload.requests):
         return _token_by_token(session, arms, rounds, about, scenario)
     judged, greedy = _by_distribution(session, arms, rounds, about, scenario.detects), _greedy(arms)
-    if not greedy or not judged.passes:
+    if not greedy or judged.part.findings:  # limits, which are held for all
         return judged
     beside = _token_by_token(session, _only(arms, greedy), _decoded_of(rounds, greedy), about, scenario)
-    outcome = judged.part.outcome if beside.passes else beside.part.outcome
-    part = replace(beside.part, outcome=outcome, sampling=judged.part.sampling)
-    return replace(beside, part=part, warnings=(*judged.warnings, *beside.warnings))
+    outcome = beside.part.outcome if judged.passes and not beside.passes else judged.part.outcome
+    foretold = missing(ForetoldPart, OF_ALL)
+    part = replace(beside.part, outcome=outcome, sampling=judged.part.sampling, foretold=foretold)
+    return Judgement(part, [*judged.words, *beside.words], beside.tie_rate, (*judged.warnings, *beside.warnings))
 
 
 def _greedy(arms: Arms) -> list[int]:
@@ -161,10 +163,15 @@ def _token_by_token(session: Session, arms: Arms, rounds: Rounds, about: Descrip
         return Judgement(part, words, ties, warnings)
     told = add_hints(verdict, workload, arms.spec.gamma, about, partial(session.alone, arms))
     told = add_texts(_name_first_pass(told, rounds), workload, partial(session.decode, arms))
-    if numbers := workload.numbers:
-        told = replace(told, findings=tuple(replace(each, request=numbers[each.request]) for each in told.findings))
+    told = _by_whole_numbers(told, workload)
     part = replace(part, findings=finding_parts(told.findings))
     return Judgement(part, ["\n".join([describe_verdict(told, workload.name), *_asked_beside(arms, about)])], ties)
+
+
+def _by_whole_numbers(verdict: Verdict, workload: Workload) -> Verdict:
+    """Findings with the numbers that requests have in the workload that theirs is a part of."""
+    numbers = workload.numbers or range(len(workload.requests))
+    return replace(verdict, findings=tuple(replace(each, request=numbers[each.request]) for each in verdict.findings))
 
 
 def _asked_beside(arms: Arms, about: Description) -> list[str]:
@@ -237,7 +244,7 @@ def judge_target(session: Session, arms: Arms, rounds: Iterable[Rounds]) -> list
     rescore = partial(session.rescore, alone)
     verdicts = (judge(arms.workload, calibration, each.judged, rescore) for each in rounds)
     return [
-        f"{TARGET_UNSTABLE}: {describe_verdict(verdict, arms.workload.name)}"
+        f"{TARGET_UNSTABLE}: {describe_verdict(_by_whole_numbers(verdict, arms.workload), arms.workload.name)}"
         for verdict in verdicts
         if not (verdict.passes or verdict.by_number_alone)
     ]

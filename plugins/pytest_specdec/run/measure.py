@@ -58,8 +58,9 @@ class Measured:
     @property
     def drafting(self) -> Drafting:
         """Whether the engine drafted throughout."""
-        asked = self.arms.workload
-        return Drafting(self.arms.spec, self.rounds.judged, self.accepted_before, asked.requests, asked.concurrency)
+        asked, runs = self.arms.workload, self.rounds.judged
+        at_once = None if asked.arrivals_s else min(asked.concurrency, len(asked.requests))
+        return Drafting(self.arms.spec, runs, at_once, self.accepted_before, asked.requests)
 
 
 def measure(session: Session, benchmark: Any, arms: Arms, plan: Plan) -> Measured:
@@ -196,16 +197,17 @@ def _point(rate: float, scenario: Scenario, rounds: Rounds, judgement: Judgement
 
     `kept_up`: the flow at the last rate that was sustained.
     """
+    flow = Flow.of(rounds)
     told = PointPart(
         asked=rate,
-        sent=Flow.of(rounds).sent,
+        sent=flow.sent,
         failed=failed_part(rounds).count,
         verdict=judgement.part.outcome,
         reason=WITHHELD,
     )
     if not judgement.passes:
         return told
-    flow, latency, goodput = Flow.of(rounds), latency_part(rounds), goodput_part(scenario.slo.asked, rounds)
+    latency, goodput = latency_part(rounds), goodput_part(scenario.slo.asked, rounds)
     met = _goodput_holds(goodput.share.value, scenario)
     sustained, doubt = flow.sustained and met, None
     if not sustained and flow.sustained_at_best and _goodput_holds(goodput.at_best.value, scenario):

@@ -246,14 +246,14 @@ class Drafting:
     """Whether one engine drafted throughout `runs`.
 
     `accepted_before`: the share of drafted tokens that was accepted when this engine was last measured; None if never.
-    `requests`: what was asked in each run, and `concurrency`, how many of them at once.
+    `requests`: what was asked in each run, and `at_once`, how many of them; None where moments of their own say when.
     """
 
     spec: EngineSpec
     runs: Runs
+    at_once: int | None
     accepted_before: float | None = None
     requests: Sequence[Request] = ()
-    concurrency: int = 1
 
     @property
     def failures(self) -> list[str]:
@@ -289,9 +289,12 @@ class Drafting:
 
     @property
     def _asked_for_none(self) -> bool:
-        """Whether γ is 0 on purpose where so many requests are under way."""
-        schedule = self.spec.speculative_options.get(BY_BATCH_SIZE) or ()
-        return any(first <= self.concurrency <= last and gamma == 0 for first, last, gamma in schedule)
+        """Whether γ is 0 on purpose where so many requests are under way; vLLM has the last γ in a gap and beyond."""
+        schedule = sorted(self.spec.speculative_options.get(BY_BATCH_SIZE) or (), key=lambda entry: entry[0])
+        most = self.at_once
+        if most is None:
+            return any(entry[-1] == 0 for entry in schedule)
+        return [entry[-1] for entry in schedule if entry[0] <= most][-1:] == [0]
 
     @property
     def _counted(self) -> list[Speculation]:
@@ -355,10 +358,11 @@ class Drafting:
                 yield f"{told} in other rounds: is the drafter's state right after the engine woke?"
 
     def _unmatched(self) -> Iterator[str]:
-        """Of lookup: vLLM's on a GPU drafts γ tokens a step whether or not it finds any."""
+        """Nothing was right: vLLM's lookup on a GPU drafts γ tokens a step whether or not it finds any."""
         total = Speculation.over(self.runs.values())
         if total is not None and not total.accepted_tokens:
-            yield f"nothing of {total.draft_tokens} drafted tokens was accepted: did lookup find anything?"
+            asked = "did lookup find anything?" if self.spec.method in LOOKUPS else "is it the right drafter?"
+            yield f"nothing of {total.draft_tokens} drafted tokens was accepted: {asked}"
 
     def _risen(self) -> list[str]:
         """A method that remembers earlier rounds accepts more in each; the first round is what a user sees."""

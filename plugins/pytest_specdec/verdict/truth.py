@@ -131,7 +131,14 @@ def foretell(
     except ModelError as error:
         return str(error)
     of_one_length = gamma if counting.whole else None
+    runs = list(runs)
+    if about.details["counting"] == "vllm" and any(map(_begins_padded, runs)):
+        return "vLLM counts drafts of a first step too where one token of the prompt is left to read, and makes none"
     return next((why for run in runs if (why := _fewer_drafts(run, of_one_length)) is not None), foretold)
+
+
+def _begins_padded(run: Run) -> bool:
+    return any(len(each.prompt_ids) - (each.cached_tokens or 0) == 1 for each in run.generations)
 
 
 def _why_not(spec: EngineSpec, about: Description, workload: Workload) -> Reason | None:
@@ -187,8 +194,6 @@ def _fewer_drafts(run: Run, gamma: int | None) -> Reason | None:
     counted, steps = run.speculation, count_steps(run.generations)
     if counted is None:
         return "the engine gave no counters"
-    if any(len(each.prompt_ids) - (each.cached_tokens or 0) == 1 for each in run.generations):
-        return "of a prompt with one token left to read vLLM counts drafts in the first step too, and made none"
     undrafted = steps - counted.drafts
     if not 0 <= undrafted <= len(run.generations):
         return f"{steps} steps were told and {counted.drafts} drafts counted: steps without a draft are not foretold"

@@ -110,7 +110,7 @@ def round_of(counted: Speculation, *drafted: int | None, steps: Sequence[int] = 
 def of(method: str, *runs: Run, before: float | None = None, **options: Any) -> Drafting:
     """Rounds of an engine of this method at γ = 3, the first of them for warming up."""
     spec = EngineSpec(backend="fake", target="t", method=method, gamma=3, speculative_options=options)
-    return Drafting(spec, dict(enumerate(runs, -1)), before)
+    return Drafting(spec, dict(enumerate(runs, -1)), 1, before)
 
 
 @pytest.mark.parametrize(
@@ -235,16 +235,26 @@ def test_no_draft_at_some_size_of_the_batch_may_be_asked_for() -> None:
     """γ = 0 on purpose is no dead drafter, where so many requests are under way; that nothing was drafted is told."""
     for method in ("draft_model", "ngram"):
         fewer = of(method, run(SILENT), run(SILENT), **BATCHES)
-        many = replace(fewer, concurrency=5)
-        assert (many.failures, len(many.warnings)) == ([], 1)
-        assert many.warnings[0].startswith("nothing was drafted in 62 tokens")
+        for at_once in (3, 100, None):  # beyond the last range its γ goes on, and an open load may have any batch
+            many = replace(fewer, at_once=at_once)
+            assert (many.failures, len(many.warnings)) == ([], 1)
+            assert many.warnings[0].startswith("nothing was drafted in 62 tokens")
         assert (len(fewer.failures), fewer.warnings) == (1, [])
+
+
+@pytest.mark.parametrize(("at_once", "none"), [(4, False), (5, False), (8, True), (12, True), (16, False), (99, False)])
+def test_a_schedule_is_read_as_vllm_reads_it(at_once: int, none: bool) -> None:
+    """In a gap, and beyond the last range, the γ before goes on; entries may be in any order."""
+    schedule = {"num_speculative_tokens_per_batch_size": [[8, 8, 0], [16, 32, 3], [1, 4, 3]]}
+    silent = replace(of("draft_model", run(SILENT), run(SILENT), **schedule), at_once=at_once)
+    assert (silent.failures == []) == none
 
 
 def test_a_lookup_of_which_nothing_is_accepted_is_told() -> None:
     """On a GPU vLLM drafts γ tokens a step whether or not it finds any."""
-    told = ["nothing of 180 drafted tokens was accepted: did lookup find anything?"]
-    assert of("ngram", run(REJECTED), run(REJECTED)).warnings == told
+    told = "nothing of 180 drafted tokens was accepted: "
+    assert of("ngram", run(REJECTED), run(REJECTED)).warnings == [f"{told}did lookup find anything?"]
+    assert of("served", run(REJECTED), run(REJECTED)).warnings == [f"{told}is it the right drafter?"]
     assert of("ngram", run(WORKED), run(REJECTED)).warnings == []
 
 
