@@ -23,6 +23,7 @@ from pytest_specdec.record import CONSISTENT, PASSING, REGRESSED, Record
 from pytest_specdec.record.parts import ChangePart, LatencyPart
 from pytest_specdec.report.gates import Gate, group_by
 from pytest_specdec.report.notes import name_few, waited_long
+from pytest_specdec.report.rates import saturations
 from pytest_specdec.thresholds import METRICS, Metric, Threshold, shown
 
 USE, NOT_TO, UNDECIDED = "use", "do not speculate", "not decided"
@@ -266,7 +267,8 @@ def _best(candidates: Sequence[Candidate], kept: Sequence[Gate], by: str) -> tup
     if not ranked:
         energy, speedup = kept[0].record.energy.over_target, kept[0].record.speedup.ratio
         why = {"energy": f"J/token: {energy.reason}", "throughput": f"speed-up: {speedup.reason}"}
-        return UNDECIDED, None, f"not decided: {why.get(by, NO_LATENCIES)}"
+        kept_up = f"; sustained: {saturations(kept[0].record)}" if kept[0].record.load.sweep.points else ""
+        return UNDECIDED, None, f"not decided: {why.get(by, NO_LATENCIES)}{kept_up}"
     if open_ones := [each for each in ranked if not each.gain.excluded]:
         first = open_ones[0]
         told = "; ".join(filter(None, (_rounds(first), waited_long(first.gate.record))))

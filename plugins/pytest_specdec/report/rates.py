@@ -24,7 +24,7 @@ def rate_tables(records: Sequence[Record]) -> list[tuple[str, Rows]]:
     several = len({record.engine.device for record in swept}) > 1
     named = [gate_name(each) + (f", {each.engine.device}" if several else "") for each in swept]
     rows = ([TITLES, *_rows(each)] if each.shows_speed else [] for each in swept)
-    return [(f"{name}: {_saturations(each)}", told) for name, each, told in zip(named, swept, rows, strict=True)]
+    return [(f"{name}: {saturations(each)}", told) for name, each, told in zip(named, swept, rows, strict=True)]
 
 
 def rate_lines(records: Sequence[Record]) -> Iterator[str]:
@@ -36,7 +36,7 @@ def rate_lines(records: Sequence[Record]) -> Iterator[str]:
             yield "  " + " ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
 
 
-def _saturations(record: Record) -> str:
+def saturations(record: Record) -> str:
     """Up to which rate each arm keeps up."""
     sweep = record.load.sweep
     ours, theirs = map(_rate, (sweep.saturation_per_second, sweep.target_saturation_per_second))

@@ -96,6 +96,20 @@ def test_a_decision_by_latency_takes_no_other_runs_target() -> None:
     assert told[1] == "not decided: the latencies of the target alone were not measured beside it"
 
 
+def test_where_the_load_sets_the_rate_it_is_said_up_to_which_rate_either_keeps_up() -> None:
+    """Of a load of several rates, whose figures stand in a table of their own."""
+    sweep = {
+        "points": [{"asked": 128.0}],
+        "saturation_per_second": figure(128.0),
+        "target_saturation_per_second": {"value": None, "reason": "not even the lowest rate asked was sustained"},
+    }
+    why = {"ratio": {"value": None, "reason": "the load sets tokens/s"}}
+    assert words(target(), record(speedup=why, load={"sweep": sweep})) == (
+        "not decided: speed-up: the load sets tokens/s; sustained: 128 requests/s; "
+        "target only: not even the lowest rate asked was sustained"
+    )
+
+
 def test_a_decision_by_latency_allows_for_what_two_gates_differ_by() -> None:
     """The target's is another gate, at another time: 4 % less is no gain there, though rounds are known to 1 %."""
     alone, slower, quicker = (

@@ -232,8 +232,8 @@ def test_planted_runner_ups_are_beyond_the_floor_from_the_limit_on() -> None:
 def test_the_statement_has_the_three_limits() -> None:
     limits = limits_of(sample())
     assert limits.statement == (
-        f"would have found, with 95 %: one token beyond {limits.floor.bound} ULPs; a lossy acceptance of {limits.lossy} "
-        "or more runner-ups, however far (0.03%); "
+        f"would have found, with 95 %: one token beyond {limits.floor.bound} ULPs; "
+        f"a lossy acceptance of {limits.lossy} or more runner-ups, however far (0.03%); "
         f"and in 8 to 9 of 10 {limits.near_ties} or more wrong near-ties of 6400 tokens"
     )
 
