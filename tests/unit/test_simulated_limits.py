@@ -1,6 +1,6 @@
 """Where the statistics promise less than a reader may think: what the pages tell of it, simulated.
 
-docs/sampling.md, docs/verdict.md, docs/report.md and docs/history.md say these numbers.
+docs/sampling.md, docs/verdict.md, docs/report.md and docs/measurements.md say these numbers.
 """
 
 from __future__ import annotations
@@ -110,20 +110,37 @@ def test_a_target_whose_rounding_falls_off_slowly_exceeds_the_floor_more_often(
     assert low <= np.mean(chances) <= high
 
 
+def series(random: Array, rounds: int, correlated: float) -> list[float]:
+    """Rates of rounds that scatter by 2 %."""
+    values = [random.normal()]
+    while len(values) < rounds:
+        values.append(correlated * values[-1] + math.sqrt(1 - correlated**2) * random.normal())
+    return [math.exp(0.02 * each) for each in values]
+
+
 @pytest.mark.parametrize(("correlated", "low", "high"), [(0.0, 0.15, 0.5), (0.5, 0.45, 0.85)])
 def test_of_a_sweep_in_which_nothing_pays_some_are_told_to(correlated: float, low: float, high: float) -> None:
     """Seven numbers of requests and six γ, each gate of eight rounds by an interval of its own."""
     random = np.random.default_rng(13)
 
-    def rounds() -> list[float]:
-        values = [random.normal()]
-        for _ in range(7):
-            values.append(correlated * values[-1] + math.sqrt(1 - correlated**2) * random.normal())
-        return [math.exp(0.02 * each) for each in values]
-
     def pays() -> bool:
-        known = ratio_interval(rounds(), (base := rounds()), Drift.of(base))
+        known = ratio_interval(series(random, 8, correlated), (base := series(random, 8, correlated)), Drift.of(base))
         return known is not None and known.low > 1
 
     one = sum(pays() for _ in range(3000)) / 3000
     assert low < 1 - (1 - one) ** 42 < high
+
+
+@pytest.mark.parametrize(("correlated", "low", "high"), [(0.0, 0.05, 0.15), (0.5, 0.1, 0.25)])
+def test_a_limit_at_the_very_truth_is_decided_more_often_than_an_interval_misses(
+    correlated: float, low: float, high: float
+) -> None:
+    """Rounds are looked at after 4, 6, 9, … of them until the limit is decided, 64 at most: each look is a chance."""
+    random = np.random.default_rng(17)
+
+    def decided() -> bool:
+        ours, base = series(random, 64, correlated), series(random, 64, correlated)
+        looks = (ratio_interval(ours[:n], base[:n], Drift.of(base[:n])) for n in (4, 6, 9, 14, 21, 32, 48, 64))
+        return any(known is not None and not known.low < 1 < known.high for known in looks)
+
+    assert low < sum(decided() for _ in range(1000)) / 1000 < high
