@@ -34,7 +34,7 @@ from pytest_specdec.metrics.speed import (
 )
 from pytest_specdec.metrics.speedup import Arm, explain_in_hindsight, over_target, speedup_part
 from pytest_specdec.record import Figure, Record, missing, parts, to_json
-from pytest_specdec.run.judge import Judgement
+from pytest_specdec.run.judgement import Judgement
 from pytest_specdec.run.measure import Measured, Sweep
 from pytest_specdec.run.session import Arms
 from pytest_specdec.verdict.coverage import coverage_part, exercised_part, kind_of, reads_whole_codes, would_have_seen

@@ -22,7 +22,9 @@ from pytest_specdec.metrics.speed import WITHHELD
 from pytest_specdec.metrics.speedup import advice, best_for
 from pytest_specdec.record import GREEN, RED, REGRESSED, UNJUDGED, Figure, Record
 from pytest_specdec.run.describe import describe, engine_error, sketch, withhold_speed
-from pytest_specdec.run.judge import Judgement, judge_rounds, judge_target
+from pytest_specdec.run.judge import judge_rounds
+from pytest_specdec.run.judge_greedy import judge_target
+from pytest_specdec.run.judgement import Judgement
 from pytest_specdec.run.measure import measure, sweep_rates
 from pytest_specdec.run.repro import write_bug_report
 from pytest_specdec.run.resume import BATCH_INVARIANT, settings_digest

@@ -22,7 +22,8 @@ from pytest_specdec.metrics.rounds import NOT_TIMED, Plan, Rounds
 from pytest_specdec.metrics.speed import WITHHELD, latency_part, refuse_contradictions
 from pytest_specdec.record import Figure, missing
 from pytest_specdec.record.parts import MemoryPart, PointPart, SweepPart
-from pytest_specdec.run.judge import Judgement, judge_rounds
+from pytest_specdec.run.judge import judge_rounds
+from pytest_specdec.run.judgement import Judgement
 from pytest_specdec.run.session import Arms, Session
 from pytest_specdec.telemetry.monitor import CoreWait, PeakMemory, subject_here, watch
 from pytest_specdec.telemetry.timing import DECODE, time_rounds

@@ -14,7 +14,7 @@ from pytest_specdec.metrics.speed import NO_TIMES, held_up_s, latency_part, queu
 from pytest_specdec.metrics.speedup import Arm, speedup_part
 from pytest_specdec.record import Figure
 from pytest_specdec.record.parts import LoadPart, PointPart, VerdictPart
-from pytest_specdec.run.judge import Judgement
+from pytest_specdec.run.judgement import Judgement
 from pytest_specdec.run.measure import NEVER_SUSTAINED, NOT_SATURATED, Curve
 from pytest_specdec.workloads.scenario import Scenario, load_scenario
 
