@@ -248,11 +248,11 @@ def test_an_inconclusive_rate_is_told_in_those_words(project: Project) -> None:
     result.stdout.fnmatch_lines(
         [
             "saturation: * fake none: 0.1 requests/s",
-            "*asked/s  arm completed/s tokens/s TTFT p50 ms *",
+            "asked/s  arm done/s tokens/s TTFT p50 *",
             f"saturation: * fake draft_model d γ=3: {NOT_SENT}; target only: 0.1 requests/s",
-            "*asked/s         arm completed/s tokens/s TTFT p50 ms *",
-            "*0.1      target         0.1        1     1,000.0 *yes",
-            "*0.1 draft_model         0.1        1     1,750.0 *yes",
+            "asked/s         arm done/s tokens/s TTFT p50 *",
+            "*0.1      target    0.1        1    1,000 *yes",
+            "*0.1 draft_model    0.1        1    1,750 *yes",
             "*0.2      target *no",
             "*0.2 draft_model *yes",
             "*0.4      target *no",

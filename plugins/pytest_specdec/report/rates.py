@@ -8,10 +8,8 @@ from pytest_specdec.record import Figure, Record
 from pytest_specdec.record.parts import PointPart
 from pytest_specdec.report.table import DASH, gate_name, milliseconds
 
-TITLES = (
-    *("asked/s", "arm", "completed/s", "tokens/s", "TTFT p50 ms", "p99", "TPOT p50 ms", "p99"),
-    *("goodput", "sustained"),
-)
+TITLES = ("asked/s", "arm", "done/s", "tokens/s", "TTFT p50", "p99", "TPOT p50", "p99", "goodput", "sustained")
+UNITS = "requests/s asked for and completed, times in ms"
 SUSTAINED = {True: "yes", False: "no", None: "inconclusive"}
 
 
@@ -33,7 +31,8 @@ def rate_lines(records: Sequence[Record]) -> Iterator[str]:
         yield f"saturation: {name}"
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
-            yield "  " + " ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+            yield " ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        yield from [UNITS] if rows else []
 
 
 def saturations(record: Record) -> str:
@@ -56,7 +55,7 @@ def _rows(record: Record) -> Iterator[tuple[str, ...]]:
 
 
 def _cells(point: PointPart) -> Iterator[str]:
-    times = (point.ttft_p50_s, point.ttft_p99_s, point.tpot_p50_s, point.tpot_p99_s)
-    figures = [(point.completed, ".1f"), (point.tokens_per_second, ",.0f"), *((milliseconds(t), ",.1f") for t in times)]
-    for value, form in (*figures, (point.goodput, ".0%")):
+    first, each = (point.ttft_p50_s, point.ttft_p99_s), (point.tpot_p50_s, point.tpot_p99_s)
+    times = [*((milliseconds(told), ",.0f") for told in first), *((milliseconds(told), ",.1f") for told in each)]
+    for value, form in ((point.completed, ".1f"), (point.tokens_per_second, ",.0f"), *times, (point.goodput, ".0%")):
         yield DASH if value is None else format(value, form)

@@ -25,7 +25,7 @@ from pytest_specdec.report.content import Content, gather
 from pytest_specdec.report.decision import write_lines
 from pytest_specdec.report.drawing import Figure, draw_svg
 from pytest_specdec.report.findings import decisions_on
-from pytest_specdec.report.rates import rate_lines
+from pytest_specdec.report.rates import UNITS, rate_lines
 from pytest_specdec.report.table import print_table
 
 MARKUP = re.compile(r"([\\`*_\[\]<>|~$&#])")
@@ -44,7 +44,7 @@ def _render(template: str, content: Content, autoescape: bool) -> str:
         keep_trailing_newline=True,
     )
     environment.filters["plain"] = plain
-    return environment.get_template(template).render(content=content, table=table, draw=draw_svg)
+    return environment.get_template(template).render(content=content, table=table, draw=draw_svg, units=UNITS)
 
 
 def plain(text: str) -> str:

@@ -517,7 +517,7 @@ def test_rates_are_a_table_of_both_arms(tmp_path: Path) -> None:
     arms = ["none", "none", *["target", "draft_model"] * 2]
     lines = [line for line in write(runs, tmp_path, "markdown").splitlines() if line.endswith("| no |")]
     assert [line.replace("\\", "") for line in lines] == [
-        f"| {rate} | {arm} | {rate}.0 | {50 * rate} | 10.0 | – | – | – | – | no |"
+        f"| {rate} | {arm} | {rate}.0 | {50 * rate} | 10 | – | – | – | – | no |"
         for rate, arm in zip((1, 2, 1, 1, 2, 2), arms, strict=True)
     ]
     assert re.findall(r'<td data-name="arm">(.*?)</td>', write(runs, tmp_path, "html")) == arms
