@@ -11,12 +11,13 @@ import pytest
 from tests.mutants.cases import SAMPLED, SMALL, SOME_SAMPLED, Case
 from tests.mutants.trial import SURVIVED, Trial, run_trial
 
-from pytest_specdec.engines.fake import FakeEngine, clock
+from pytest_specdec.engines.fake import FAULTS, FakeEngine, Progress, clock
 from pytest_specdec.record.parts import RatedPart
 from pytest_specdec.run.session import Session
 from pytest_specdec.verdict.rated import MOST, OTHER_MODE
+from pytest_specdec.verdict.sampling import is_sampled
 from pytest_specdec.workloads.scenario import load_scenario
-from pytest_specdec.workloads.workload import Request
+from pytest_specdec.workloads.workload import Request, Workload
 
 Try = Callable[..., Trial]
 FEW = {**SAMPLED, "count": 8, "max_tokens": 32, "rounds": 1}
@@ -61,6 +62,55 @@ def test_greedy_requests_among_sampled_ones_are_compared_and_named_by_their_own_
     assert faulty.outcome == "divergent"
     assert {each.request % 2 for each in faulty.record.verdict.findings} == {1}
     assert "s, greedy requests" in faulty.message
+
+
+class BothWrong(FAULTS["lossy acceptance"], FAULTS["log-probabilities of 0"]):  # type: ignore[misc]
+    """Tokens, and log-probabilities."""
+
+
+@pytest.mark.parametrize(
+    ("fault", "outcome"),
+    [("lossy acceptance", "divergent"), ("log-probabilities of 0", "logprobs"), ("both", "divergent")],
+)
+def test_wrong_greedy_tokens_are_the_outcome_where_the_sampled_ones_decide_nothing(
+    run_fake: Try, monkeypatch: pytest.MonkeyPatch, fault: str, outcome: str
+) -> None:
+    """Too few sampled tokens for what is asked, or enough; wrong log-probabilities alone are told as such."""
+    monkeypatch.setitem(FAULTS, "both", BothWrong)
+    asked = {**SAMPLED, "sampling_in_turn": [{}, {"temperature": 0.0}], "detects": {"total_variation": 0.01}}
+    asked["sampling"] = {"temperature": 1.0, "logprobs": 1}
+    trial = run_fake(asked, fault)
+    assert trial.outcome == outcome
+    del asked["detects"]
+    assert run_fake(asked, fault).outcome == outcome
+    asked["detects"] = {"total_variation": 0.01}
+    assert run_fake(asked).outcome == "undecidable"
+
+
+def test_the_second_look_at_greedy_requests_has_the_same_company(
+    run_fake: Try, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault in their near-ties that comes with sampled neighbours is there at fresh prompts too."""
+    flipped: type[Any] = FAULTS["every near-tie flipped"]
+
+    class InCompany(flipped):
+        """Near-ties of greedy requests are flipped while others are sampled."""
+
+        def decode(self, workload: Workload, index: int, start: float) -> Any:
+            """Note the company that a pass has."""
+            self.company = any(map(is_sampled, workload.requests))
+            return super().decode(workload, index, start)
+
+        def choice(self, progress: Progress, burst: Sequence[int]) -> int:
+            """Sound for all others."""
+            wrong = self.company and not progress.temperature
+            told: int = super().choice(progress, burst) if wrong else super(flipped, self).choice(progress, burst)
+            return told
+
+    monkeypatch.setitem(FAULTS, "in company", InCompany)
+    asked = {**SOME_SAMPLED, "count": 80, "max_tokens": 128, "rounds": 1}
+    assert run_fake(asked, "in company").outcome == "divergent"
+    assert run_fake(asked).outcome == SURVIVED
 
 
 def test_warm_up_is_rated_too(run_fake: Try) -> None:

@@ -79,19 +79,22 @@ def floor_at(near_ties: int, tokens: int) -> NoiseFloor:
     return NoiseFloor("bfloat16", tokens, near_ties, 0, 0.0, null).for_gate(1000, level_of_gate(1))
 
 
+@pytest.mark.parametrize("rate_of_ties", [0.001, 0.012, 0.05])
 @pytest.mark.parametrize(("judged", "rated"), [(400, 400), (2000, 2000), (6400, 2000)])
-def test_both_looks_find_the_number_of_near_ties_that_is_told_in_8_to_9_of_10(judged: int, rated: int) -> None:
+def test_both_looks_find_the_number_of_near_ties_that_is_told_in_8_of_10_gates(
+    judged: int, rated: int, rate_of_ties: float
+) -> None:
     """Each look has a calibration of its own, and the number is priced at the first one's."""
     random = np.random.default_rng(5)
 
     def finds() -> bool:
-        null, judged_ties, null_again = (int(random.poisson(0.012 * each)) for each in (rated, judged, judged))
+        null, judged_ties, null_again = (int(random.poisson(rate_of_ties * each)) for each in (rated, judged, judged))
         floor = floor_at(null, rated)
         planted = least_near_ties(floor, judged_ties, judged)
-        looks = ((floor, judged_ties), (floor_at(null_again, judged), int(random.poisson(0.012 * judged))))
+        looks = ((floor, judged_ties), (floor_at(null_again, judged), int(random.poisson(rate_of_ties * judged))))
         return all(compare_near_ties(each, ties + planted, judged).suspect for each, ties in looks)
 
-    assert 0.75 < sum(finds() for _ in range(300)) / 300 < 0.97
+    assert sum(finds() for _ in range(500)) / 500 >= 0.8
 
 
 @pytest.mark.parametrize(("factor", "low", "high"), [(1 / 30, 0.0, 2.5e-4), (1 / 15, 5e-4, 2e-3), (1 / 8, 4e-3, 1e-2)])

@@ -101,7 +101,10 @@ class NearTiesPart(Part):
 
 
 class SensitivityPart(Part):
-    """The smallest faults that would have turned this verdict red with 95 %, planted into its own tokens."""
+    """The smallest faults that would have turned this verdict red with 95 %, planted into its own tokens.
+
+    Of near-ties with 80 % at least, since their second look has a calibration of its own.
+    """
 
     near_ties: Annotated[Figure[int], "tokens", "runner-ups within the noise floor, beside those that there are"] = (
         NOTHING
@@ -190,7 +193,9 @@ class VerdictPart(Part):
         "judged; sampled: consistent, different",
     ] = ""
     detail: Annotated[str | None, "an engine's own words where there is no verdict"] = None
-    counts: Annotated[Counts, "answers", "of each outcome, over all requests of all rounds"] = empty()
+    counts: Annotated[
+        Counts, "answers", "of each outcome, over all requests of all rounds; in a mix, the greedy ones"
+    ] = empty()
     max_gap_logits: Annotated[Figure[float], "logits", "largest gap of a rescored token to the argmax"] = NOTHING
     noise_floor_ulps: Annotated[
         Figure[int], "ULPs", "the largest gap that counts as a tie, at each token's own top"

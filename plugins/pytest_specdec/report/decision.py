@@ -267,8 +267,9 @@ def _best(candidates: Sequence[Candidate], kept: Sequence[Gate], by: str) -> tup
     if not ranked:
         energy, speedup = kept[0].record.energy.over_target, kept[0].record.speedup.ratio
         why = {"energy": f"J/token: {energy.reason}", "throughput": f"speed-up: {speedup.reason}"}
-        kept_up = f"; sustained: {saturations(kept[0].record)}" if kept[0].record.load.sweep.points else ""
-        return UNDECIDED, None, f"not decided: {why.get(by, NO_LATENCIES)}{kept_up}"
+        swept = [each for each in kept if each.record.load.sweep.points]
+        kept_up = [f"saturation of {each.name}: {saturations(each.record)}" for each in swept]
+        return UNDECIDED, None, "; ".join([f"not decided: {why.get(by, NO_LATENCIES)}", *kept_up])
     if open_ones := [each for each in ranked if not each.gain.excluded]:
         first = open_ones[0]
         told = "; ".join(filter(None, (_rounds(first), waited_long(first.gate.record))))

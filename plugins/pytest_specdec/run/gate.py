@@ -114,7 +114,7 @@ def failures_of(record: Record, judgement: Judgement, scenario: Scenario, drafti
     most = scenario.max_tie_rate
     if most is None or judgement.tie_rate <= most:
         return words
-    ties = f"{judgement.tie_rate:.1%} of the answers are ties"
+    ties = f"{judgement.tie_rate:.1%} of the greedy answers are ties"
     return [*words, f"{ties}, more than max_tie_rate = {most:g} of {scenario.path}"]
 
 
@@ -168,7 +168,8 @@ def check_invariance(record: Record, spec: EngineSpec) -> list[str]:
     mode, calibration = _invariant_mode(spec), record.verdict.calibration
     if mode is None or calibration is None:
         return []
-    words = [f"{mode} was asked for, and a tie is none then"] if record.verdict.tie_in_words else []
+    tied = record.verdict.outcome == Outcome.TIE.value or record.verdict.counts.get(Outcome.TIE.value)
+    words = [f"{mode} was asked for, and a tie is none then"] if tied else []
     if calibration.disagreements:
         told = f"{calibration.disagreements} of {calibration.compared} prompts"
         words.append(f"{mode} does not hold: {told} differ between batch 1 and the workload's concurrency")

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from pytest_specdec.engines.engine import Description
 from pytest_specdec.metrics.rounds import Rounds
-from pytest_specdec.record import NOT_JUDGED, missing
+from pytest_specdec.record import NOT_JUDGED, PASSING, missing
 from pytest_specdec.record.parts import ForetoldPart, VerdictPart
-from pytest_specdec.run.judge_greedy import decoded_of, greedy_in, judge_greedy, only_these
+from pytest_specdec.run.judge_greedy import any_greedy, judge_greedy
 from pytest_specdec.run.judge_sampled import judge_sampled
 from pytest_specdec.run.judgement import Judgement, broken_limits, cases_of, with_broken_limits, without_truth
 from pytest_specdec.run.session import Arms, Session
@@ -22,6 +22,7 @@ from pytest_specdec.verdict.limits import Facts
 from pytest_specdec.verdict.sampling_evidence import LEVEL
 from pytest_specdec.workloads.scenario import Scenario
 
+SAYS_LITTLE = (*PASSING, Outcome.UNDECIDABLE.value)
 OF_ALL = "the engine counts over all requests, those at a temperature too"
 
 
@@ -31,14 +32,24 @@ def judge_rounds(session: Session, arms: Arms, rounds: Rounds, about: Descriptio
         return _by_limits_alone(session, arms, rounds, about)
     if not sampling.any_sampled(arms.workload.requests):
         return judge_greedy(session, arms, rounds, about, scenario)
-    judged, greedy = judge_sampled(session, arms, rounds, about, scenario.detects), greedy_in(arms)
-    if not greedy or judged.part.findings:  # limits, which are held for all
-        return judged
-    beside = judge_greedy(session, only_these(arms, greedy), decoded_of(rounds, greedy), about, scenario)
-    outcome = beside.part.outcome if judged.passes and not beside.passes else judged.part.outcome
-    foretold = missing(ForetoldPart, OF_ALL)
+    judged = judge_sampled(session, arms, rounds, about, scenario.detects)
+    if not any_greedy(arms) or {each.outcome for each in judged.part.findings} - {Outcome.LOGPROBS.value}:
+        return judged  # limits are held for all
+    beside = judge_greedy(session, arms, rounds, about, scenario)
+    return judged if beside.passes and judged.part.findings else _joined(judged, beside)
+
+
+def _joined(judged: Judgement, beside: Judgement) -> Judgement:
+    """What is said of the sampled requests and of the greedy ones; a fault goes before what nothing decides."""
+    failing = [each.part.outcome for each in (judged, beside) if not each.passes]
+    outcome = max(failing, key=_weight, default=judged.part.outcome)
+    foretold, said = missing(ForetoldPart, OF_ALL), dict.fromkeys((*judged.warnings, *beside.warnings))
     part = replace(beside.part, outcome=outcome, sampling=judged.part.sampling, foretold=foretold)
-    return Judgement(part, [*judged.words, *beside.words], beside.tie_rate, (*judged.warnings, *beside.warnings))
+    return Judgement(part, [*judged.words, *beside.words], beside.tie_rate, tuple(said))
+
+
+def _weight(outcome: str) -> tuple[bool, int]:
+    return outcome not in SAYS_LITTLE, Outcome(outcome).severity
 
 
 def _by_limits_alone(session: Session, arms: Arms, rounds: Rounds, about: Description) -> Judgement:

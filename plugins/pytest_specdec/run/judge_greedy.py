@@ -5,12 +5,12 @@ Of a workload in which others are sampled, the greedy requests are a workload of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
 from pytest_specdec.engines.engine import Description
-from pytest_specdec.generation import Generation, Run
+from pytest_specdec.generation import Run
 from pytest_specdec.metrics.rounds import Rounds
 from pytest_specdec.record.parts import ForetoldPart, KnownTruthPart
 from pytest_specdec.run.judgement import Judgement, has_another_mode
@@ -31,15 +31,16 @@ FIRST_PASS = "it is the engine's first pass after loading"
 TARGET_UNSTABLE = "target only, in its rounds around this engine's"
 
 
-def judge_greedy(session: Session, arms: Arms, rounds: Rounds, about: Description, scenario: Scenario) -> Judgement:
+def judge_greedy(session: Session, whole: Arms, decoded: Rounds, about: Description, scenario: Scenario) -> Judgement:
     """Look at all tokens, at fresh prompts too where their number alone convicts, then at what is known beforehand."""
+    arms, [rounds] = greedy_part(whole, [decoded])
     workload, level = arms.workload, session.spend_level()
     reference, verdict = _look(session, arms, rounds, about, level)
     if verdict.by_number_alone and session.rate_all(arms):
         reference, verdict = _look(session, arms, rounds, about, level)
     if verdict.by_number_alone:
         with session.spent.on(LOOK_AGAIN):
-            again = _look_again(session, arms, rounds, about, level)
+            again = _look_again(session, whole, decoded, about, level)
         decides = again.by_number_alone or again.passes  # else it is no look at near-ties, and the first one stands
         verdict = confirm(verdict, again.near_ties) if decides else verdict
     verdict, known, foretold = _by_what_is_known(verdict, reference.calibration, arms, rounds, about)
@@ -87,11 +88,12 @@ def _look(session: Session, arms: Arms, rounds: Rounds, about: Description, leve
 
 
 def _look_again(session: Session, arms: Arms, rounds: Rounds, about: Description, level: float) -> Verdict:
+    """At fresh prompts, in the same company: sampled requests are decoded beside greedy ones here too."""
     fresh = Arms(arms.spec, _continue_answers(arms.workload, rounds.runs[0], about.context))
-    session.rate_all(fresh)
-    calibration = session.reference(fresh).calibration.beside(Facts.of(about), level)
-    run = session.decode_once(fresh)
-    return judge(fresh.workload, calibration, {0: run}, partial(session.rescore, fresh))
+    part, [again] = greedy_part(fresh, [Rounds((session.decode_once(fresh),), ())])
+    session.rate_all(part)
+    calibration = session.reference(part).calibration.beside(Facts.of(about), level)
+    return judge(part.workload, calibration, {0: again.runs[0]}, partial(session.rescore, part))
 
 
 def _continue_answers(workload: Workload, run: Run, context: int) -> Workload:
@@ -127,16 +129,14 @@ def judge_target(session: Session, arms: Arms, rounds: Iterable[Rounds]) -> list
 
     The number of its near-ties alone convicts nobody: it is what the calibration counts.
     """
-    greedy = greedy_in(arms)
-    if not greedy:
+    if not any_greedy(arms):
         return []
-    if len(greedy) < len(arms.workload.requests):
-        arms, rounds = only_these(arms, greedy), [decoded_of(each, greedy) for each in rounds]
+    arms, parts = greedy_part(arms, rounds)
     alone = Arms(arms.target, arms.workload)  # its rounds decode plainly, so the null is that of plain decoding
     known = session.reference(alone).calibration
     calibration = known.beside(known.facts, session.spend_level())
     rescore = partial(session.rescore, alone)
-    verdicts = (judge(arms.workload, calibration, each.judged, rescore) for each in rounds)
+    verdicts = (judge(arms.workload, calibration, each.judged, rescore) for each in parts)
     return [
         f"{TARGET_UNSTABLE}: {describe_verdict(_by_whole_numbers(verdict, arms.workload), arms.workload.name)}"
         for verdict in verdicts
@@ -155,25 +155,26 @@ def _by_what_is_known(
     return verdict, truth_part(truth, calibration, runs.values()), foretold_part(foretold, rounds.runs)
 
 
-def greedy_in(arms: Arms) -> list[int]:
-    """The numbers of the requests without a temperature."""
-    return [at for at, request in enumerate(arms.workload.requests) if not sampling.is_sampled(request)]
+def any_greedy(arms: Arms) -> bool:
+    """Whether a request has no temperature."""
+    return not all(map(sampling.is_sampled, arms.workload.requests))
 
 
-def only_these(arms: Arms, kept: Sequence[int]) -> Arms:
-    """These requests as a workload of their own."""
-    part = arms.workload.only(kept)
-    return Arms(arms.spec, replace(part, name=f"{part.name}, greedy requests"))
+def greedy_part(arms: Arms, rounds: Iterable[Rounds]) -> tuple[Arms, list[Rounds]]:
+    """The requests without a temperature as a workload of their own, and what they got; all, where none has one.
 
-
-def decoded_of(rounds: Rounds, kept: Sequence[int]) -> Rounds:
-    """What these requests got; the engine's counters are of all, and left out."""
+    An engine's counters are of all requests, so none are left of a part.
+    """
+    requests, workload = arms.workload.requests, arms.workload
+    kept = [at for at, request in enumerate(requests) if not sampling.is_sampled(request)]
+    if len(kept) == len(requests):
+        return arms, list(rounds)
 
     def part(runs: tuple[Run, ...]) -> tuple[Run, ...]:
-        return tuple(replace(each, generations=_at(each.generations, kept), speculation=None) for each in runs)
+        answers = (tuple(run.generations[at] for at in kept) for run in runs)
+        return tuple(replace(run, generations=own, speculation=None) for run, own in zip(runs, answers, strict=True))
 
-    return replace(rounds, runs=part(rounds.runs), warmup=replace(rounds.warmup, runs=part(rounds.warmup.runs)))
-
-
-def _at(generations: Sequence[Generation], kept: Sequence[int]) -> tuple[Generation, ...]:
-    return tuple(generations[at] for at in kept)
+    parts = [
+        replace(each, runs=part(each.runs), warmup=replace(each.warmup, runs=part(each.warmup.runs))) for each in rounds
+    ]
+    return Arms(arms.spec, replace(workload.only(kept), name=f"{workload.name}, greedy requests")), parts

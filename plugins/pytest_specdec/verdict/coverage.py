@@ -13,6 +13,7 @@ own requests, which is a warning. γ that follows the batch's size, and may be 0
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -289,12 +290,14 @@ class Drafting:
 
     @property
     def _asked_for_none(self) -> bool:
-        """Whether γ is 0 on purpose where so many requests are under way; vLLM has the last γ in a gap and beyond."""
+        """Whether γ is 0 on purpose where so many requests are under way; vLLM has the last γ in a gap and beyond.
+
+        Of an open load any number may be, as far as the engine has places.
+        """
         schedule = sorted(self.spec.speculative_options.get(BY_BATCH_SIZE) or (), key=lambda entry: entry[0])
-        most = self.at_once
-        if most is None:
-            return any(entry[-1] == 0 for entry in schedule)
-        return [entry[-1] for entry in schedule if entry[0] <= most][-1:] == [0]
+        places = int(self.spec.options.get("max_num_seqs") or sys.maxsize)
+        reached = [entry[-1] for entry in schedule if entry[0] <= min(self.at_once or sys.maxsize, places)]
+        return reached[-1:] == [0] if self.at_once else 0 in reached
 
     @property
     def _counted(self) -> list[Speculation]:

@@ -259,7 +259,8 @@ class Sensitivity:
             share = self.lossy / max(self.tokens, 1)
             found.append(f"a lossy acceptance of {self.lossy} or more runner-ups, however far ({share:.2%})")
         if self.near_ties is not None:  # the second look has a calibration of its own, with more of them or fewer
-            found.append(f"and in 8 to 9 of 10 {self.near_ties} or more wrong near-ties of {self.tokens} tokens")
+            ties = f"{self.near_ties} of {self.tokens} tokens or more"
+            found.append(f"and, in 8 of 10 gates at least, wrong near-ties: {ties}")
         if self.near_ties is None and self.candidates:
             found.append(f"no number of wrong near-ties ({self.candidates} of {self.tokens} tokens could be)")
         rated = "" if self.rated == self.tokens else f"; {self.rated:,} of {self.tokens:,} tokens were rated"
@@ -322,7 +323,11 @@ def find_limits(scores: Sequence[Score], floor: NoiseFloor, tokens: int) -> Sens
 
 
 def least_near_ties(floor: NoiseFloor, judged: int, tokens: int) -> int:
-    """How many more near-ties both looks find with 95 %, their number itself being a matter of chance."""
+    """How many more near-ties both looks find, their number itself being a matter of chance.
+
+    With 95 % where the second look's calibration has as many as the first one's; it has one of its own, so with 80 % at
+    least (simulated: tests/unit/test_simulated_limits.py).
+    """
     from scipy.special import pdtri
 
     many = range(max(tokens, 1) * 64)

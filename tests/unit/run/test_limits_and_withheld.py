@@ -109,6 +109,13 @@ def test_an_interval_that_crosses_its_limit_fails_with_the_rounds_that_would_dec
     ]
 
 
+def test_limits_are_held_where_nothing_was_drafted(scenario: Scenario) -> None:
+    """As of lookup that found nothing, or where a schedule has a γ of 0: a speed-up was asked for all the same."""
+    slow = SpeedupPart(ratio=Figure(1.0), interval=Figure((0.99, 1.01)))
+    (words,) = check_limits(replace(KEPT, acceptance=AcceptancePart(drafts=Figure(0)), speedup=slow), scenario)
+    assert words.startswith("speedup 1× is below min_speedup = 1.2")
+
+
 def test_a_figure_without_an_interval_decides_nothing(scenario: Scenario) -> None:
     """One round."""
     one = replace(KEPT, speedup=SpeedupPart(ratio=Figure(1.25)))

@@ -103,10 +103,15 @@ def test_where_the_load_sets_the_rate_it_is_said_up_to_which_rate_either_keeps_u
         "saturation_per_second": figure(128.0),
         "target_saturation_per_second": {"value": None, "reason": "not even the lowest rate asked was sustained"},
     }
-    why = {"ratio": {"value": None, "reason": "the load sets tokens/s"}}
-    assert words(target(), record(speedup=why, load={"sweep": sweep})) == (
-        "not decided: speed-up: the load sets tokens/s; sustained: 128 requests/s; "
-        "target only: not even the lowest rate asked was sustained"
+    more = {"speedup": {"ratio": {"value": None, "reason": "the load sets tokens/s"}}}
+    arms = [
+        record(asked={"gamma": gamma, "engine_key": f"key{gamma}"}, load={"sweep": {**sweep, **told}}, **more)
+        for gamma, told in ((4, {}), (2, {"saturation_per_second": figure(32.0)}))
+    ]
+    lowest = "target only: not even the lowest rate asked was sustained"
+    assert words(target(), *arms) == (
+        f"not decided: speed-up: the load sets tokens/s; saturation of γ = 2 (draft_model d): 32 requests/s; {lowest}; "
+        f"saturation of γ = 4 (draft_model d): 128 requests/s; {lowest}"
     )
 
 

@@ -242,6 +242,16 @@ def test_no_draft_at_some_size_of_the_batch_may_be_asked_for() -> None:
         assert (len(fewer.failures), fewer.warnings) == (1, [])
 
 
+def test_a_zero_that_the_engine_has_no_places_for_excuses_nothing() -> None:
+    """Its batch never has as many requests, whatever is asked at once, or by an open load."""
+    schedule = {"num_speculative_tokens_per_batch_size": [[1, 8, 3], [9, 64, 0]]}
+    silent = of("draft_model", run(SILENT), run(SILENT), **schedule)
+    for at_once in (64, None):
+        assert replace(silent, at_once=at_once).failures == []
+        few = replace(silent, at_once=at_once, spec=replace(silent.spec, options={"max_num_seqs": 8}))
+        assert len(few.failures) == 1
+
+
 @pytest.mark.parametrize(("at_once", "none"), [(4, False), (5, False), (8, True), (12, True), (16, False), (99, False)])
 def test_a_schedule_is_read_as_vllm_reads_it(at_once: int, none: bool) -> None:
     """In a gap, and beyond the last range, the γ before goes on; entries may be in any order."""

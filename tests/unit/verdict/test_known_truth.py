@@ -299,6 +299,16 @@ def test_where_counters_cannot_be_foretold_no_claim_is_made(
     assert said in str(part.accepted_tokens.reason)
 
 
+@pytest.mark.parametrize(("left", "claims"), [(1, False), (2, True)])
+def test_of_a_prompt_with_one_token_left_to_read_nothing_is_foretold(left: int, claims: bool) -> None:
+    """As after a warm prefix cache: vLLM counts drafts in its first step, and made none."""
+    run = run_of(TRUE, COUNTED, STEPS)
+    warm = [replace(each, cached_tokens=len(each.prompt_ids) - left) for each in run.generations]
+    told = foretell(SPEC, ABOUT, WORKLOAD, truth_of(TARGET, WORKLOAD.requests), [replace(run, generations=tuple(warm))])
+    assert (told == COUNTED) == claims
+    assert claims or "one token of the prompt is left to read" in str(told)
+
+
 def test_an_answer_that_may_stop_is_not_foretold() -> None:
     """Its last round is not known."""
     stopping = Workload("w", tuple(Request(prompt, TOKENS, stop_token_ids=(7,)) for prompt in PROMPTS), 2)

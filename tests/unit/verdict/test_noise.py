@@ -234,7 +234,7 @@ def test_the_statement_has_the_three_limits() -> None:
     assert limits.statement == (
         f"would have found, with 95 %: one token beyond {limits.floor.bound} ULPs; "
         f"a lossy acceptance of {limits.lossy} or more runner-ups, however far (0.03%); "
-        f"and in 8 to 9 of 10 {limits.near_ties} or more wrong near-ties of 6400 tokens"
+        f"and, in 8 of 10 gates at least, wrong near-ties: {limits.near_ties} of 6400 tokens or more"
     )
 
 
