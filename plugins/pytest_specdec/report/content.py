@@ -201,6 +201,7 @@ def _facts(run: SavedRun, record: Record) -> Facts:
         "engine": record.asked.engine,
         "versions": ", ".join(f"{name} {version}" for name, version in sorted(record.engine.versions.items())),
         "device": record.engine.device,
+        "vLLM's core": record.engine.details.get("core_in_own_process") and "in a process of its own",
         "GPUs": ", ".join(f"{gpu.name} ({gpu.uuid})" for gpu in hardware.gpus),
         "driver": hardware.driver,
         "processor": hardware.processor,

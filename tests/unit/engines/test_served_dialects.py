@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from pytest_specdec.engines.server.answers import (
 )
 from pytest_specdec.engines.server.client import Exchange
 from pytest_specdec.engines.server.dialects import DIALECTS, VLLM
+from pytest_specdec.engines.server.engine import ServedEngine
 from pytest_specdec.engines.server.plan import ServerPlan
 from pytest_specdec.engines.server.process import command_line, free_port
 from pytest_specdec.engines.spec import EngineSpec
@@ -352,3 +355,12 @@ def test_a_served_engine_is_another_engine_and_others_keep_their_keys() -> None:
     assert plain.key == "74078e626bfc"
     assert served.key != EngineSpec(backend="server", target="t", server={"url": "http://b"}, reference=plain).key
     assert served.target_only() == plain
+
+
+@pytest.mark.parametrize("page", ["[]", "{}", "not JSON", '{"data": []}', '"text"', '{"data": [1]}'])
+def test_a_page_that_lists_no_model_is_shown(page: str) -> None:
+    """What the server said instead, at which url."""
+    engine = object.__new__(ServedEngine)
+    engine._client = SimpleNamespace(url="http://h:1", text=lambda path, timeout: page)  # type: ignore[assignment]
+    with pytest.raises(EngineError, match=f"http://h:1/v1/models lists no model: {re.escape(page)}"):
+        engine._models()

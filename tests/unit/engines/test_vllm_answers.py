@@ -68,6 +68,25 @@ def test_answers_of_earlier_rounds_are_forgotten_with_the_prefix_cache(
     assert (tree.active_requests, tree.cached_requests) == left
 
 
+@pytest.mark.parametrize(("connector", "asked"), [(None, {}), ("offload", {"reset_connector": True})])
+def test_a_connectors_store_is_emptied_with_the_prefix_cache(connector: str | None, asked: dict[str, bool]) -> None:
+    """It would give prompts of earlier rounds back."""
+    told: list[dict[str, bool]] = []
+    core = SimpleNamespace(vllm_config=SimpleNamespace(kv_transfer_config=connector))
+    llm: Any = SimpleNamespace(llm_engine=core, get_metrics=list, reset_prefix_cache=lambda **how: told.append(how))
+    VllmBackend(llm, CONFIG).prepare([], 1)
+    assert told == [asked]
+
+
+@pytest.mark.parametrize(("second", "told"), [(True, "V2"), (False, "V1"), (None, None)])
+def test_the_model_runner_is_among_what_is_compared(second: bool | None, told: str | None) -> None:
+    """A property of vLLM's configuration, which the method decides; older versions have none."""
+    config = SimpleNamespace(**({} if second is None else {"use_v2_model_runner": second}))
+    core = SimpleNamespace(vllm_config=config, model_config=SimpleNamespace(skip_tokenizer_init=True))
+    llm: Any = SimpleNamespace(llm_engine=core)
+    assert VllmBackend(llm, CONFIG)._configuration().get("model_runner") == told
+
+
 def row(**logprobs: float) -> dict[int, Any]:
     """What vLLM tells at one place: ids, each with its log-probability."""
     return {int(name.removeprefix("t")): SimpleNamespace(logprob=value) for name, value in logprobs.items()}

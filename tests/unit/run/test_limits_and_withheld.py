@@ -26,6 +26,8 @@ from pytest_specdec.record.parts import (
 )
 from pytest_specdec.run.describe import withhold_speed
 from pytest_specdec.run.gate import check_invariance, check_limits
+from pytest_specdec.run.judge import _joined
+from pytest_specdec.run.judgement import Judgement
 from pytest_specdec.workloads.scenario import Scenario, load_scenario
 
 MEASURED = Record(
@@ -139,6 +141,26 @@ def test_where_batches_must_change_nothing_a_tie_is_a_failure(mode: str, failure
     words = check_invariance(replace(MEASURED, verdict=tied), spec)
     assert len(words) == failures
     assert all("VLLM_BATCH_INVARIANT" in word for word in words)
+
+
+def test_ties_of_greedy_requests_beside_sampled_ones_count() -> None:
+    """The outcome is the sampled ones'; of a red verdict ties are no news."""
+    counts = {"identical": 5, "tie": 1}
+    mixed, red = (VerdictPart(outcome=each, counts=counts) for each in ("consistent", "divergent"))
+    assert mixed.tie_in_words.startswith("largest gap")
+    assert (red.tie_in_words, VerdictPart(outcome="consistent", counts={"identical": 6}).tie_in_words) == ("", "")
+    spec = EngineSpec(backend="vllm", target="t", environment={"VLLM_BATCH_INVARIANT": "1"})
+    (words,) = check_invariance(
+        replace(MEASURED, verdict=replace(mixed, calibration=CalibrationPart(compared=8))), spec
+    )
+    assert words.endswith("a tie is none then")
+
+
+def test_what_is_said_of_both_parts_of_a_mix_is_said_once() -> None:
+    """Warnings, and the outcome of two that pass."""
+    sampled, greedy = (Judgement(VerdictPart(outcome=each), [], 0.0, ("other mode",)) for each in ("consistent", "tie"))
+    joined = _joined(sampled, greedy)
+    assert (joined.part.outcome, joined.words, joined.warnings) == ("consistent", [], ("other mode",))
 
 
 def test_a_red_verdict_leaves_no_figure_of_speed() -> None:

@@ -22,10 +22,11 @@ from pytest_specdec.record import Figure as Kept
 from pytest_specdec.record import Place, Record, from_json
 from pytest_specdec.report import format_of, gates, write_report
 from pytest_specdec.report import write as writing
-from pytest_specdec.report.content import gather
+from pytest_specdec.report.content import environments, gather
 from pytest_specdec.report.curves import energy, rates, speedup
 from pytest_specdec.report.drawing import MOST_LINES, Figure, Line, draw_svg, readable
 from pytest_specdec.report.gates import Gate, gates_of, newest, read_runs
+from pytest_specdec.report.rates import rate_tables
 
 EVIL = "</td><script>alert('γ')</script><img src=x onerror=alert(1)>|**a**`b`[c](javascript:1)$x$_y"
 SUFFIXES = {"html": "html", "markdown": "md", "csv": "csv", "json": "json"}
@@ -521,6 +522,21 @@ def test_rates_are_a_table_of_both_arms(tmp_path: Path) -> None:
         for rate, arm in zip((1, 2, 1, 1, 2, 2), arms, strict=True)
     ]
     assert re.findall(r'<td data-name="arm">(.*?)</td>', write(runs, tmp_path, "html")) == arms
+
+
+def test_rates_of_two_devices_are_told_apart() -> None:
+    """Gates of one name on two cards are two tables."""
+    swept = {"sweep": {"points": sweep(), "target_points": sweep()}}
+    names = [name for name, _ in rate_tables([record(2, load=swept, engine={"device": at}) for at in ("A", "B")])]
+    assert [name.partition(": ")[0].rpartition(", ")[2] for name in names] == ["A", "B"]
+
+
+def test_the_environment_says_where_vllms_core_has_a_process_of_its_own() -> None:
+    """Since it may be another speed; elsewhere nothing is said of it."""
+    gates = [
+        Gate(run(1), record(2, engine={"details": details}), "cpu") for details in ({}, {"core_in_own_process": True})
+    ]
+    assert [dict(facts).get("vLLM's core") for facts in environments(gates)] == [None, "in a process of its own"]
 
 
 def test_too_many_lines_are_shared_out_evenly() -> None:
