@@ -54,7 +54,7 @@ NOT_COMPARED = (
     "disable_nccl_for_dp_synchronization",  # follows from asynchronous scheduling
 )
 BY_REQUEST = "per_request_spec_decode_metrics"
-MOST_SHARDED = 1024  # logits that the gate asks for where it need not have all, which is refused there
+MOST_SHARDED = 1024  # logits a token: vLLM refuses -1, any number, where sampling is sharded
 REFUSALS = (
     r"not (yet )?supported (with|when) speculative decoding",
     r"not support speculative decoding",

@@ -297,7 +297,8 @@ def _rounds(candidate: Candidate) -> str:
 def _about(best: Candidate, weighed: Weighed, by: str) -> Iterator[str]:
     verdict = best.gate.record.verdict
     answers = ", ".join(f"{number:,} answers {name}" for name, number in verdict.counts.items() if number)
-    exact = verdict.outcome if verdict.sampling is not None else f"exact ({answers or verdict.outcome})"
+    beside = f"; beside them greedily {answers}" if answers else ""
+    exact = f"exact ({answers or verdict.outcome})" if verdict.sampling is None else f"{verdict.outcome}{beside}"
     yield from filter(None, (_latencies(best.gate, weighed.targets), exact))
     if alike := _others(best, weighed):
         yield f"not told apart from {name_few([f'{each.gate.name}, {_in_words(each.gain, by)}' for each in alike])}"

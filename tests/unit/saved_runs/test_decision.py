@@ -79,6 +79,19 @@ def test_latencies_are_held_against_the_targets_in_the_same_rounds() -> None:
     assert "p95 ITL 6.6 ms; exact" in decisions_on([run(older), run(target(), number=2)])[0].words
 
 
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ({}, "; consistent"),
+        ({"identical": 12, "tie": 1}, "; consistent; beside them greedily 12 answers identical, 1 answers tie"),
+    ],
+)
+def test_a_decision_at_a_temperature_counts_the_greedy_answers_beside(counts: dict[str, int], said: str) -> None:
+    """Of a mix; sampled answers are not counted by outcome."""
+    gate = arm(4, 2.0, 1.9, 2.1, verdict={"outcome": "consistent", "counts": counts, "sampling": {}})
+    assert words(target(), gate).endswith(said)
+
+
 def test_a_decision_by_latency_takes_no_other_runs_target() -> None:
     """Without a gate of the target in its run, what was measured beside the rounds, and that has no interval."""
     e2e = {"latency": {"e2e_s": {"p95": 1.0, "n": 9}}}
